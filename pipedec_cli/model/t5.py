@@ -163,10 +163,14 @@ def _feed(dense: Any, form: Form) -> Function:
     return feed
 
 
-def _head(model: Any, form: Form) -> Function:
+def _final(model: Any, form: Form) -> Function:
     norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
-    drop, out = form.dropout(model.decoder.dropout), form.linear(model.lm_head)
-    return lambda hidden: out(drop(norm(hidden)))
+    drop = form.dropout(model.decoder.dropout)
+    return lambda hidden: drop(norm(hidden))
+
+
+def _head(model: Any, form: Form) -> Function:
+    return form.linear(model.lm_head)
 
 
 def _sizes(config: Any) -> Sizes:
@@ -181,5 +185,7 @@ T5 = Backbone(
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
-    parts=Blocks(lambda model: model.decoder.dropout, _blocks, _head, distance_buckets, _source_projections),
+    parts=Blocks(
+        lambda model: model.decoder.dropout, _blocks, _final, _head, distance_buckets, _source_projections
+    ),
 )

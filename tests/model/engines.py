@@ -12,7 +12,7 @@ from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.torch.block import can_prepack
 from pipedec_cli.model.engine.torch.operators import TorchStepper
-from pipedec_cli.model.training.loss import full_logits
+from pipedec_cli.model.training.loss import full_states, head_of
 from pipedec_cli.pipeline.decode import Finished, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
@@ -235,5 +235,6 @@ class Recorder:
         places = torch.tensor([[slot.token, slot.subsequence, slot.time] for slot in slots]).T[:, None]
         ids = torch.tensor([self.sources[sequence]])
         with torch.no_grad():
-            exact = full_logits(model, ids, torch.ones_like(ids), *places)[0].float()
+            states = full_states(model, ids, torch.ones_like(ids), *places)
+            exact = head_of(model)(states)[0].float()
         return self.cached(sequence), exact

@@ -11,17 +11,20 @@ from typing import Any, Final
 import psutil
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.training import processes
 from pipedec_cli.model.training.collate import Encoded, collator
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
-from pipedec_cli.model.training.loss import TeacherForcing, recomputes
+from pipedec_cli.model.training.loss import LOGITS, TeacherForcing, recomputes
 from pipedec_cli.model.training.order import Turn
 
 #: At its peak a pass uses so many times the memory that it keeps: measured 1.4 times on targets of 540 and 2,700 tokens.
 _PEAK: Final = 1.4
+#: The logits of a chunk, their probabilities and the gradients of both exist together, in float32.
+_COPIES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def needed_memory(
     source, target = (batch[name].shape[1] for name in ("input_ids", "decoder_input_ids"))
     forward = _Forward(checkpoint, hyper)
     of_batch, of_example = _kept_bytes(checkpoint, source, target, forward)
-    fixed = _trained_bytes(checkpoint, hyper) + of_batch
+    logits = min(LOGITS, hyper.batch_size * target * checkpoint.model.config.vocab_size)
+    fixed = _trained_bytes(checkpoint, hyper) + of_batch + _COPIES * 4 * logits
     needed = fixed + of_example * hyper.batch_size
     on_gpu = forward.device == "cuda"
     free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available
@@ -129,12 +133,12 @@ def _kept_bytes(
     """
     unit = max(1, min(16, (checkpoint.positions or checkpoint.places or 96) // 6))
     weights = {weight.untyped_storage()._cdata for weight in checkpoint.model.parameters()}
-    kept: dict[int, int] = {}
+    kept: dict[StorageWeakRef, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in weights:
-            kept[storage._cdata] = storage.nbytes()
+            kept[StorageWeakRef(storage)] = storage.nbytes()
         return tensor
 
     short, measured = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)], []
@@ -142,8 +146,9 @@ def _kept_bytes(
         kept.clear()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             result = loss(_batch(checkpoint.eos, a * unit, b * unit))
-        measured.append(sum(kept.values()))
-        del result  # only now, so no two storages have one address
+        # The logits of a chunk are gone by now; see `loss.summed_loss`.
+        measured.append(sum(size for storage, size in kept.items() if not storage.expired()))
+        del result
     equations = torch.tensor([_terms(a, b) for a, b in short], dtype=torch.double)
     coefficients = torch.linalg.solve(equations, torch.tensor(measured, dtype=torch.double)).tolist()
     terms = _terms(source / unit, target / unit)

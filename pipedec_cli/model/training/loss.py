@@ -1,48 +1,58 @@
 """The full pass: all tokens of a training target go through the decoder at once, and the loss of Eq. 6.
 
 It drives the modules of the ordinary model and adds no parameters. The cached steps of the engine must give the same.
+The loss needs the logits of some positions only, and of a chunk of them at a time: `summed_loss`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks
+from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks, Function
 from pipedec_cli.model.engine.torch.modules import Modules
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import distance, position, visible
 
+#: The most logits that exist at a time in training: 341 predictions over 49,152 words, some 64 MiB in float32.
+LOGITS: Final = 1 << 24
 
-def full_logits(
+
+def full_states(
     model: Any, input_ids: Tensor, attention_mask: Tensor, tokens: Tensor, subsequence: Tensor, time: Tensor
 ) -> Tensor:
-    """The logits of the next token after every token of a grid: [batch, grid length, vocabulary], in the model's dtype.
+    """What `head_of` makes logits of, for every token of a grid: [batch, grid length, width], in the model's dtype.
 
     `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the same shape and is 1 where a token
-    is no padding. Padding stands behind the source. `tokens`, `subsequence` and `time` are as in `decoder_logits`.
+    is no padding. Padding stands behind the source. `tokens`, `subsequence` and `time` are as in `decoder_states`.
     """
     backbone, grid = backbone_of(model.config), (tokens, subsequence, time)
     parts = backbone.parts
     if backbone.encoder is None:
         assert isinstance(parts, Modules), f"{backbone.name} has no encoder, and its layers are blocks"
-        return parts.full_logits(model, *grid, prompt=input_ids, prompt_mask=attention_mask)
+        return parts.full_states(model, *grid, prompt=input_ids, prompt_mask=attention_mask)
     memory = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
     if isinstance(parts, Blocks):
-        return decoder_logits(model, *grid, memory, attention_mask)
-    return parts.full_logits(model, *grid, memory=memory, memory_mask=attention_mask.bool())
+        return decoder_states(model, *grid, memory, attention_mask)
+    return parts.full_states(model, *grid, memory=memory, memory_mask=attention_mask.bool())
 
 
-def decoder_logits(
+def head_of(model: Any) -> Function:
+    """The function from states of `full_states`, [..., width], to the logits of the next token, [..., vocabulary]."""
+    parts = backbone_of(model.config).parts
+    return parts.head(model, MODULES) if isinstance(parts, Blocks) else parts.head(model)
+
+
+def decoder_states(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """As `full_logits`, for a decoder of `Blocks` and an encoded source.
+    """As `full_states`, for a decoder of `Blocks` and an encoded source.
 
     `tokens` of the grid, <bos> and <eos> included, in any order: int64 [batch, grid length]. `subsequence` (from 1) and
     `time` have the same shape and say where each token stands; they are `attention.PADDING` for padding. `memory` are
@@ -72,7 +82,7 @@ def decoder_logits(
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
         hidden = run(partial(_layer, block, partial(attend, mask=bias), attend_source), hidden, memory)
-    return blocks.head(model, MODULES)(hidden)
+    return blocks.final(model, MODULES)(hidden)
 
 
 def _layer(
@@ -110,6 +120,53 @@ def recomputes(model: Any) -> bool:
     return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
+def summed_loss(
+    head: Function, weights: Sequence[Tensor], states: Tensor, labels: Tensor, rows: int
+) -> Tensor:
+    """−Σ log p(label), a float32 scalar. No more than `rows` rows of logits exist at a time.
+
+    The `head` makes logits, [n, vocabulary], of `states`, [n, width]; it has these `weights`. `labels`, int64 [n], are
+    tokens. The gradients of a chunk are computed with its loss, so that its logits are not needed again: chunks that
+    are computed again in the backward pass would take a third more time for the head.
+    """
+    weights = [weight for weight in weights if weight.requires_grad]
+    if torch.is_grad_enabled():
+        total: Tensor = _SummedLoss.apply(head, rows, labels, states, *weights)
+        return total
+    chunks = zip(states.split(rows), labels.split(rows), strict=True)
+    return sum((_of_chunk(head, *chunk) for chunk in chunks), states.new_zeros((), dtype=torch.float32))
+
+
+def _of_chunk(head: Function, states: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(head(states).float(), labels, reduction="sum")
+
+
+class _SummedLoss(torch.autograd.Function):
+    """The loss of all chunks; its backward pass only scales the gradients that the forward pass has computed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, head: Function, rows: int, labels: Tensor, states: Tensor, *weights: Tensor
+    ) -> Tensor:
+        total = states.new_zeros((), dtype=torch.float32)
+        of_states, of_weights = torch.empty_like(states), [torch.zeros_like(weight) for weight in weights]
+        for start in range(0, len(labels), rows):
+            part = slice(start, start + rows)
+            with torch.enable_grad():
+                chunk = states[part].detach().requires_grad_()
+                loss = _of_chunk(head, chunk, labels[part])
+            of_states[part], *found = torch.autograd.grad(loss, [chunk, *weights])
+            for sum_, one in zip(of_weights, found, strict=True):
+                sum_.add_(one)
+            total += loss.detach()
+        ctx.save_for_backward(of_states, *of_weights)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, None, None, *(gradients[0] * one for one in ctx.saved_tensors))
+
+
 class TeacherForcing(nn.Module):
     """The training loss as a module, so that transformers' Trainer can wrap it for several devices.
 
@@ -135,10 +192,12 @@ class TeacherForcing(nn.Module):
     ) -> dict[str, Tensor]:
         """The mean negative log-likelihood of the next tokens, a float32 scalar, as ``loss``.
 
-        The arguments are those of `full_logits`. `labels`, int64 [batch, grid length], is the next token after each, or
+        The arguments are those of `full_states`. `labels`, int64 [batch, grid length], is the next token after each, or
         −100 where nothing is learnt. `num_items_in_batch` is the number of predictions in the accumulated batch.
         """
-        logits = full_logits(self.plain, input_ids, attention_mask, decoder_input_ids, subsequence, time)
-        total = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
-        count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
-        return {"loss": total / count}
+        states = full_states(self.plain, input_ids, attention_mask, decoder_input_ids, subsequence, time)
+        learnt = labels != -100
+        output = self.plain.get_output_embeddings()
+        rows = max(1, LOGITS // self.plain.config.vocab_size)
+        total = summed_loss(head_of(self.plain), [*output.parameters()], states[learnt], labels[learnt], rows)
+        return {"loss": total / (learnt.sum() if num_items_in_batch is None else num_items_in_batch)}

@@ -7,8 +7,9 @@ import random
 import pytest
 import torch
 
-from pipedec_cli.model.training.loss import TeacherForcing, decoder_logits
+from pipedec_cli.model.training.loss import TeacherForcing, decoder_states, full_states, head_of
 from pipedec_cli.pipeline.attention import PADDING
+from tests.model.backbones import ENCODED, PROMPTED, family_model
 from tests.model.engines import BOS, EOS, KINDS, SOURCES, VOCABULARY, small_model
 from tests.oracle import Placed, oracle_logits, sees
 
@@ -37,12 +38,12 @@ def collated(batch):
 
 
 def full_pass(model, batch):
-    """`decoder_logits` of sources and grids."""
+    """The logits of sources and grids."""
     given = collated(batch)
     ids, mask, *grid = (given[name] for name in ("input_ids", "attention_mask", *GRID))
     with torch.no_grad():
         memory = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        return decoder_logits(model, *grid, memory, mask)
+        return head_of(model)(decoder_states(model, *grid, memory, mask))
 
 
 def random_grid(rng):
@@ -166,3 +167,37 @@ def test_dropout_acts_in_training_and_not_otherwise():
         with torch.no_grad():
             one, other = (module(**training_batch())["loss"] for _ in range(2))
         assert (one != other) == training
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *PROMPTED, *ENCODED])
+def test_the_loss_over_chunks_is_the_loss_over_all_logits_with_the_same_gradients(kind, monkeypatch):
+    """Three predictions at a time, of 11; logits at other positions are not computed. Gemma's logits are capped."""
+    model = copy.deepcopy(small_model(kind) if kind in KINDS else family_model(kind))
+    if kind in ("gemma3_text", "t5gemma"):
+        getattr(model.config, "decoder", model.config).final_logit_softcapping = 3.0
+    batch, module = training_batch(), TeacherForcing(model)
+    grid = (batch[name] for name in ("input_ids", "attention_mask", *GRID))
+    logits = head_of(model)(full_states(model, *grid)).flatten(0, 1)
+    whole = torch.nn.functional.cross_entropy(logits, batch["labels"].flatten())
+    whole.backward()
+    wanted = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    module.zero_grad(set_to_none=True)
+    monkeypatch.setattr("pipedec_cli.model.training.loss.LOGITS", 3 * VOCABULARY)
+    loss = module(**batch)["loss"]
+    (2 * loss).backward()
+    torch.testing.assert_close(loss, whole, rtol=0, atol=1e-5)
+    found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    assert found.keys() == wanted.keys()
+    size = torch.cat([gradient.flatten() for gradient in wanted.values()]).norm()
+    for name, gradient in found.items():
+        assert (gradient / 2 - wanted[name]).norm() < 1e-5 * size, name
+    with torch.no_grad():
+        torch.testing.assert_close(module(**batch)["loss"], whole, rtol=0, atol=1e-5)
+
+
+def test_no_more_logits_exist_at_a_time_than_those_of_a_chunk(monkeypatch):
+    monkeypatch.setattr("pipedec_cli.model.training.loss.LOGITS", 4 * VOCABULARY)
+    model, rows = copy.deepcopy(small_model("gated")), []
+    model.lm_head.register_forward_hook(lambda _, __, logits: rows.append(len(logits)))
+    TeacherForcing(model)(**training_batch())["loss"].backward()
+    assert rows == [4, 4, 3]

@@ -155,6 +155,19 @@ def test_an_estimate_of_memory_counts_weights_gradients_moments_and_what_the_lon
     assert memory(batch_size=1, optimizer="adafactor") - (two - one) >= 1_000_000 + 4 * parameters
 
 
+def test_an_estimate_of_memory_knows_that_the_logits_of_all_positions_never_stand_in_memory(monkeypatch):
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(rss=0))
+    monkeypatch.setattr("pipedec_cli.model.training.cost.LOGITS", 100)
+    small, large = fresh_toy(), fresh_toy()
+    large.model.resize_token_embeddings(50_000)
+    apart = []
+    for checkpoint in (small, large):
+        longest = Encoded([5] * 20, ([6] * 400,))
+        some = [training_cost(checkpoint, [longest], replace(QUICK, batch_size=n)).memory for n in (1, 2)]
+        apart.append(some[1] - some[0])
+    assert apart[0] == apart[1], "an example takes as much, however many words there are"
+
+
 def test_a_record_whose_length_does_not_fit_the_memory_is_refused_before_anything_is_computed(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_000_000_000))
     checkpoint = fresh_toy()

@@ -72,7 +72,8 @@ class Blocks:
 
     dropout: Callable[[Any], Function]  # the dropout behind the embedding
     layers: Callable[[Any, Form], list[Block]]  # first to last
-    head: Callable[[Any, Form], Function]  # from last states to logits, with the family's scale
+    final: Callable[[Any, Form], Function]  # the norm behind the last layer, with the family's scale
+    head: Callable[[Any, Form], Function]  # the output matrix: from those states to logits
     buckets: Callable[
         [Any], Tensor
     ]  # the bucket of each distance, int64 [farthest + 1]; the last is for all beyond

@@ -35,7 +35,8 @@ class BlockLayers:
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
         form = step_form(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
         self.blocks: list[Block] = parts.layers(model, form)
-        self.head = parts.head(model, form)
+        final, output = parts.final(model, form), parts.head(model, form)
+        self.head = lambda states: output(final(states))
         sizes = backbone.sizes(config)
         self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
         buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min

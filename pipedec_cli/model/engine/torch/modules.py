@@ -73,7 +73,7 @@ class Modules:
             states: Tensor = decoder(**given).last_hidden_state
         return states
 
-    def full_logits(
+    def full_states(
         self,
         model: Any,
         tokens: Tensor,
@@ -84,7 +84,7 @@ class Modules:
         prompt_mask: Tensor | None = None,
         **memory: Tensor,
     ) -> Tensor:
-        """The full pass over the tokens of a grid: logits [batch, length, vocabulary]; see `training.loss.full_logits`.
+        """The full pass over the tokens of a grid: [batch, length, width]; see `training.loss.full_states`.
 
         A model without an encoder has a `prompt`, int64 [batch, prompt length], and a `prompt_mask` that is 1 at its
         tokens and 0 at padding. Others have `memory` and `memory_mask`; see `states`.
@@ -99,7 +99,7 @@ class Modules:
         position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
         states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
-        return self.head(model)(states[:, prompt.shape[1] :])
+        return states[:, prompt.shape[1] :]
 
 
 def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
