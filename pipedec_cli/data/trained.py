@@ -1,4 +1,4 @@
-"""The folder that `pipedec train` writes: when it holds a model, and its ``checkpoint-N`` folders.
+"""The folder that `pipedec train` writes: when it holds a model, and its ``checkpoint-N`` and ``best-N`` folders.
 
 Its manifest, training.json, gets a ``result`` last. Until then the folder holds no model, whatever weights are in it. A
 ``checkpoint-N`` folder, from which a training goes on, is whole if it has a trainer_state.json, which is written last.
@@ -19,6 +19,7 @@ from pipedec_cli.data.records import Teacher
 
 STATE: Final = "trainer_state.json"
 ADAPTER: Final = "adapter_config.json"
+BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
 FRESH: Final = ("scratch", *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b")))
@@ -106,6 +107,18 @@ def forget(checkpoints: Iterable[Path]) -> None:
         shutil.rmtree(path)
 
 
+def best_folders(folder: Path) -> list[Path]:
+    """The whole ``best-N`` folders. There are two of them if a training was killed before it removed the older one."""
+    return sorted(record.parent for record in folder.glob(f"best-*/{BEST}"))
+
+
+def forget_best(folders: Iterable[Path]) -> None:
+    """Remove ``best-N`` folders; the evaluation goes first, so that a half removed folder is not whole."""
+    for path in folders:
+        (path / BEST).unlink(missing_ok=True)
+        shutil.rmtree(path)
+
+
 def keep_last(folder: Path, count: int) -> list[Path]:
     """Remove all ``checkpoint-N`` folders but the last `count`; returns these."""
     found = checkpoints(folder)
@@ -117,6 +130,7 @@ def clean(folder: Path) -> list[str]:
     """Remove what a killed training was writing; returns the names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
     forget(half)
+    forget_best({*folder.glob("best-*")}.difference(best_folders(folder)))
     unfinished = [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"checkpoint-*/{UNFINISHED}*")]
     for path in unfinished:
         shutil.rmtree(path)

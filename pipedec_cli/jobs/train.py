@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,6 +91,8 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
         notify.say(f"loading {settings.model} …")  # and torch, which takes seconds
         settings = replace(settings, device=_one_gpu(settings.device))
         made = _train(artifact, data, settings, notify)
+        if is_main():
+            trained.forget_best(trained.best_folders(artifact.path))  # the weights are in the model's folder
         if is_main() and (stay := trained.keep_last(artifact.path, settings.keep_checkpoints)):
             taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
             notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
@@ -101,6 +104,11 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
     if settings.data is not None and settings.data.is_file():
         todo = "run `pipedec segment` on it, and give the folder that it writes"
         raise UserError("is a file", where=str(settings.data), todo=todo)
+    for package in settings.log_to:
+        if find_spec(package) is None:
+            raise UserError(
+                f"log_to={package} needs {package}, which is not installed", todo=f"pip install {package}"
+            )
     model = settings.model or settings.teacher or _DEFAULT_MODEL
     for name in filter(None, (settings.model, settings.teacher)):
         if real(name) == real(target):
@@ -160,6 +168,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
         notify.say(f"going on from {last[0]}" if last else nothing)
     elif is_main():
         trained.forget(trained.checkpoints(target))  # else a later --resume would go on from another training
+        trained.forget_best(trained.best_folders(target))
     checkpoint = build_model(settings, data, method)
     texts = notify.track(data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
@@ -184,12 +193,18 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
                 resume=settings.resume,
                 keep=settings.keep_checkpoints,
                 keep_adapter=settings.keep_adapter,
+                log_to=settings.log_to,
                 show=notify,
                 score=_dev_scorer(checkpoint, data.dev[:32]),
             )
     finally:
         notify(TrainingEnded())
-    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}")
+    if result.updates < hyper.updates(len(examples), count()):
+        missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
+        notify.say(f"ended after {many(result.updates, 'update')}: {missed}")
+    which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
+    weights = f"its weights are those of update {result.weights_update:,}, {which}"
+    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
     record["result"] = to_builtins(result)
     if is_main():
         artifact.finish(record["result"])  # from here on the folder holds a model
@@ -205,7 +220,7 @@ def _hyperparameters(settings: TrainSettings, data: TrainingData) -> Hyperparame
         fields=bool(data.segmentation.fields),
         schedule=settings.rate_schedule,
         cpu=settings.device == "cpu",
-        **settings.some(*same, "evaluations", "max_steps"),
+        **settings.some(*same, "evaluations", "max_steps", "keep", "patience"),
     )
 
 

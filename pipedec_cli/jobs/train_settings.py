@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pipedec_cli.data.records import DecoderKind, Family
 from pipedec_cli.jobs.settings import (
@@ -14,11 +15,15 @@ from pipedec_cli.jobs.settings import (
     device_option,
     family_key,
     key,
+    names_of,
     number_or,
     option,
     template_parser,
     threads_key,
 )
+
+#: Where transformers' own callbacks can log a training; each is also the name of its package.
+LOGS: Final = ("tensorboard", "wandb", "trackio", "mlflow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +104,17 @@ class TrainSettings(WorkflowSettings):
     )
     evaluations: int = key(10, "How often the dev set is evaluated.", min=1)
     dev_examples: int = key(200, "Dev examples for the loss. 32 of them are scored.", min=0)
+    keep: Literal["best", "last"] = key(
+        "best",
+        "The weights that stay: those with the best dev score (or loss, where nothing is scored), or the last.",
+    )
+    patience: int | None = key(None, "End after so many evaluations without a better one.", min=1)
+    log_to: tuple[str, ...] = key(
+        (),
+        "Log as well to tensorboard, wandb, trackio or mlflow; several with commas.",
+        parser=partial(names_of, known=LOGS),
+        metavar="NAMES",
+    )
     keep_checkpoints: int = key(2, "How many checkpoint-N folders stay at the end.", min=0)
     threads: int | None = threads_key()
 

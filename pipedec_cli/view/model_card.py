@@ -181,10 +181,20 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
                 result.get("dev_score")
             ),
             "updates made by then": count(result.get("dev_update")),
+            "updates that the weights had, of all": _weights(result),
         },
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }
     return [Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in tables.items()]
+
+
+def _weights(result: Mapping[str, Any]) -> str:
+    """The update that the weights are from, and why."""
+    if (update := result.get("weights_update")) is None:  # an older training.json
+        return ""
+    best = result.get("best_by")
+    why = f", the best by {best.replace('_', ' ')}" if best else ", the last"
+    return f"{update:,} of {result['updates']:,}{why}"
 
 
 def licence_of(name: str) -> str | None:

@@ -113,6 +113,9 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     assert model.config.pipedec["delay"] == "any"
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "max\\_steps" in card and "epochs" not in card
+    assert "its weights are those of update 2, the best by dev score" in talk
+    assert "2 of 2, the best by dev score" in card and manifest(workspace)["result"]["weights_update"] == 2
+    assert not list(folder.glob("best-*"))
     curve = manifest(workspace)["result"]["curve"]
     assert [set(point) for point in curve] == [{"update", "loss"}] * 2 + [{"update", "dev_loss", "dev_score"}]
     page = (folder / "training.html").read_text(encoding="utf-8")
@@ -121,7 +124,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     assert (folder / "generation_config.json").exists()
     training = {"epochs": 10.0, "max_steps": 2, "batch_size": 4, "accumulation": 1, "schedule": "linear"}
     training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05}
-    training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True}
+    training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True, "keep": "best", "patience": None}
     method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
     asked = {"model": "scratch-tiny", "data": str(workspace / "data"), "dev_examples": 4, **method}
     assert manifest(workspace)["settings"] == asked | {"training": training}
@@ -132,6 +135,41 @@ def test_bf16_where_it_takes_many_times_as_long_is_warned_of(workspace, monkeypa
     monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
     talk = train(workspace, "--bf16", "--overwrite", "--set", "dev_examples=0")
     assert ("no instructions for bfloat16" in talk) is not can
+
+
+def test_what_logs_a_training_is_looked_for_before_anything_starts(workspace, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.jobs.train.find_spec", lambda name: None if name == "wandb" else name)
+    before = manifest(workspace)
+    told = refused(workspace, "--overwrite", "--set", "log_to=tensorboard,wandb")
+    assert told == "log_to=wandb needs wandb, which is not installed; pip install wandb"
+    assert manifest(workspace) == before
+    run("train", "-w", workspace, "--set", "log_to=paper", exit_code=2)
+
+
+def test_transformers_own_callbacks_log_losses_and_scores(workspace, monkeypatch):
+    from transformers import TrainerCallback
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    logged = dict[str, int]()
+
+    class Logger(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            logged.update(dict.fromkeys(logs, state.global_step))
+
+    monkeypatch.setattr("pipedec_cli.jobs.train.find_spec", lambda _: True)
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "trackio", Logger)
+    train(workspace, "--overwrite", "--set", "log_to=trackio")
+    assert {
+        name: logged[name] for name in ("loss", "learning_rate", "eval_loss", "eval_score")
+    } == dict.fromkeys(("loss", "learning_rate", "eval_loss", "eval_score"), 2)
+
+
+def test_a_training_that_ran_out_of_patience_says_so(workspace):
+    never = ("--learning-rate", "0", "--max-steps", "4", "--set", "evaluations=4", "--set", "patience=2")
+    talk = train(workspace, "--overwrite", *never)
+    assert "ended after 3 updates: 2 evaluations without a better one" in talk
+    assert "its weights are those of update 1, the best by dev score" in talk
+    assert "4 of 4, the last" not in (pipelined(workspace) / "README.md").read_text()
 
 
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):

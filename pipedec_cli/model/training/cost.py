@@ -55,14 +55,15 @@ def training_cost(
     forward = _Forward(checkpoint, hyper)
     on_gpu = forward.device == "cuda"
     in_use = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
-    parameters = checkpoint.model.num_parameters()
+    parameters, trained = (checkpoint.model.num_parameters(only_trainable=only) for only in (False, True))
+    best = 4 * int(trained) if hyper.keep == "best" else 0  # the folder best-N
     updates = hyper.updates(len(examples), processes.count())
     typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
     batch = collator(checkpoint, hyper.seed)([(Turn(0, 0), example) for example in typical])
     return Cost(
         updates,
         seconds=_seconds(forward.module, lambda: forward(batch)) * hyper.accumulation * updates,
-        disk=4 * parameters + max(1, keep) * _trained_bytes(checkpoint, hyper),
+        disk=4 * parameters + max(1, keep) * _trained_bytes(checkpoint, hyper) + best,
         parameters=parameters,
         memory=in_use + needed,
     )
@@ -83,7 +84,7 @@ def needed_memory(
     source, target = (batch[name].shape[1] for name in ("input_ids", "decoder_input_ids"))
     forward = _Forward(checkpoint, hyper)
     of_batch, of_example = _kept_bytes(checkpoint, source, target, forward)
-    logits = min(LOGITS, hyper.batch_size * target * checkpoint.model.config.vocab_size)
+    logits: int = min(LOGITS, hyper.batch_size * target * checkpoint.model.config.vocab_size)
     fixed = _trained_bytes(checkpoint, hyper) + of_batch + _COPIES * 4 * logits
     needed = fixed + of_example * hyper.batch_size
     on_gpu = forward.device == "cuda"
@@ -133,12 +134,13 @@ def _kept_bytes(
     """
     unit = max(1, min(16, (checkpoint.positions or checkpoint.places or 96) // 6))
     weights = {weight.untyped_storage()._cdata for weight in checkpoint.model.parameters()}
-    kept: dict[StorageWeakRef, int] = {}
+    kept: dict[Any, int] = {}
+    weak_reference: Callable[..., Any] = StorageWeakRef
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in weights:
-            kept[StorageWeakRef(storage)] = storage.nbytes()
+            kept[weak_reference(storage)] = storage.nbytes()
         return tensor
 
     short, measured = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)], []

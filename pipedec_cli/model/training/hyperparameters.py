@@ -16,6 +16,7 @@ class Hyperparameters:
     learning_rate: the highest rate. For ``adafactor`` it is relative to the root mean square of each matrix.
     warmup: the share of the updates in which the rate rises. evaluations: how often the dev set is evaluated.
     max_steps: the number of updates; None trains for `epochs`. cpu: use the CPU even where there is a GPU.
+    keep: the weights that the training leaves. patience: it ends after so many evaluations without a better one.
     """
 
     epochs: float
@@ -30,6 +31,8 @@ class Hyperparameters:
     evaluations: int
     max_steps: int | None
     cpu: bool
+    keep: Literal["best", "last"] = "best"
+    patience: int | None = None
 
     def update_size(self, devices: int = 1) -> int:
         """The number of examples in one update."""

@@ -131,10 +131,11 @@ def summed_loss(
     """
     weights = [weight for weight in weights if weight.requires_grad]
     if torch.is_grad_enabled():
-        total: Tensor = _SummedLoss.apply(head, rows, labels, states, *weights)
-        return total
-    chunks = zip(states.split(rows), labels.split(rows), strict=True)
-    return sum((_of_chunk(head, *chunk) for chunk in chunks), states.new_zeros((), dtype=torch.float32))
+        apply: Callable[..., Tensor] = _SummedLoss.apply
+        return apply(head, rows, labels, states, *weights)
+    parts = (slice(start, start + rows) for start in range(0, len(labels), rows))
+    losses = (_of_chunk(head, states[part], labels[part]) for part in parts)
+    return sum(losses, states.new_zeros((), dtype=torch.float32))
 
 
 def _of_chunk(head: Function, states: Tensor, labels: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec import Struct
 
@@ -22,8 +23,9 @@ class TrainingProgress:
 class TrainResult(Struct, frozen=True, omit_defaults=True):
     """The result of a training, as training.json keeps it.
 
-    `loss` is the mean of all reported losses. The `dev_` figures are those of the last evaluation. Each point of the
-    `curve` has ``update`` and ``loss``, or ``update``, ``dev_loss`` and, if texts were scored, ``dev_score``.
+    `loss` is the mean of all reported losses. The weights are those after `weights_update` updates, the `best_by` a dev
+    figure, or the last if that is None; the `dev_` figures are of their evaluation, or of the last before them. Each
+    point of the `curve` has ``update`` and ``loss``, or ``update``, ``dev_loss`` and, if texts were scored, ``dev_score``.
     """
 
     checkpoint: str
@@ -32,6 +34,8 @@ class TrainResult(Struct, frozen=True, omit_defaults=True):
     examples_seen: int
     loss: float
     curve: list[dict[str, float]]
+    weights_update: int
+    best_by: Literal["dev_score", "dev_loss"] | None = None
     dev_update: int | None = None
     dev_loss: float | None = None
     dev_score: float | None = None

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from msgspec import Struct
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.optimization import Adafactor
 
 from pipedec_cli.data.checking import checked
-from pipedec_cli.data.errors import UserError, is_out_of_memory
+from pipedec_cli.data.errors import UserError, first_line, is_out_of_memory
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.trained import STATE, checkpoints
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
 from pipedec_cli.model.training import lora, processes
+from pipedec_cli.model.training.best import Best, Evaluation, evaluations
 from pipedec_cli.model.training.collate import Encoded, collator
 from pipedec_cli.model.training.cost import require_examples
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
@@ -39,25 +41,29 @@ def train(
     resume: bool = False,
     keep: int = 2,
     keep_adapter: bool = False,
+    log_to: Sequence[str] = (),
     show: Callable[[TrainingProgress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
 ) -> TrainResult:
     """Train a checkpoint in place, and save it to `folder`.
 
     Dev examples are evaluated, never trained on; `score` is called at each evaluation. The folder also gets
-    checkpoint-N folders, and the last `keep` of them stay, at least one. `resume` goes on from the last, and from the
-    start if there is none. Adapters are merged at the end, unless `keep_adapter`. A `UserError` if there are no
-    examples, or if a checkpoint-N folder cannot be read.
+    checkpoint-N folders, and the last `keep` of them stay, at least one, and best-N if `hyper` keeps the best weights.
+    `resume` goes on from the last checkpoint-N, and from the start if there is none. Adapters are merged at the end,
+    unless `keep_adapter`. `log_to` names integrations of transformers. A `UserError` if there are no examples, or if a
+    checkpoint-N or best-N folder cannot be read.
     """
     require_examples(examples)
     last = next(reversed(checkpoints(folder)), None) if resume else None
     set_seed(hyper.seed)
     updates = hyper.updates(len(examples), processes.count())
-    reporter = _Reporter(show, score)
+    best = Best(folder, checkpoint, keeps=hyper.keep == "best" and bool(dev))
+    reporter = _Reporter(show, best, hyper.patience)
     relative = {"lr": hyper.learning_rate, "scale_parameter": True, "relative_step": False}
     trainer = _Trainer(
         checkpoint,
-        args=_arguments(hyper, updates, folder, has_dev=bool(dev), keep=keep),
+        score if dev else None,
+        args=_arguments(hyper, updates, folder, has_dev=bool(dev), keep=keep, log_to=log_to),
         optimizer_cls_and_kwargs=(Adafactor, relative) if hyper.optimizer == "adafactor" else None,
         train_dataset=ByTurn(examples),
         eval_dataset=ByTurn(dev) if dev else None,
@@ -67,7 +73,7 @@ def train(
     trainer.remove_callback(PrinterCallback)
     if trainer.is_fsdp_enabled:
         processes.check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
-        reporter.score = None  # no process has all weights to generate with
+        trainer.score, best.keeps = None, False  # no process has all weights, to generate with or to keep
         if lora.has_adapters(checkpoint.model):
             raise UserError("adapters are not sharded", todo="leave --lora out, or FSDP")
     else:
@@ -75,12 +81,21 @@ def train(
     began = time.perf_counter()
     checkpoint.model.train()
     with _blame(last, reporter):
-        if last and (done := _read_state(last)).global_step >= updates:
+        done = _read_state(last) if last else None
+        if resume:
+            best.recall(evaluations(done.log_history if done else ()))
+        if done and (done.global_step >= updates or reporter.is_over(done.log_history)):
             # It was killed after its last checkpoint. The Trainer would make another update.
             trainer._load_from_checkpoint(str(last))
             trainer.state.global_step, trainer.state.log_history = done.global_step, done.log_history
         else:
             trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if has_best := best.keeps and best.folder.exists():
+        try:
+            trainer._load_from_checkpoint(str(best.folder))
+        except Exception as error:
+            what, todo = f"cannot read the best weights: {first_line(error)}", "start over with --overwrite"
+            raise UserError(what, where=str(best.folder), todo=todo) from error
     checkpoint.model.eval()
     if lora.has_adapters(checkpoint.model) and not keep_adapter:
         lora.merge(checkpoint.model)
@@ -90,12 +105,13 @@ def train(
         seconds=time.perf_counter() - began,
         updates=trainer.state.global_step,
         examples_seen=trainer.state.global_step * hyper.update_size(trainer.args.world_size),
-        **_losses(trainer.state.log_history),
+        **{"weights_update": trainer.state.global_step}
+        | _losses(trainer.state.log_history, best.evaluation if has_best else None),
     )
 
 
 def _arguments(
-    hyper: Hyperparameters, updates: int, folder: Path, *, has_dev: bool, keep: int
+    hyper: Hyperparameters, updates: int, folder: Path, *, has_dev: bool, keep: int, log_to: Sequence[str]
 ) -> TrainingArguments:
     on_cpu = hyper.cpu or not torch.cuda.is_available()
     every = max(1, updates // max(1, hyper.evaluations))
@@ -122,13 +138,13 @@ def _arguments(
         prediction_loss_only=True,
         dataloader_pin_memory=not on_cpu,
         disable_tqdm=True,
-        report_to=[],
+        report_to=[*log_to],
         log_level="error",
         ddp_find_unused_parameters=False,
     )
 
 
-def _losses(history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _losses(history: Sequence[Mapping[str, float]], best: Evaluation | None) -> dict[str, Any]:
     """The losses and dev figures of a `TrainResult`, from all that the Trainer logged, also before it was resumed."""
     names = {"loss": "loss", "eval_loss": "dev_loss", "eval_score": "dev_score"}
     curve = [
@@ -137,9 +153,15 @@ def _losses(history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         if "loss" in log or "eval_loss" in log
     ]
     losses = [point["loss"] for point in curve if "loss" in point]
-    last = [{}, *(point for point in curve if "dev_loss" in point)][-1]
-    dev = {"dev_update" if name == "update" else name: value for name, value in last.items()}
-    return {"loss": sum(losses) / len(losses), "curve": curve, **dev}
+    found: dict[str, Any] = {"loss": sum(losses) / len(losses), "curve": curve}
+    if best is not None:
+        found |= {
+            "weights_update": best.update,
+            "best_by": f"dev_{'loss' if best.dev_score is None else 'score'}",
+        }
+    if of := best or next(iter(evaluations(history)[::-1]), None):
+        found |= {"dev_update": of.update, "dev_loss": of.dev_loss, "dev_score": of.dev_score}
+    return found
 
 
 class _Callbacks(Struct):
@@ -189,8 +211,8 @@ def _blame(checkpoint: Path | None, reporter: _Reporter) -> Iterator[None]:
 class _Trainer(Trainer):
     """The Trainer, but it saves the ordinary model that is inside the loss, and no pickled arguments."""
 
-    def __init__(self, checkpoint: Checkpoint, **kwargs: Any) -> None:
-        self.checkpoint = checkpoint
+    def __init__(self, checkpoint: Checkpoint, score: Callable[[], float] | None, **kwargs: Any) -> None:
+        self.checkpoint, self.score = checkpoint, score
         super().__init__(model=TeacherForcing(checkpoint.model), **kwargs)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Turns:
@@ -198,6 +220,13 @@ class _Trainer(Trainer):
         lengths = array("I", (len(example.source) for example in self.train_dataset.examples))
         size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         return Turns(lengths, size, self.args.seed, lambda: int(self.state.epoch or 0))
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        made = super().evaluation_loop(*args, **kwargs)
+        if self.score:  # one process scores, all must know
+            score = [self.score() if self.is_world_process_zero() else None]
+            (made.metrics["eval_score"],) = broadcast_object_list(score)
+        return made
 
     def prediction_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> tuple[Any, None, None]:
         # The mean of each example. The Trainer would divide by the predictions of all examples of a batch.
@@ -227,15 +256,21 @@ class _Trainer(Trainer):
 
 
 class _Reporter(TrainerCallback):
-    """Reports progress, and scores texts generated from the dev set."""
+    """Reports progress, keeps the best weights, and ends a training that does not get better."""
 
-    def __init__(self, show: Callable[[TrainingProgress], None], score: Callable[[], float] | None) -> None:
-        self.show, self.score = show, score
+    def __init__(self, show: Callable[[TrainingProgress], None], best: Best, patience: int | None) -> None:
+        self.show, self.best, self.patience = show, best, patience
         self.loss: float | None = None
         self.updated = False
 
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+    def is_over(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Whether there were as many evaluations since the best as patience allows."""
+        return self.patience is not None and self.best.idle(evaluations(history)) >= self.patience
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.updated = True
+        if control.should_training_stop and args.eval_strategy != "no":
+            control.should_evaluate = True  # else the last updates could not be the best
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs and "loss" in logs and state.is_world_process_zero:
@@ -245,9 +280,10 @@ class _Reporter(TrainerCallback):
             self.show(TrainingProgress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        made = evaluations(state.log_history)[-1]
+        self.best.offer(made, writes=state.is_world_process_zero)
+        if self.is_over(state.log_history):
+            control.should_training_stop = control.should_save = True
         if state.is_world_process_zero:
-            loss, score = float(metrics["eval_loss"]), self.score() if self.score else None
-            if score is not None:
-                state.log_history[-1]["eval_score"] = score
             so_far = (state.global_step, state.max_steps, state.epoch or 0.0, self.loss)
-            self.show(TrainingProgress(*so_far, loss, score))
+            self.show(TrainingProgress(*so_far, made.dev_loss, made.dev_score))
