@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
+from pipedec_cli.evaluate.scoring import LABELS
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the paper's own loss on its longest answers.
 TOLERANCE: Final = 0.5
 #: ROUGE-L with the baseline's texts from which on texts count as the same without right answers: nine of ten words, in order.
 SAME_TEXT: Final = 90.0
-AS_FAST: Final = 1.1  # slower than the fastest by less: equally fast, and quality decides
+AS_FAST: Final = 1.1  # slower than the fastest by less: equally fast, and much better quality decides
 # How much more often than in the baseline something may go wrong without a caution; shares of 1.
 MORE_DROPPED: Final = 0.05
 MORE_OFTEN: Final = 0.02
@@ -86,17 +87,11 @@ class _Question:
 
 
 def advise(
-    tried: Sequence[Entry],
-    baseline: Entry,
-    *,
-    called: str,
-    subsequences: float | None,
-    metric: str,
-    labels: Mapping[str, str],
+    tried: Sequence[Entry], baseline: Entry, *, called: str, subsequences: float | None, metric: str
 ) -> Advice:
     """Choose among the pipelined entries, at least one, with gains over the baseline and totals.
 
-    `called` is the baseline in words, `subsequences` their mean number in a target if known, `labels` the names of metrics.
+    `called` is the baseline in words, `subsequences` their mean number in a target if known.
     """
     if not tried:
         raise ValueError("no decoder to choose from")
@@ -104,7 +99,7 @@ def advise(
     useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
         return Advice("unfit", _unfit(baseline, useful, called), useless)
-    question = _Question(baseline, called, metric, labels[metric], *_where_to_choose(tried, metric))
+    question = _Question(baseline, called, metric, LABELS[metric], *_where_to_choose(tried, metric))
     few = ""
     if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
         rows = f"{subsequences:.1f} {_parts(tried[0])} on average"
@@ -119,20 +114,30 @@ def advise(
     if unsure or not fast:
         best = max(unsure or useful, key=lambda one: one.gain.speedup)
         return _stay([best, *sound], question, few, useless)
-    equally_fast = [one for one in good if one.gain.speedup * AS_FAST >= fastest]
-    chosen = max(equally_fast or fast, key=question.margin_of_choice)
-    return _take(chosen, question, labels, few, useless, good=bool(good))
+    if good:
+        chosen, how = _choose(good, question)
+        advice = _take(chosen, question, few, useless, good=True)
+        return replace(advice, text=advice.text + how)
+    return _take(max(fast, key=question.margin_of_choice), question, few, useless, good=False)
 
 
-def _take(
-    chosen: Entry,
-    question: _Question,
-    labels: Mapping[str, str],
-    few: str,
-    useless: tuple[str, ...],
-    *,
-    good: bool,
-) -> Advice:
+def _choose(good: Sequence[Entry], question: _Question) -> tuple[Entry, str]:
+    """The fastest, by decoder calls where times overlap, and a sentence that says so. Much better quality goes first."""
+    fastest = max(good, key=lambda one: one.gain.speedup)
+    overlapping = [one for one in good if one is fastest or one.gain.high > fastest.gain.low]
+    speeds, how = {one.name: one.gain.speedup for one in good}, ""
+    if len(overlapping) > 1:
+        good, speeds = overlapping, {one.name: question.fewer("steps", one) for one in overlapping}
+        *names, last = speeds
+        how = f" The times of {', '.join(names)} and {last} overlap and cannot tell which is faster: decoder calls decide."
+    first = max(good, key=lambda one: speeds[one.name])
+    as_fast = [one for one in good if speeds[one.name] * AS_FAST >= speeds[first.name]]
+    best = max(as_fast, key=question.margin_of_choice)
+    better = question.margin_of_choice(best) - question.margin_of_choice(first)
+    return best if better > TOLERANCE else first, how
+
+
+def _take(chosen: Entry, question: _Question, few: str, useless: tuple[str, ...], *, good: bool) -> Advice:
     """Advice to take a decoder; or to weigh its speed against its quality, where it is not `good` or not on the last split."""
     choice, called = question.choice, question.called
     judged = chosen.quality if choice is None or not question.instead else chosen.other_splits[choice]
@@ -161,9 +166,9 @@ def _take(
         text = f"{take} is {speed}{change} Its cost is not known: {more} before you take it, or stay with {called}."
     cautions = [f"Note that {few}."] if few else []
     cautions += [
-        f"{labels[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
+        f"{LABELS[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
         for name, other in judged.differences.items()
-        if name in labels.keys() - {question.metric} and other.excludes_zero and other.value < 0
+        if name in LABELS.keys() - {question.metric} and other.excludes_zero and other.value < 0
     ]
     if question.instead:
         cautions.append(f"The quality is that on {choice}: nothing else could be scored.")
@@ -182,11 +187,9 @@ def _where_to_choose(tried: Sequence[Entry], metric: str) -> tuple[str | None, b
 
 def exact_advice(exact: Sequence[Entry], called: str) -> str:
     """A sentence about the fastest exact mode that is surely faster than the baseline; "" if there is none."""
-    kept = []
-    for one in exact:
-        agreement = one.quality.agreement
-        if one.gain.low > 1 and agreement and agreement.equal == agreement.of:
-            kept.append(one)
+    kept = [
+        one for one in exact if one.gain.low > 1 and (same := one.quality.agreement) and same.equal == same.of
+    ]
     if not kept:
         return ""
     best = max(kept, key=lambda one: one.gain.speedup)

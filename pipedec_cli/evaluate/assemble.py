@@ -13,7 +13,6 @@ from pipedec_cli.evaluate.breakdown import Run, by_size
 from pipedec_cli.evaluate.comparison import Conditions, Report
 from pipedec_cli.evaluate.entry import Entry, MeasuredEntry, Quality, Totals, promoted
 from pipedec_cli.evaluate.fitness import faults
-from pipedec_cli.evaluate.scoring import LABELS
 
 
 def assemble(
@@ -99,11 +98,10 @@ def _advice(
     disturbed: str | None,
 ) -> Advice:
     tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
-    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric, labels=LABELS)
+    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
     exact = exact_advice([one for one in others if one.role == "exact"], called)
     if exact and not first.faults:
         advice = replace(advice, text=f"{advice.text} {exact}")
     if disturbed:  # speeds that are too low weaken all that is said about them
-        warning = f"{disturbed[0].upper()}{disturbed[1:]}."
-        advice = replace(advice, cautions=(warning, *advice.cautions))
+        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
     return advice

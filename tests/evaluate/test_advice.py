@@ -23,27 +23,17 @@ def failing(duplicated=0.0, dropped=None, truncated=0.0, alike=0.0):
 
 
 def tried(
-    delay=1,
-    speedup=3.0,
-    quality=0.0,
-    fewer=3.0,
-    spread=0.4,
-    tokens=1.0,
-    slowest=None,
-    fastest=None,
-    batched=9.0,
-    others=None,
-    **more,
+    delay=1, speedup=3.0, quality=0.0, fewer=3.0, spread=0.4, tokens=1.0, slowest=None, fastest=None, **more
 ):
     """A delay that is so many times as fast as the baseline, with so many times fewer steps and tokens."""
 
     def gain(usual, least, most):
         return Gain(usual, least, most, None, None, 1.0)
 
-    found = {}
+    found, batched = {}, more.pop("batched", 9.0)
     if quality is not None:
         low, high = (None, None) if spread is None else (quality - spread, quality + spread)
-        found = {"rougeL": Difference(quality, low, high), **(others or {})}
+        found = {"rougeL": Difference(quality, low, high), **more.pop("others", {})}
     return entry(
         f"Δt = {delay}",
         command=f"pipedec generate --delay {delay}",
@@ -66,7 +56,6 @@ def ask(*decoders, subsequences=5.0, faults=(), beside=None, totals=USUAL, **usu
         called="the sequential model",
         subsequences=subsequences,
         metric="rougeL",
-        labels={"rougeL": "ROUGE-L", "rouge1": "ROUGE-1"},
     )
 
 
@@ -199,7 +188,7 @@ def test_without_right_answers_advice_goes_by_speed_and_agreement(rouge, equal, 
 
 
 def test_a_start_is_chosen_like_a_delay():
-    found = {0: (4.0, -2.0), 0.3: (3.1, -0.4), 0.6: (3.0, 0.1), 0.9: (1.5, 0.2)}
+    found = {0: (4.0, -2.0), 0.3: (3.1, -0.4), 0.6: (3.0, 0.2), 0.9: (1.5, 0.2)}
     advice = ask(*(replace(tried(1, *figures), name=f"start {start}") for start, figures in found.items()))
     assert (advice.verdict, advice.entry) == ("take", "start 0.6")
     assert advice.text.startswith("Take start 0.6 (`pipedec generate --delay 1`): 3.0 times as fast as")
@@ -357,6 +346,22 @@ def test_a_delay_is_not_taken_because_the_times_of_a_faster_one_scatter(noisy, s
     assert advice.verdict == verdict
     if verdict == "unclear":
         assert advice.text == scattered(0.5, 3.2)
+
+
+@pytest.mark.parametrize(
+    ("one", "three", "taken", "overlap"),
+    [
+        ({"speedup": 1.6, "slowest": 1.4}, {"speedup": 1.7, "slowest": 1.5, "quality": 0.3}, 1, True),
+        ({"speedup": 2.1, "fastest": 2.6}, {"speedup": 2.5}, 1, True),
+        ({"speedup": 1.6}, {"speedup": 1.7, "quality": -0.1}, 3, False),  # faster and no worse
+        ({"speedup": 1.6}, {"speedup": 1.7, "slowest": 1.5, "quality": 0.9, "fewer": 2.9}, 3, True),
+    ],
+)
+def test_where_times_overlap_decoder_calls_decide_which_is_said(one, three, taken, overlap):
+    advice = ask(tried(1, **one), tried(3, **{"fewer": 2.0} | three))
+    assert advice.entry == f"Δt = {taken}"
+    end = " The times of Δt = 1 and Δt = 3 overlap and cannot tell which is faster: decoder calls decide."
+    assert advice.text.endswith(end) == overlap
 
 
 def test_nothing_tried_is_no_question():
