@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.build import BuildError
@@ -26,7 +27,9 @@ from tests.model.engines import (
 )
 
 WAYS = [] if missing else kinds.ways(library())
-MOST = torch.tensor(127.0)
+MOST = 127.0
+#: Numbers that share a scale.
+GROUP = 64
 #: Rows, inputs and outputs: around the sizes of tiles, panels and words.
 SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 1100, 96)]
 
@@ -34,10 +37,20 @@ SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70
 # --- Products ---------------------------------------------------------------------------------------------------------
 
 
-def rounded(numbers):
-    """The int8 of each row and the row's scale."""
-    largest = numbers.abs().amax(dim=1)
-    return (numbers * (MOST / largest)[:, None]).round().long(), largest / MOST
+def grouped(numbers):
+    """[n, inputs] in groups [n, groups, GROUP], with zeros behind, and the largest absolute value of each [n, groups, 1]."""
+    groups = F.pad(numbers, (0, -numbers.shape[1] % GROUP)).unflatten(1, (-1, GROUP))
+    return groups, groups.abs().amax(dim=-1, keepdim=True)
+
+
+def by_torch(x, matrix):
+    """x · matrixᵀ in int8 by its definition: integers within a group, whose sums are added by the scales of both sides."""
+    (given, largest), (weights, most) = grouped(x), grouped(matrix)
+    scales = (most / MOST).bfloat16().float()
+    whole = torch.where(largest > 0, given * (MOST / largest), 0.0).round().long()
+    narrow = torch.where(most > 0, weights * (1 / scales), 0.0).round().clamp(-MOST, MOST).long()
+    sums = torch.einsum("rgi,ogi->rog", whole, narrow)
+    return (sums * (largest / MOST).double()[:, None, :, 0] * scales.double()[None, :, :, 0]).sum(dim=-1)
 
 
 def multiplied(dtype, way, x, matrix):
@@ -49,15 +62,31 @@ def multiplied(dtype, way, x, matrix):
 
 @needs_int8
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
-def test_every_way_to_multiply_int8_gives_the_integers_of_torch_times_the_scales(rows, inputs, outputs):
+def test_every_way_to_multiply_int8_is_the_plain_reading_by_torch_and_a_row_depends_on_itself_alone(
+    rows, inputs, outputs
+):
     torch.manual_seed(rows)
     x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
     x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
-    (given, scales), (weights, by) = rounded(x), rounded(matrix)
-    weights[0] = 0
-    expected = (given @ weights.T).float() * by * scales[:, None]
+    expected = by_torch(x, matrix)
     for way in WAYS:
-        assert torch.equal(multiplied(torch.int8, way, x, matrix), expected)
+        found = multiplied(torch.int8, way, x, matrix)
+        assert ((found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)).all()
+        for row in range(rows):
+            assert torch.equal(multiplied(torch.int8, way, x[row : row + 1], matrix)[0], found[row])
+
+
+@needs_int8
+def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
+    torch.manual_seed(0)
+    x, matrix = torch.randn(4, 640), torch.randn(64, 640)
+    x[:, 5] = 2000.0
+    matrix[:, 5] = 0.0
+    far, weights = x[:, GROUP:].contiguous(), matrix[:, GROUP:].contiguous()
+    beside = x[:, :GROUP] @ matrix[:, :GROUP].T  # what rounds to 0 beside the large number
+    found, alone = multiplied(torch.int8, WAYS[-1], x, matrix), multiplied(torch.int8, WAYS[-1], far, weights)
+    assert (found - alone).abs().max() < 1e-3
+    assert (alone + beside - x @ matrix.T).norm() < 0.02 * alone.norm()
 
 
 @needs_int8
@@ -108,11 +137,11 @@ def test_cpus_with_fewer_instructions_compute_the_same(flags):
 @needs_int8
 @pytest.mark.parametrize("kind", [*KINDS, "sizes that fill no panel"])
 def test_logits_in_int8_are_near_those_of_float32(kind):
-    """Within 6 in 100, in the root of the mean square, of random weights, which round worst."""
+    """Within 7 in 100, in the root of the mean square, of random weights, which round worst."""
     model = odd_model() if kind.startswith("sizes") else small_model(kind)
     calls, weights = [grid_rows(0, 12), grid_rows(0, 9, first=12)], compiled(model, torch.int8)
     exact = last_logits(compiled(model, torch.float32), calls, SOURCES[0])
-    assert 0 < (last_logits(weights, calls, SOURCES[0]) - exact).norm() < 0.06 * exact.norm()
+    assert 0 < (last_logits(weights, calls, SOURCES[0]) - exact).norm() < 0.07 * exact.norm()
     assert (weights.dtype, isinstance(weights.encoder, NativeEncoder)) == (torch.int8, True)
 
 

@@ -19,13 +19,13 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
         for (long j = 0; j < PANEL; ++j) {
             const long o = p * PANEL + j;
             const auto number = [&](long i) { return o < outputs && i < inputs ? S::get(matrix, o * inputs + i) : 0.0f; };
-            float by = 1.0f;
-            if constexpr (E::HEADER > 0) by = E::open(panel, j, inputs, number);
-            for (long u = 0; u < units<E>(inputs); ++u) {
-                float numbers[E::NUMBERS];
-                for (long i = 0; i < E::NUMBERS; ++i) numbers[i] = number(u * E::NUMBERS + i) * by;
-                panel[(E::HEADER + u) * PANEL + j] = E::pack(numbers);
-            }
+            if constexpr (E::GROUPED) E::pack(panel, j, inputs, number);
+            else
+                for (long u = 0; u < units<E>(inputs); ++u) {
+                    float numbers[E::NUMBERS];
+                    for (long i = 0; i < E::NUMBERS; ++i) numbers[i] = number(u * E::NUMBERS + i);
+                    panel[u * PANEL + j] = E::pack(numbers);
+                }
         }
     }
 }
@@ -165,17 +165,15 @@ void pipedec_pack(const Model *kind, const void *matrix, int64_t outputs, int64_
 void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t inputs, const Word *panels, int64_t outputs, float *out) {
     as_kinds(*kind, [&](auto e, auto) {
         using E = decltype(e);
-        const long row = round_up(units<E>(inputs) * E::GIVEN, LANES) + LANES, out_row = round_up(outputs, PANEL);
+        const long row = round_up(given_words<E>(inputs), LANES) + LANES, out_row = round_up(outputs, PANEL);
         Buffer<typename E::Given> given(rows * row);
-        std::vector<float> scales(rows);
         [[maybe_unused]] const TileRegisters registers;
         for (long r = 0; r < rows; ++r) {
             if constexpr (std::is_same_v<typename E::Given, float>) std::copy_n(x + r * inputs, inputs, given.data() + r * row);
-            else scales[r] = E::give(x + r * inputs, inputs, units<E>(inputs), given.data() + r * row);
+            else E::give(x + r * inputs, inputs, units<E>(inputs), given.data() + r * row);
         }
         for (long p = 0; p < out_row / PANEL; ++p)
-            matrix_product<E>(kind->tiles, given.data(), row, scales.data(), rows, panels + p * panel_words<E>(inputs), inputs,
-                              out + p * PANEL, out_row);
+            matrix_product<E>(kind->tiles, given.data(), row, rows, panels + p * panel_words<E>(inputs), inputs, out + p * PANEL, out_row);
     });
 }
 

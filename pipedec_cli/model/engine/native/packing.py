@@ -46,7 +46,7 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
 
     Args:
         model: in float32 or bfloat16; of transformers, or a `BareModel`.
-        dtype: the model's, or int8: then matrices are rounded, with a scale for each output.
+        dtype: the model's, or int8: then matrices are rounded, with a scale for each output and 64 inputs.
         consume: empty the matrices that are copied, so that they are not in memory twice. The model is then unusable.
     """
     spec = describe(model)

@@ -2,7 +2,7 @@
 
 // Products of rows and panels, in vectors or in AMX's tile registers.
 
-#include "kinds.h"
+#include "groups.h"
 
 #ifdef HAS_TILES
 #include <sys/syscall.h>
@@ -88,11 +88,12 @@ class TileRegisters {
     static inline thread_local long shaped = 0; // rows that the registers are shaped for
 };
 
+// The sums of bytes with a sign, in rows, and without, in a panel; or of bfloat16.
 #define TILE_SUMS(SUM, ROWS, PANELS)                                                                                        \
-    if constexpr (std::is_same_v<typename E::Sums, Ints>) _tile_dpbusd(SUM, ROWS, PANELS);                                  \
+    if constexpr (std::is_same_v<E, Int8>) _tile_dpbsud(SUM, ROWS, PANELS);                                                 \
     else _tile_dpbf16ps(SUM, ROWS, PANELS)
 
-// out[rows][PANEL] = x · panel; `units` is a multiple of TILE.
+// out[rows][PANEL] = x · panel, float32, or int32 for int8; `units` is a multiple of TILE.
 template <class E>
 void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
     __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers read memory
@@ -158,18 +159,120 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
     }
 }
 
-// out[rows][PANEL] = x · a panel of a matrix with its header; `scales` has the scale of each row, if rows have scales.
+// ---- products in groups
+
+#ifdef HAS_INT8
+constexpr long FETCHED = 4; // how far ahead weights are fetched into the cache, in groups
+
+// The sum so far, and the sums of a group times the scales of weights and row.
+inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *facts) {
+    return multiply_add(__builtin_convertvector(sums, Floats), scales * all(bits_as<float>(facts[0])), before);
+}
+
+// out[R][PANEL] (+)= x[R] · groups of a panel. `facts` are those of the first row's first group.
+template <int R>
+void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel, long groups, float *out, long out_row, bool more,
+                const Word *ahead, long step) {
+    using E = Int8;
+    Floats left_out[R], right_out[R]; // in registers for few rows, else in the first cache
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+        left_out[r] = more ? load(out + r * out_row) : Floats{};
+        right_out[r] = more ? load(out + r * out_row + LANES) : Floats{};
+    }
+    for (long g = 0; g < groups; ++g, x += E::UNITS, facts += E::FACTS, panel += E::GROUP_WORDS) {
+        Ints left[R], right[R];
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) left[r] = right[r] = all_words(facts[r * x_row + 1]);
+        const Word *words = panel + E::SCALES;
+        __builtin_prefetch(ahead);
+        ahead += step / 2;
+        for (long u = 0; u < E::UNITS; ++u, words += PANEL, ahead += step) {
+            __builtin_prefetch(ahead);
+            if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
+            Ints left_weights = load_words(words), right_weights = load_words(words + LANES);
+            in_registers(left_weights);
+            in_registers(right_weights);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) {
+                const Ints given = all_words(x[r * x_row + u]);
+                E::add(left[r], left_weights, given);
+                E::add(right[r], right_weights, given);
+            }
+        }
+        const auto *scales = reinterpret_cast<const uint16_t *>(panel);
+        const Floats left_scales = load(scales), right_scales = load(scales + LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            left_out[r] = with_group(left_out[r], left[r], left_scales, facts + r * x_row);
+            right_out[r] = with_group(right_out[r], right[r], right_scales, facts + r * x_row);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+        store(out + r * out_row, left_out[r]);
+        store(out + r * out_row + LANES, right_out[r]);
+    }
+}
+
+template <int R = TILE_ROWS, class... Arguments> void group_tile_of(long rows, Arguments... arguments) {
+    if (rows == R) group_tile<R>(arguments...);
+    else if constexpr (R > 1) group_tile_of<R - 1>(rows, arguments...);
+}
+
+// As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
+inline void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
+    using E = Int8;
+    const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const long chunk = blocks == 1 ? groups : CHUNK / E::UNITS;
+    for (long from = 0; from < groups; from += chunk) {
+        const long count = std::min(chunk, groups - from), words = count * E::UNITS;
+        const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED : count) * E::GROUP_WORDS;
+        for (long block = 0, row = 0; block < blocks; ++block) {
+            const long height = rows / blocks + (block < rows % blocks);
+            const Word *mine = x + row * x_row;
+            group_tile_of(height, mine + from * E::UNITS, mine + units + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
+                          from > 0, ahead + block * words * PANEL / blocks, PANEL / blocks);
+            row += height;
+        }
+    }
+}
+#endif
+
+#ifdef HAS_TILES
+// As `group_product`, for up to BLOCK rows: a group fills the height of a tile.
+inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
+    static_assert(Int8::UNITS == TILE && LANES == TILE, "a group is a tile");
+    alignas(64) float sums[BLOCK * PANEL]; // the bits of int32
+    for (long g = 0; g < units / TILE; ++g, panel += Int8::GROUP_WORDS) {
+        in_tiles<Int8>(x + g * TILE, x_row, rows, panel + Int8::SCALES, PANEL, TILE, sums, PANEL);
+        __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers wrote memory
+        const auto *scales = reinterpret_cast<const uint16_t *>(panel);
+        const Word *facts = x + units + g * Int8::FACTS;
+        for (long r = 0; r < rows; ++r, facts += x_row)
+            for (long j = 0; j < PANEL; j += LANES) {
+                float *to = out + r * out_row + j;
+                const Ints group = reinterpret_cast<Ints>(load(sums + r * PANEL + j)) + all_words(facts[1]);
+                store(to, with_group(g ? load(to) : Floats{}, group, load(scales + j), facts));
+            }
+    }
+}
+#endif
+
+// out[rows][PANEL] = x · a panel of a matrix.
 template <class E>
-void matrix_product(bool tiles, const typename E::Given *x, long x_row, [[maybe_unused]] const float *scales, long rows, const Word *panel,
-                    long inputs, float *out, long out_row) {
-    const Word *words = panel + E::HEADER * PANEL;
-    if constexpr (E::HEADER == 0) product<E>(tiles, x, x_row, rows, words, PANEL, units<E>(inputs), out, out_row);
+void matrix_product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long inputs, float *out, long out_row) {
+    if constexpr (!E::GROUPED) product<E>(tiles, x, x_row, rows, panel, PANEL, units<E>(inputs), out, out_row);
     else
-        for (long r = 0; r < rows; r += BLOCK) { // the sums stay in the first cache
-            alignas(64) float sums[BLOCK * PANEL];
+        for (long r = 0; r < rows; r += BLOCK) { // what is added up stays in the first cache
             const long count = std::min(BLOCK, rows - r);
-            product<E>(tiles, x + r * x_row, x_row, count, words, PANEL, units<E>(inputs), sums, PANEL);
-            E::finish(panel, scales + r, count, sums, out + r * out_row, out_row);
+#ifdef HAS_TILES
+            if (tiles) {
+                groups_in_tiles(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
+                continue;
+            }
+#endif
+            group_product(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
         }
 }
 

@@ -16,7 +16,6 @@ namespace {
 struct Prepared {
     Buffer<float> x;
     Buffer<Word> words;
-    std::vector<float> scales;
 };
 
 // Buffers of one thread.
@@ -35,7 +34,7 @@ template <class E> class States {
           inner_kv(m.key_heads * m.head_width), x_row(round_up(m.width, PANEL) + LANES),
           qkv_row(round_up(inner + 2 * inner_kv, PANEL) + LANES), attended_row(inner + LANES),
           fed_row(round_up(m.feed_width, PANEL) + LANES),
-          words_row(round_up(units<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads) {
+          words_row(round_up(given_words<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads) {
         for (auto &s : scratch) {
             if (few) reserve(s.own);
             s.line.resize(x_row);
@@ -45,10 +44,9 @@ template <class E> class States {
 
   protected:
     using Given = typename E::Given;
-    struct Rows { // rows to be multiplied, and the scale of each
+    struct Rows { // rows to be multiplied
         const Given *x;
         long count, row;
-        const float *scales;
     };
     static constexpr bool AS_THEY_ARE = std::is_same_v<Given, float>;
     static constexpr long FEW = 16; // so few rows each thread prepares for itself, which takes less time than waiting
@@ -56,7 +54,6 @@ template <class E> class States {
     void reserve(Prepared &to) const {
         to.x.resize(AS_THEY_ARE ? n * x_row : 0);
         to.words.resize(AS_THEY_ARE ? 0 : n * words_row);
-        to.scales.resize(n);
     }
 
     // h[row] = the token's embedding. Without an embedding of its own it is a column of the output matrix.
@@ -68,9 +65,8 @@ template <class E> class States {
             for (long i = 0; i < m.width; ++i) to[i] = scale * (m.weights == FLOAT32 ? Float32::get(m.embedding, first + i) : BFloat16::get(m.embedding, first + i));
             return;
         }
-        const Word *column = m.head + token / PANEL * panel_words<E>(m.width) + token % PANEL, *words = column + E::HEADER * PANEL;
-        const float factor = E::HEADER ? scale * bits_as<float>(*column) : scale;
-        for (long i = 0; i < m.width; ++i) to[i] = factor * E::get(words + i / E::NUMBERS * PANEL, i % E::NUMBERS);
+        const Word *panel = m.head + token / PANEL * panel_words<E>(m.width);
+        for (long i = 0; i < m.width; ++i) to[i] = scale * weight<E>(panel, i, token % PANEL);
     }
 
     // 1 / sqrt(mean of squares + epsilon)
@@ -111,24 +107,24 @@ template <class E> class States {
                 prepare(to, r, s.line.data(), m.width);
             }
         });
-        if constexpr (AS_THEY_ARE) return {to.x.data(), count, x_row, nullptr};
-        else return {to.words.data(), count, words_row, to.scales.data()};
+        if constexpr (AS_THEY_ARE) return {to.x.data(), count, x_row};
+        else return {to.words.data(), count, words_row};
     }
 
     // The first rows of y, in the form that products take.
     template <class N> Rows given(Scratch &s, const Buffer<N> &y, long count, long y_row, long width) {
-        if constexpr (std::is_same_v<N, Given>) return {y.data(), count, y_row, nullptr};
+        if constexpr (std::is_same_v<N, Given>) return {y.data(), count, y_row};
         else if constexpr (sizeof(N) < sizeof(float) && E::NUMBERS == 2) { // bfloat16 already
-            return {reinterpret_cast<const Word *>(y.data()), count, y_row / 2, nullptr};
+            return {reinterpret_cast<const Word *>(y.data()), count, y_row / 2};
         } else {
             Prepared &to = few ? s.own : common;
             each_row(count, [&](long r) { prepare(to, r, y.data() + r * y_row, width); });
-            return {to.words.data(), count, words_row, to.scales.data()};
+            return {to.words.data(), count, words_row};
         }
     }
 
     template <class N> void prepare(Prepared &to, long r, const N *x, long width) const {
-        to.scales[r] = E::give(x, width, units<E>(width), to.words.data() + r * words_row);
+        E::give(x, width, units<E>(width), to.words.data() + r * words_row);
     }
 
     // Call work(first row, rows, panel) for each panel and each piece of rows. A panel serves all pieces while it is in the
@@ -142,8 +138,7 @@ template <class E> class States {
 
     // out[rows][PANEL] = rows · one panel of a matrix
     void multiply(const Rows &x, long first, long rows, const Word *matrix, long panel, long inputs, float *out, long out_row) const {
-        matrix_product<E>(m.tiles, x.x + first * x.row, x.row, x.scales + first, rows, matrix + panel * panel_words<E>(inputs), inputs,
-                          out, out_row);
+        matrix_product<E>(m.tiles, x.x + first * x.row, x.row, rows, matrix + panel * panel_words<E>(inputs), inputs, out, out_row);
     }
 
     // qkv[rows][outputs] = x · matrix

@@ -142,6 +142,26 @@ inline float sum_of(Floats v) {
 #endif
 }
 
+inline int32_t sum_of(Ints v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_epi32((__m512i)v);
+#else
+    int32_t sum = 0;
+    for (int i = 0; i < LANES; ++i) sum += v[i];
+    return sum;
+#endif
+}
+
+inline int32_t largest_lane(Ints v) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_epi32((__m512i)v);
+#else
+    int32_t largest = v[0];
+    for (int lane = 1; lane < LANES; ++lane) largest = std::max(largest, v[lane]);
+    return largest;
+#endif
+}
+
 inline float largest_lane(Floats v) {
 #ifdef __AVX512F__
     return _mm512_reduce_max_ps((__m512)v);
