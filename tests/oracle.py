@@ -53,6 +53,9 @@ class OracleSubsequence:
     start: int
     tokens: list[int] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
+    confidence: float = (
+        1.0  # the product of the probabilities of its tokens, among those that might have come
+    )
 
 
 class OracleCall(NamedTuple):
@@ -270,6 +273,7 @@ def oracle_together(
             best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
             result.gap = min([result.gap, *(best - other for other in others[:1])])
             token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
             rows[i - 1].tokens.append(token)
             made.append(Placed(i, time, token))
         result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))

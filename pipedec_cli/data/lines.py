@@ -38,6 +38,8 @@ class _Output(Struct):
     prediction: str | tuple[str, ...] | dict[str, Any] | None = None
     segments: tuple[str, ...] | None = None
     fields: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
+    spans: dict[str, Any] | None = None
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0
@@ -133,4 +135,5 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
         index=number - 1,
         record=record_of(value, where, number),
         fields=fields,
+        confidence=given.confidence,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -87,6 +87,20 @@ def assemble(parts: Iterable[Part]) -> dict[str, Any]:
     """The object of some values, in their order. Where nothing else is wanted, a key without a value is left out."""
     made = _object([*parts], 0)
     return {} if made is NOTHING else dict(made)
+
+
+def mapped(values: Mapping[str, Any], change: Callable[[Keys, Any], Any], above: Keys = ()) -> dict[str, Any]:
+    """An object of the same shape, whose values are `change`, called with each path and value."""
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        here = (*above, key)
+        if isinstance(value, Mapping):
+            made[key] = mapped(value, change, here)
+        elif _lists_objects(value):
+            made[key] = [mapped(item, change, (*here, number)) for number, item in enumerate(value, 1)]
+        else:
+            made[key] = change(here, value)
+    return made
 
 
 def _object(parts: Sequence[Part], depth: int) -> Any:

@@ -6,13 +6,16 @@ The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.ma
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.lines import FieldNames, generated_of
+from pipedec_cli.data.objects import mapped
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.rows import read_rows
 from pipedec_cli.data.shards import Shard
@@ -22,11 +25,14 @@ from pipedec_cli.data.writing import file_sha256, read_whole_lines, to_json, wri
 INVALID: Final = ".invalid.jsonl"
 
 
-def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dict[str, Any]:
+def line(
+    generated: Generated, names: FieldNames, *, trace: bool = False, spans: bool = False
+) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
     The source and the target are added under these names, if the input has other names for them: other commands look
-    for these names. With `trace` the line also holds the grid and the token ids of the source.
+    for these names. With `trace` the line also holds the grid and the token ids of the source, with `spans` where
+    each value stands in the source.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -43,6 +49,10 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
     }
     if generated.fields is not None:
         made["fields"] = dict(generated.fields)
+        if generated.confidence is not None:
+            made["confidence"] = dict(generated.confidence)
+        if spans:
+            made["spans"] = spans_of(generated.fields, record.source)
     made["steps"] = generated.steps
     if generated.draft_steps is not None:
         made["draft_steps"] = generated.draft_steps
@@ -58,6 +68,23 @@ def line(generated: Generated, names: FieldNames, *, trace: bool = False) -> dic
             made["grid_taken_back"] = list(generated.taken_back)
         made["source_token_ids"] = list(generated.source_ids)
     return made
+
+
+def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The place of each value in a source: an object of the same shape, with a place for each item of a list.
+
+    It is [start, end) in characters where the text of the value stands first, else where it does without regard to case;
+    None if it stands nowhere.
+    """
+
+    def place(value: Any) -> Any:
+        if isinstance(value, list):
+            return [*map(place, value)]
+        text = re.escape(text_of(value))
+        found = text and (re.search(text, source) or re.search(text, source, re.IGNORECASE))
+        return [*found.span()] if found else None
+
+    return mapped(values, lambda _, value: place(value))
 
 
 def read_predictions(path: Path) -> list[Generated]:

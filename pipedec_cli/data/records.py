@@ -85,6 +85,9 @@ class Generated(Struct, frozen=True, kw_only=True):
     stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
+    confidence: Mapping[str, Any] | None = (
+        None  # of each value of `fields`, 0 to 1: the product of its tokens' probabilities
+    )
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
 

@@ -41,6 +41,8 @@ class RunSettings(WorkflowSettings):
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     unconstrained: bool = _decoding(False, "Let fields have values that the schema does not allow.")
+    confidence: bool = _decoding(False, "Say how sure each value of an object is.")
+    spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(
         None,
         "Write objects of this JSON Schema, or FILE.py:CLASS (pydantic), without training.",

@@ -132,8 +132,10 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
             what = f"{spelled(min(given), settings)} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
-    if "unconstrained" in settings.typed and decoder.fields is None:
-        what = "--unconstrained is for a model that writes objects, and this one does not"
+    of_objects = {"unconstrained", "spans"} if decoder.fields is None else set[str]()
+    of_rows = set[str]() if decoder.checkpoint.together else {"confidence"}
+    if given := settings.typed & (of_objects | of_rows):
+        what = f"{spelled(min(given), settings)} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")
     return decoder
 
@@ -179,7 +181,7 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     announce_compiling(str(choose_device(device)), notify)
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
-    decoder.unconstrained = settings.unconstrained
+    decoder.unconstrained, decoder.confident = settings.unconstrained, settings.confidence
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix

@@ -55,6 +55,11 @@ class Run:
         """Whether lines hold the grid."""
         return bool(self.manifest["settings"]["trace"])
 
+    @property
+    def spans(self) -> bool:
+        """Whether lines say where values stand."""
+        return bool(self.manifest["settings"].get("spans"))
+
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
         """The run as one with these settings goes on: with the grid if that has it, unless the grid is asked for."""
         trace = begun.get("trace") is True or self.keeps_trace
@@ -133,6 +138,7 @@ def _manifest(
         "min_start_prob": method.min_start_prob or None,
         "exact": exact.kind if exact else None,
         **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
+        **{name: True for name, asked in settings.some("confidence", "spans").items() if asked},
         **asdict(method.limits),
         **decoder.text.described,
         **({"rows": decoder.described} if isinstance(decoder, BlindDecoder) else {}),

@@ -96,7 +96,11 @@ class BlindDecoder(Decoder):
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
         checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
         super().__init__(checkpoint, batch_size=plain.batch_size)
-        self.text, self.unconstrained = copy.copy(plain.text), plain.unconstrained
+        self.text, self.unconstrained, self.confident = (
+            copy.copy(plain.text),
+            plain.unconstrained,
+            plain.confident,
+        )
         self.text.eos = checkpoint.eos
         self._read(template or usual)
 

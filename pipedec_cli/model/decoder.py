@@ -73,6 +73,7 @@ class Decoder:
         self.batch_size = check_positive_int("batch_size", batch_size) or 1
         #: Whether values of fields may be any text, rather than what the schema allows.
         self.unconstrained = False
+        self.confident = False  # whether results say how sure each value is, where each is a row
         self._consume, self._quantize = consume, quantize
         self._engines: dict[int, Engine] = {}
 
@@ -157,7 +158,7 @@ class Decoder:
             assert self.fields is not None
             openings = self.fields.openings(unconstrained=self.unconstrained)
             limits = Limits(time_max or usual.time_max, None, max_tokens)
-            return Method(Together(), *ends, limits=limits, openings=openings)
+            return Method(Together(), *ends, limits=limits, openings=openings, confident=self.confident)
         schedule = self._schedule(delay, force)
         # Where a row waits for the end of all before it, the rules for empty rows are all the same.
         trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
@@ -210,8 +211,7 @@ class Decoder:
         how = method or self.method()
         if not isinstance(how, Method | Verify):
             raise UserError(f"the method is {how!r}", todo="give what decoder.method(...) gives")
-        ends = (how.eos if how.bos is None else how.bos, how.eos)
-        require_ids("the method", ends, self.weights.vocabulary)
+        require_ids("the method", (how.eos if how.bos is None else how.bos, how.eos), self.weights.vocabulary)
         for event in decode(self.engine(size), self._sorted(sources, known, size), how, size):
             source = known[event.example]
             if isinstance(event, Admitted):
@@ -243,8 +243,7 @@ class Decoder:
         """Sources as (index, ids), the longest first within a window, so that a batch holds sources of like lengths."""
         numbered = enumerate(check_texts(sources))
         while window := list(islice(numbered, window_of(batch_size))):
-            for index, text in window:
-                known[index] = _Source(*self.text.source(text))
+            known |= {index: _Source(*self.text.source(text)) for index, text in window}
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 
@@ -269,10 +268,11 @@ class Decoder:
         return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
 
     def _result(self, event: Finished, source: _Source, away: float) -> Generated:
-        grid, values, lost = event.grid, None, 0
+        grid, values, confidence, lost = event.grid, None, None, 0
         if self.fields is not None:
             texts = self._values(event, self.fields)
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
+            confidence = self.fields.confidence(values, grid.subsequences) if self.confident else None
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
         else:
             text, segments = self.joined(event)
@@ -281,7 +281,6 @@ class Decoder:
                 text = "".join(segments)
                 segments = self.checkpoint.segmenter.cut(text)
         # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
-        told = isinstance(grid, Grid) and not grid.stopped_on_repeat
         return Generated(
             index=event.example,
             text=text,
@@ -294,11 +293,12 @@ class Decoder:
             empty=grid.empty,
             row_budget_exhausted=grid.row_budget_exhausted,
             stopped_on_repeat=grid.stopped_on_repeat,
-            calls=() if told else tuple(source.calls),
+            calls=() if isinstance(grid, Grid) and not grid.stopped_on_repeat else tuple(source.calls),
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,
             fields=values,
+            confidence=confidence,
             values_lost=lost,
         )
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Field, plain_text, read_values, text_of, texts_of
+from pipedec_cli.data.fields import Field, plain_text, read_values, rows_of, text_of, texts_of
+from pipedec_cli.data.objects import mapped
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Opening
+from pipedec_cli.pipeline.schedule import Subsequence
 
 #: The beginnings of a number, by kind.
 _BEGUN: Final = {
@@ -52,6 +54,12 @@ class FieldCodec:
     def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
         return read_values(texts, self._spelled, unconstrained=unconstrained, forms=self._forms)
+
+    def confidence(self, values: Mapping[str, Any], rows: Sequence[Subsequence]) -> dict[str, Any]:
+        """How sure each value of an object is, from its row: an object of the same shape."""
+        placed = zip(rows_of(self.fields, len(rows)), rows, strict=True)
+        sure = {field.at(item): float(f"{row.confidence:.4g}") for (field, item), row in placed}
+        return mapped(values, lambda keys, _: sure.get(keys))
 
     def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""

@@ -12,7 +12,7 @@ from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.lines import OUTPUT_FIELDS, FieldNames, generated_of
-from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions
+from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions, spans_of
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
@@ -84,6 +84,21 @@ def test_other_names_for_source_target_and_id_are_kept_and_the_plain_ones_added(
     of = replace(generated(), record=Record("k1", "text", "t", None, (), "", fields))
     added = {"id": "k1", "source": "text", "target": ["t"]}
     assert line(of, FieldNames("body", "keywords", "key")).items() >= (fields | added).items()
+
+
+def test_a_value_stands_where_its_text_does_else_without_regard_to_case():
+    source = "Thai food (3 stars) at The Mill, the mill."
+    values = {"name": "the mill", "a": {"food": "THAI"}, "stars": 3, "open": True, "lost": None}
+    values |= {"tags": ["food (3", "none"], "menu": [{"dish": "Food"}]}
+    assert spans_of(values, source) == {
+        "name": [33, 41],
+        "a": {"food": [0, 4]},
+        "stars": [11, 12],
+        "open": None,
+        "lost": None,
+        "tags": [[5, 12], None],
+        "menu": [{"dish": [5, 9]}],
+    }
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))

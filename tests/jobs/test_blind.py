@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pipedec_cli.data.fields import Field
+from pipedec_cli.data.objects import leaves
 from pipedec_cli.data.records import Record
 from pipedec_cli.jobs.blind import choose_shots
 from tests.checkpoints import tiny_checkpoint
@@ -77,6 +78,21 @@ def test_keys_of_nested_objects_are_rows(place):
     for line in lines:
         assert set(line["fields"]) <= {"name", "place"}
         assert line["fields"].get("place", {}).get("near") in ("pub", "river", None)
+
+
+def test_every_value_has_a_confidence_and_a_place(place):
+    _, lines = generate(place, "--fields", "name, a.b, tags list", "--confidence", "--spans")
+    for line in lines:
+        flat = [dict(leaves(line[name])) for name in ("fields", "confidence", "spans")]
+        assert flat[0].keys() == flat[1].keys() == flat[2].keys()
+        assert all(0 < sure <= 1 for sure in flat[1].values())
+        for text, span in zip(flat[0].values(), flat[2].values(), strict=True):
+            for one, where in zip(text, span, strict=True) if isinstance(text, list) else [(text, span)]:
+                assert where is None or line["source"][slice(*where)].lower() == one.lower()
+    assert any(line["fields"] for line in lines)
+    _, plain = generate(place, "--fields", "name, a.b, tags list")
+    assert [line["fields"] for line in plain] == [line["fields"] for line in lines]
+    assert "confidence" not in plain[0] and "spans" not in plain[0]
 
 
 def test_questions_are_answered_as_they_are(place):

@@ -60,6 +60,15 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
     assert isinstance(json.loads(free.stdout)["fields"], dict)
 
 
+def test_every_value_of_a_trained_model_has_a_confidence(workspace):
+    asked = ("--time-max", 6, "--confidence", "--spans", "--text", "Aromi has 3 stars.", "--json")
+    line = json.loads(run("generate", "-w", workspace, *asked).stdout)
+    assert line["confidence"].keys() == line["fields"].keys() == line["spans"].keys()
+    assert all(0 < sure <= 1 for sure in line["confidence"].values())
+    sequential = ("generate", "-w", workspace, "--model", "sequential", "--text", "Aromi")
+    assert "--confidence is for" in refused(*sequential, "--confidence")
+
+
 def test_the_live_view_calls_rows_by_their_keys(workspace):
     shown = run("generate", "-w", workspace, "--text", "Aromi", "--live", "--time-max", 4).stderr
     rows = re.findall(r"^ *(\w+) [✓∅✂] ", shown, re.MULTILINE)

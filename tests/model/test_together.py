@@ -1,12 +1,14 @@
 """Rows that start together, each behind its key, on the engine: the oracle's tokens, whatever computes the steps."""
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 
 from pipedec_cli.model.engine import engine as engines
+from pipedec_cli.pipeline.decode import Finished, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Together
 from tests.model.engines import (
@@ -58,19 +60,34 @@ def expected(kind, allowed):
         oracle_together(next_logits_of(model_of(kind), source), KEYS, **bounds) for source in sources_of(kind)
     ]
     assert min(result.gap for result in asked) >= TIE
-    return [outcome_of(result) for result in asked]
+    confidences = [[row.confidence for row in result.subsequences] for result in asked]
+    return [outcome_of(result) for result in asked], confidences
 
 
 @engines_of(*KINDS, *FAMILIES)
 def test_tokens_are_the_oracles(kind, stepping, monkeypatch):
     """One at a time; three that leave and enter at different times; and calls that are taken in parts."""
     for allowed in (free, narrowed) if kind in KINDS else (free,):
-        told = expected(kind, allowed)
+        told, _ = expected(kind, allowed)
         assert len({len(tokens) for rows, _, _ in told for _, tokens in rows}) >= (3 if kind in KINDS else 2)
         for sequences, most in ((1, 1024), (3, 1024), (3, 4)):
             monkeypatch.setattr(engines, "MOST_ROWS", most)
             engine = make_engine(kind, stepping, sequences)
             assert run_engine(engine, sources_of(kind), method(allowed=allowed, bos=bos_of(kind))) == told
+
+
+@engines_of(*KINDS, *FAMILIES)
+def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind, stepping):
+    """Among the tokens that were allowed."""
+    engine = make_engine(kind, stepping, 3)
+    how = replace(method(allowed=narrowed, bos=bos_of(kind)), confident=True)
+    ended = [
+        event for event in decode(engine, enumerate(sources_of(kind)), how, 3) if isinstance(event, Finished)
+    ]
+    grids = [event.grid for event in sorted(ended, key=lambda event: event.example)]
+    found = [[row.confidence for row in grid.subsequences] for grid in grids]
+    _, told = expected(kind, narrowed)
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(told), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.usefixtures("kernels")
