@@ -24,7 +24,7 @@ from pipedec_cli.data.fields import Field, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.engine.engine import DecoderWeights
+from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import SOURCE, Prompt, TextCodec, prompt_around, template_ids
 from pipedec_cli.pipeline.attention import APART
@@ -146,6 +146,12 @@ class BlindDecoder(Decoder):
     def weights(self) -> DecoderWeights:
         """The weights of the ordinary model."""
         return self._plain.weights
+
+    def engine(self, batch_size: int | None = None) -> Engine:
+        """As `Decoder.engine`; it reads what stands before the texts once, and not again for each text."""
+        engine = super().engine(batch_size)
+        engine.keep(self.text.prompt.head if self.text.prompt else ())
+        return engine
 
     @cached_property
     def ends(self) -> frozenset[int]:

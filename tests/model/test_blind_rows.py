@@ -76,6 +76,35 @@ def test_batches_do_not_change_a_bit(dtype):
     assert found[0] == found[1]
 
 
+@engines_of(*PROMPTED)
+def test_the_beginning_of_all_prompts_is_read_once(kind, stepping, monkeypatch):
+    """The tokens are those without it; other prompts are refused."""
+    engine, begun = make_engine(kind, stepping, 3), [9, 3, 30, 5, 11]
+    sources = [[*begun, *source] for source in SOURCES]
+    plain = tokens_of(grids_of(engine, method(), sources))
+    engine.keep(begun)
+    read, run = [], engine.stepper.read
+    monkeypatch.setattr(engine.stepper, "read", lambda newcomers: read.append(newcomers) or run(newcomers))
+    assert tokens_of(grids_of(engine, method(), sources)) == plain
+    engine.keep(begun)
+    assert sum(map(len, read)) == len(sources)
+    assert tokens_of(grids_of(engine, method(), sources)) == plain
+    with pytest.raises(ValueError, match="does not begin as all prompts do"):
+        engine.admit([(0, [1, 2, 3])])
+
+
+@in_every_dtype
+def test_a_beginning_that_is_kept_does_not_change_a_bit(dtype):
+    weights, found = compiled(family_model("llama"), dtype), []
+    sources = [[*range(3, 40), *range(30), *source] for source in SOURCES]
+    for kept in (0, 61):
+        engine = Engine(None, 4, weights=weights)
+        engine.keep(sources[0][:kept])
+        grids = grids_of(engine, method(confident=True), sources)
+        found.append([[(row.tokens, row.confidence) for row in grid.subsequences] for grid in grids])
+    assert found[0] == found[1]
+
+
 def test_a_row_sees_the_prompt_and_itself_alone():
     places = [
         (0, PROMPT_TIME + 9),

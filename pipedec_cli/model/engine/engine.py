@@ -166,6 +166,11 @@ class Engine:
         else:
             self.stepper.remember(encoder([source for _, source in newcomers]), newcomers)
 
+    def keep(self, beginning: Sequence[int]) -> None:
+        """Read the tokens that all prompts begin with, once for all sequences; nothing if they were read already."""
+        if tuple(beginning) != self.stepper.prompts.beginning:
+            self.stepper.keep(beginning)
+
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN.
 

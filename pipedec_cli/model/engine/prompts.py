@@ -21,6 +21,8 @@ class Prompts:
     """
 
     def __init__(self, sequences: int) -> None:
+        #: The tokens that all prompts begin with. Every sequence keeps their keys and values in its first columns.
+        self.beginning: tuple[int, ...] = ()
         self._lengths = [0] * sequences
         self._known = [0] * sequences
         self._new = set(range(sequences))  # their first call is still to come
@@ -46,7 +48,12 @@ class Prompts:
             return apart(slot.subsequence, slot.number), before + slot.number
         return slot.time, behind(slot.subsequence, slot.time, before + self._known[sequence])
 
-    def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[Row]:
-        """The tokens of a prompt as rows that want no answer. Token j has position j, whatever K is."""
-        slots = (Slot(0, PROMPT_TIME + j, token, answers=False) for j, token in enumerate(prompt))
-        return [Row(sequence, slot) for slot in slots]
+    def prompt_rows(self, sequence: int, prompt: Sequence[int]) -> list[tuple[Row, int]]:
+        """The tokens of a prompt behind the beginning of all prompts, as rows that want no answer, each with its position.
+
+        Token j has position j, whatever K is. A ValueError if the prompt begins in another way.
+        """
+        if tuple(prompt[: len(self.beginning)]) != self.beginning:
+            raise ValueError("a prompt does not begin as all prompts do")
+        numbered = [*enumerate(prompt)][len(self.beginning) :]
+        return [(Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j) for j, token in numbered]

@@ -53,11 +53,24 @@ class NativeStepper:
         for sequence, prompt in sorted(newcomers):
             self.release(sequence)
             self.prompts.begin(sequence, len(prompt))
-            rows += (new := self.prompts.prompt_rows(sequence, prompt))
-            places += ((row.slot.time, position) for position, row in enumerate(new))
+            for row, position in self.prompts.prompt_rows(sequence, prompt):
+                rows.append(row)
+                places.append((row.slot.time, position))
         for first in range(0, len(rows), READ_TOGETHER):
             portion = slice(first, first + READ_TOGETHER)
             self._run(rows[portion], places[portion])
+
+    def keep(self, beginning: Sequence[int]) -> None:
+        """Read the beginning of all prompts, and keep it in every sequence; all sequences start anew."""
+        self.prompts.beginning = ()
+        for sequence in range(self.sequences):
+            self.release(sequence)
+        self.read([(0, beginning)])
+        keys, values, *places = self._grid
+        for buffer in (keys.transpose(0, 1), values.transpose(0, 1), *places):
+            buffer[1:] = buffer[:1]
+        self.prompts.beginning = tuple(beginning)
+        self._filled = [len(beginning)] * self.sequences
 
     def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
@@ -88,7 +101,7 @@ class NativeStepper:
 
     def release(self, sequence: int) -> None:
         """Forget a sequence's grid and source."""
-        self._filled[sequence] = self._source_length[sequence] = 0
+        self._filled[sequence], self._source_length[sequence] = len(self.prompts.beginning), 0
         self.prompts.begin(sequence, 0)
 
     def _run(

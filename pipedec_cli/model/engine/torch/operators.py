@@ -92,7 +92,7 @@ class TorchStepper:
     @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        prompts = list[list[Row]]()
+        prompts, begun = list[list[tuple[Row, int]]](), len(self.prompts.beginning)
         for sequence, prompt in newcomers:
             self.release(sequence)
             self.prompts.begin(sequence, len(prompt))
@@ -101,16 +101,27 @@ class TorchStepper:
         for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
             for lane, rows in enumerate(prompts):
-                for place, row in enumerate(rows[first : first + PROMPT_TOKENS]):
-                    column = first + place
+                for place, (row, column) in enumerate(rows[first : first + PROMPT_TOKENS]):
                     given.append((row.slot.token, lane, column, 0, row.slot.time, column, place))
                     self.filled[row.sequence] += 1
             columns = max(self.filled[sequence] for sequence, _ in newcomers)
             self._grow(columns)
             table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
-            shape = (len(newcomers), min(columns - first, PROMPT_TOKENS))
+            shape = (len(newcomers), min(columns - begun - first, PROMPT_TOKENS))
             call = Call(table, shape, columns, 0, table, table, lanes=lanes)
             self.layers.states(StepContext(self.cache, call))
+
+    @torch.inference_mode()
+    def keep(self, beginning: Sequence[int]) -> None:
+        """Read the beginning of all prompts, and keep it in every sequence; all sequences start anew."""
+        self.prompts.beginning = ()
+        for sequence in range(self.sequences):
+            self.release(sequence)
+        self.read([(0, beginning)])
+        for buffer in (self.cache.places, *(both for both in self.cache.grid)):
+            buffer[:, 1:] = buffer[:, :1]
+        self.prompts.beginning = tuple(beginning)
+        self.filled = [len(beginning)] * self.sequences
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -149,8 +160,8 @@ class TorchStepper:
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:
-        """Forget a sequence's grid and source."""
-        self.take_back(sequence, self.filled[sequence])
+        """Forget a sequence's grid and source, but for the beginning of all prompts."""
+        self.take_back(sequence, self.filled[sequence] - len(self.prompts.beginning))
         self.prompts.begin(sequence, 0)
         self.source_length[sequence] = 0
         self.cache.source_hidden[sequence] = True
