@@ -32,7 +32,7 @@ from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.model.training.order import Turn
 from pipedec_cli.model.training.trainer import train
 
-Family = Literal["t5", "mt5", "umt5", "llama", "qwen3", "smollm3", "gemma3"]
+Family = Literal["t5", "mt5", "umt5", "llama", "qwen2", "qwen3", "smollm3", "gemma3"]
 #: Sources, and the segments of their targets.
 Texts = Sequence[tuple[str, tuple[str, ...]]]
 

@@ -252,6 +252,7 @@ BART: Final = Backbone(
 _ALL = (
     T5,
     _prompted("Llama", "llama", Llama),
+    _prompted("Qwen2", "qwen2"),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
     _prompted(

@@ -21,7 +21,7 @@ _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_fa
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.fixture(params=["t5", "llama", "qwen3"], scope="module")
+@pytest.fixture(params=["t5", "llama", "qwen2", "qwen3"], scope="module")
 def decoder(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("plain") / "sequential"
     return load(tiny_checkpoint(place, decoder="sequential", family=request.param), consume=False)

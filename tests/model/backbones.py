@@ -6,7 +6,7 @@ import torch
 
 VOCABULARY = 40
 EOS, BOS = 1, 2
-PROMPTED = ("llama", "qwen3", "smollm3", "gemma3_text")
+PROMPTED = ("llama", "qwen2", "qwen3", "smollm3", "gemma3_text")
 ENCODED = ("t5gemma", "bart", "pegasus")
 #: Of different lengths; one holds ids that are special elsewhere.
 SOURCES = ([5, 9, 2, 11, 3, 8], [7, 4], [30, 0, 31, 1, 0, 33], [8, 8, 21, 13, 34, 5, 17, 28, 4, 9], [12, 39])
@@ -26,6 +26,7 @@ _BART |= {f"{half}_{name}": 2 for half in ("encoder", "decoder") for name in ("l
 _BART |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "forced_eos_token_id": None}
 _SIZES = {
     "llama": _HALF | _IDS,
+    "qwen2": _HALF | _IDS,
     "qwen3": _HALF | _IDS,
     "smollm3": _HALF | _IDS | {"no_rope_layers": [1, 0]},
     "gemma3_text": _HALF | _IDS | _WINDOWS,
@@ -34,7 +35,16 @@ _SIZES = {
     "pegasus": _BART | _IDS,
 }
 #: Whose models end their rows after a few tokens, at different times, failed explorations among them.
-_SEEDS = {"llama": 7, "qwen3": 5, "smollm3": 7, "gemma3_text": 1, "t5gemma": 3, "bart": 1, "pegasus": 7}
+_SEEDS = {
+    "llama": 7,
+    "qwen2": 7,
+    "qwen3": 5,
+    "smollm3": 7,
+    "gemma3_text": 1,
+    "t5gemma": 3,
+    "bart": 1,
+    "pegasus": 7,
+}
 #: How far embeddings lie apart that are multiplied before the first layer, or are the output matrix as well.
 _SPREADS = {"gemma3_text": 0.1, "t5gemma": 0.1}
 

@@ -31,6 +31,11 @@ KINDS = {
         {"tie_word_embeddings": True, "rope_parameters": _LLAMA3, "num_key_value_heads": 4},
     ),
     "llama, YaRN": ("llama", {"rope_parameters": _YARN, "num_key_value_heads": 1}),
+    "qwen2": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen2, windows": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 9, "layer_types": [_WHOLE, _WINDOW, _WHOLE]},
+    ),
     "qwen3": ("qwen3", {"tie_word_embeddings": True, "head_dim": 34}),
     "qwen3, windows": (
         "qwen3",

@@ -136,7 +136,7 @@ def test_a_family_that_is_not_supported_is_refused_by_name(tmp_path, family):
     AutoConfig.for_model(family).save_pretrained(tmp_path)
     assert refused(tmp_path) == (
         f"{tmp_path} is a {family!r} model, which is not supported; use a checkpoint of one of these families: t5, mt5, "
-        "umt5, llama, qwen3, smollm3, gemma3_text, t5gemma, bart, pegasus"
+        "umt5, llama, qwen2, qwen3, smollm3, gemma3_text, t5gemma, bart, pegasus"
     )
 
 

@@ -176,8 +176,8 @@ def unsupported(config: Any) -> str | None:
         return "a Llama whose heads together are not as wide as the model"
     if kind == "llama" and rope.get("original_max_position_embeddings", _LLAMA3_LENGTH) != _LLAMA3_LENGTH:
         return f"frequencies of a Llama that were not made for {_LLAMA3_LENGTH:,} tokens"
-    if kind == "qwen3" and "sliding_attention" in config.layer_types:
-        return "a Qwen3 with windows"
+    if kind in ("qwen2", "qwen3") and "sliding_attention" in config.layer_types:
+        return "a Qwen with windows"
     if kind == "gemma3_text" and config.query_pre_attn_scalar != config.head_dim:
         return "a Gemma 3 whose queries are not scaled by the heads' width"
     return None

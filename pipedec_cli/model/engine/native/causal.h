@@ -59,7 +59,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             });
             for (long l = 0; l < m.layers; ++l) {
                 const Layer &layer = m.layer[l];
-                B::project(B::normalised(s, n, layer.self_norm), layer.qkv, inner + 2 * inner_kv);
+                B::project(B::normalised(s, n, layer.self_norm), layer.qkv, inner + 2 * inner_kv, layer.qkv_bias);
                 keep_all(turned[thread].data(), layer, l);
                 if (l == m.layers - 1 && asked.empty()) return; // no row wants an answer
                 attend_all(s, turned[thread].data(), layer, l);

@@ -14,6 +14,7 @@ struct Layer { // the cross_… parts belong to a T5's decoder alone
     // For decoder-only models; null where a family has none:
     const float *self_post, *feed_post; // norms of what attention and the feed-forward part add
     const float *query_norm, *key_norm; // of each head, [head_width]
+    const float *qkv_bias;              // what is added to the product of `qkv`, in whole panels
     int64_t rotary;                     // the frequencies that turn the heads; −1: none
     int64_t windowed;                   // flag: rows see only what is nearer than the model's window
 };

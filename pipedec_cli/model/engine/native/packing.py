@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipedec_cli.model.engine.native.build import BuildError
@@ -133,6 +134,12 @@ class _Packing:
             for name, modules in layer.matrices.items():
                 if name != "cross_kv":
                     self._add(struct, name, modules)
+            biases = [
+                module.bias for module in layer.matrices["qkv"] if getattr(module, "bias", None) is not None
+            ]
+            if biases:
+                bias = torch.cat([bias.detach().float() for bias in biases])
+                self.point(struct, "qkv_bias", F.pad(bias, (0, -len(bias) % self.kernels.panel)))
             for name, module in layer.norms.items():
                 width = model.head_width if name in ("query_norm", "key_norm") else model.width
                 self._point_to_norm(struct, name, module, width)

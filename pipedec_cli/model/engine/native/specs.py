@@ -123,7 +123,7 @@ def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
 
 
 def _llama(model: Any) -> ModelSpec:
-    """Llama, Qwen3 and SmolLM3, which may have norms of the heads, layers without positions, or windows."""
+    """Llama, Qwen2, Qwen3 and SmolLM3: some have biases, norms of the heads, layers without positions, or windows."""
     stack, specs = model.model, list[LayerSpec]()
     for layer in stack.layers:
         own = layer.self_attn
@@ -165,7 +165,11 @@ def _gemma(model: Any) -> ModelSpec:
 def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[str, Any]:
     """The sizes that all decoder-only families have; a BuildError if the kernels cannot compute the model."""
     config, windows = model.config, {spec.window for spec in specs} - {0}
-    if config.attention_bias or getattr(config, "mlp_bias", False) or model.lm_head.bias is not None:
+    if (
+        getattr(config, "attention_bias", False)
+        or getattr(config, "mlp_bias", False)
+        or model.lm_head.bias is not None
+    ):
         raise BuildError("its matrices have biases")
     if activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {activation}")
@@ -210,6 +214,7 @@ def _ropes(module: Any, kinds: dict[str, str], head_width: int) -> tuple[Tensor,
 _FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
     **dict.fromkeys(T5.model_types, _t5_decoder),
     "llama": _llama,
+    "qwen2": _llama,
     "qwen3": _llama,
     "smollm3": _llama,
     "gemma3_text": _gemma,

@@ -141,10 +141,13 @@ template <class E> class States {
         matrix_product<E>(m.tiles, x.x + first * x.row, x.row, rows, matrix + panel * panel_words<E>(inputs), inputs, out, out_row);
     }
 
-    // qkv[rows][outputs] = x · matrix
-    void project(const Rows &x, const Word *matrix, long outputs) {
+    // qkv[rows][outputs] = x · matrix, plus the `bias` if there is one
+    void project(const Rows &x, const Word *matrix, long outputs, const float *bias = nullptr) {
         panels(outputs, x, [&](long first, long count, long p) {
-            multiply(x, first, count, matrix, p, m.width, qkv.data() + first * qkv_row + p * PANEL, qkv_row);
+            float *out = qkv.data() + first * qkv_row + p * PANEL;
+            multiply(x, first, count, matrix, p, m.width, out, qkv_row);
+            for (long r = 0; bias && r < count; ++r)
+                for (long j = 0; j < PANEL; j += LANES) store(out + r * qkv_row + j, load(out + r * qkv_row + j) + load(bias + p * PANEL + j));
         });
     }
 

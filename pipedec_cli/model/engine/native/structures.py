@@ -19,7 +19,7 @@ class LayerStruct(Structure):
     _fields_ = [
         *_fields(c_void_p, "self_norm cross_norm feed_norm bias"),
         *_fields(c_void_p, "qkv self_out cross_q cross_kv cross_out feed_in feed_out"),
-        *_fields(c_void_p, "self_post feed_post query_norm key_norm"),
+        *_fields(c_void_p, "self_post feed_post query_norm key_norm qkv_bias"),
         *_fields(c_int64, "rotary windowed"),
     ]
 
