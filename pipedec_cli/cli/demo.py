@@ -123,7 +123,8 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
         f"  pipedec generate --delay {DELAY} --live\n"
         "  pipedec report --compare sequential --delays 1,2,3\n"
         "Where a `target` is an object, the keys and values that a text is to be turned into, begin with\n"
-        "  pipedec segment data.jsonl --level field"
+        "  pipedec segment data.jsonl --level field\n"
+        "docs/real-model.md does this with a real model in ten minutes."
     )
 
 

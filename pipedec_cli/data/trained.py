@@ -6,6 +6,7 @@ Its manifest, training.json, gets a ``result`` last. Until then the folder holds
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,6 +24,8 @@ BEST: Final = "best.json"  # the evaluation of the best weights, in the folder `
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
 FRESH: Final = ("scratch", *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b")))
+#: The name of a GGUF file on the hub.
+_HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another model, or adapters beside a model.
 Start = Literal["fresh", "from-scratch", "published", "adapters"]
 
@@ -57,16 +60,29 @@ def start_of(model: str, *, adapters: bool = False) -> Start:
     return "from-scratch" if Artifact.training(Path(model)).manifest.get("from_scratch") else "published"
 
 
+def is_gguf(name: str | Path) -> bool:
+    """Whether a name is that of a GGUF file: a path, or ``owner/name:file.gguf`` on the hub."""
+    return str(name).lower().endswith(".gguf") and not Path(name).is_dir()
+
+
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model, and no unfinished training. Another program may have made it."""
+    """Whether this is a GGUF file, or a folder that holds a model and no unfinished training. Another program may have made it."""
+    if folder.is_file():
+        return is_gguf(folder)
     training = Artifact.training(folder)
     is_unfinished = bool(training.settings) and not training.whole
     return (folder / "config.json").exists() and not is_unfinished
 
 
 def require_model(name: str) -> bool:
-    """Whether this is a folder, and not a hub name; a `UserError` if it is neither, or holds no finished model."""
+    """Whether this is a folder, and not a GGUF file or a hub name; a `UserError` if it is neither, or holds no finished model."""
     folder = Path(name)
+    if is_gguf(name):
+        if not folder.is_file() and not _HUB_FILE.fullmatch(name):
+            raise UserError(
+                f"no GGUF file {name!r}", todo="give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
+            )
+        return False
     if name == "" or not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
             todo = "give a folder that `pipedec train` made or a hub name"

@@ -28,7 +28,7 @@ class BenchSettings(Settings):
     source: int | None = _lengths(None, "Tokens of the source [default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",
-        "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder or a hub name.",
+        "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder, hub name or GGUF file.",
     )
     family: Family | None = common.family_key()
     compare: str = option(

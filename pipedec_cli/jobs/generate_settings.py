@@ -24,7 +24,9 @@ class RunSettings(WorkflowSettings):
     data: str | None = argument(
         "JSON lines, .json, .csv, .tsv, .parquet, - (standard input), a folder or a hub name."
     )
-    model: str | None = option(None, "A folder, a hub name, pipelined or sequential [default: pipelined].")
+    model: str | None = option(
+        None, "A folder, hub name, GGUF file, pipelined or sequential [default: pipelined]."
+    )
     delay: Delay | None = _decoding(
         None,
         "Δt: a row starts every N time-steps [default: trained, or 2].",

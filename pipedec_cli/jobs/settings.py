@@ -194,6 +194,9 @@ def chat_option(usual: str, **more: Any) -> Any:
 
 
 general = partial(option, panel="General")
+workspace_option = partial(
+    general, None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
+)
 quiet_option = partial(general, False, "Print warnings and errors only.", "--quiet", "-q")
 json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
 config_option = partial(general, None, "A TOML file of settings: a [COMMAND] table, or top-level keys.")
@@ -209,9 +212,7 @@ recipe_option = partial(
 class WorkflowSettings(Settings):
     """What the commands have in common that find each other's results in a workspace."""
 
-    workspace: Path | None = general(
-        None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
-    )
+    workspace: Path | None = workspace_option()
     config: Path | None = config_option()
     set_keys: tuple[str, ...] = set_option()
     recipe: str | None = recipe_option()

@@ -32,11 +32,11 @@ class TrainSettings(WorkflowSettings):
 
     data: Path | None = argument("A folder that `pipedec segment` wrote [default: the workspace's].")
     teacher: str | None = option(
-        None, "A sequential model (folder or hub name) that writes the targets.", metavar="MODEL"
+        None, "A sequential model (folder, hub name or GGUF file) that writes the targets.", metavar="MODEL"
     )
     model: str | None = option(
         None,
-        "The start: a folder, a hub name, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
+        "The start: a folder, hub name or GGUF file, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
         "scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
     )
     decoder: DecoderKind = option("pipelined", "sequential is the ordinary model.")

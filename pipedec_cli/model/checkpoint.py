@@ -18,11 +18,12 @@ from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.trained import ADAPTER, UNFINISHED, require_model
+from pipedec_cli.data.trained import ADAPTER, UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.backbone import Backbone, eos_of
 from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.gguf.reading import loadable, local_file
 from pipedec_cli.model.prepared import Prepared, read_prepared
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_config, load_pretrained, load_tokenizer, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
@@ -32,7 +33,6 @@ from pipedec_cli.pipeline.grid import EmptyRows
 #: Long messages of transformers, by a word in them, in short.
 _WORDS: Final = {
     "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
-    ".gguf' is not a valid JSON file": "it is a GGUF file: transformers makes a folder of it (docs/backbones.md)",
     "trust_remote_code": "it wants to run code of its own, which pipedec never does",
     "Weights only load failed": "its .bin file holds more than weights, which is never run; save model.safetensors",
     "PytorchStreamReader": "its .bin file is cut short or damaged",
@@ -167,11 +167,13 @@ class Checkpoint:
 
 
 def fingerprint(checkpoint: Checkpoint) -> str | None:
-    """The SHA-256 of a folder's weights, configuration and tokenizer; the commit of a hub model, if it is known.
+    """The SHA-256 of a folder's weights, configuration and tokenizer, or of a GGUF file; the commit of a hub model, if it is known.
 
     It does not depend on where the folder lies. Folders inside it, such as a training's ``checkpoint-N``, do not count.
     """
     folder = Path(checkpoint.name)
+    if is_gguf(folder):
+        return file_sha256(local_file(checkpoint.name))
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
     skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
@@ -191,14 +193,15 @@ def load_checkpoint(
     device: str = "cpu",
     served: Callable[[Prepared], bool] | None = None,
 ) -> Checkpoint:
-    """Load a local folder or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
+    """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 
     If `served`, called with what was prepared at an earlier load, is true, the model is a `BareModel`: weights alone.
     """
     local = require_model(name)
     try:
-        found = _load_prepared(name, dtype, served) if local and served else None
-        model, tokenizer, content = found or load_pretrained(name, dtype, local=local)
+        place, local = loadable(name), local or is_gguf(name)
+        found = _load_prepared(place, dtype, served) if local and served else None
+        model, tokenizer, content = found or load_pretrained(place, dtype, local=local)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception

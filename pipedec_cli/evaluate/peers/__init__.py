@@ -48,6 +48,7 @@ def make_peer(
         looked_up = LOOKED_UP if name == "prompt-lookup" else None
         return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
     from pipedec_cli.evaluate.peers import ctranslate2
+    from pipedec_cli.model.gguf.reading import loadable
 
     try:
         if dtype and ctranslate2.compute_type(dtype, str(checkpoint.device)) != dtype:
@@ -55,7 +56,7 @@ def make_peer(
         if unknown := ctranslate2.unsupported(checkpoint.model.config):
             return Absent(name, f"CTranslate2 does not know {unknown}")
         if not (folder / "model.bin").exists():
-            ctranslate2.convert(checkpoint.name, folder)
+            ctranslate2.convert(loadable(checkpoint.name), folder)
         return ctranslate2.CTranslate2Process(checkpoint, folder, max_tokens, exactly=exactly, dtype=dtype)
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
         why = first_line(error).partition(" (supported")[

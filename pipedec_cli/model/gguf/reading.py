@@ -1,0 +1,172 @@
+"""Models in GGUF files. The first reading leaves a folder in transformers' format in the user's cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from pipedec_cli.data.cache import cache_folder, is_safe
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.trained import UNFINISHED, is_gguf
+from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model.families import FAMILIES
+from pipedec_cli.model.gguf.header import Header, read_header
+from pipedec_cli.model.pretrained import quiet
+
+#: Families that are read. Of SmolLM3 transformers reads no GGUF file, and of Gemma 3 not all settings.
+_READ: Final = ("llama", "qwen2", "qwen3")
+#: A folder that an earlier version of this file has written is not used.
+_VERSION: Final = 1
+#: The sizes and times of all files of a folder in the cache. It is written last.
+_FILES: Final = ".files"
+#: Seconds after which an unfinished folder belongs to no process that is still alive.
+_ABANDONED: Final = 86_400
+#: A tensor of what each frequency of a Llama 3 is divided by. The config has the largest of these numbers, and the following.
+ROPE_FACTORS: Final = "rope_freqs.weight"
+LLAMA3: Final[dict[str, Any]] = {
+    "rope_type": "llama3",
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+LACKING: Final = "reading and writing GGUF files needs the package gguf"
+
+
+def local_file(name: str) -> Path:
+    """The file of that name; of ``owner/name:file.gguf`` the file that the hub has, which is fetched if need be."""
+    repository, _, file = name.rpartition(":")
+    if Path(name).is_file() or not repository:
+        return Path(name)
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repository, file))
+
+
+def loadable(name: str) -> str:
+    """The same name of a folder or a hub model; of a GGUF file a folder in the cache, which transformers can load.
+
+    The file is read now if it was not read before. The folder is named by its content, and is there as a whole or not at
+    all. A UserError if the file cannot be read, or the folder cannot be written.
+    """
+    if not is_gguf(name):
+        return name
+    try:
+        file = local_file(name)
+        place = cache_folder() / "models" / f"{file_sha256(file)}-{_VERSION}"
+        if not _is_whole(place):
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for left in place.parent.glob(f"{UNFINISHED}*"):
+                if time.time() - left.stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(left, ignore_errors=True)
+            with TemporaryDirectory(dir=place.parent, prefix=UNFINISHED) as unfinished:
+                made = Path(unfinished) / "model"
+                made.mkdir(mode=0o700)
+                with quiet():
+                    _read(file, made)
+                _mark(made)
+                shutil.rmtree(place, ignore_errors=True)
+                with suppress(FileExistsError):  # another process was faster
+                    made.rename(place)
+    except ImportError as error:
+        raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UserError(first_line(error), where=name, todo="get the file again, or take another") from None
+    except (OSError, RuntimeError) as error:
+        todo = "let XDG_CACHE_HOME name a folder with room"
+        raise UserError(f"cannot be read, or kept in the cache: {error}", where=name, todo=todo) from error
+    return str(place)
+
+
+def _mark(folder: Path) -> None:
+    """Write the list of files, after all of them are on disk."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    found = {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in folder.iterdir()}
+    (folder / _FILES).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder is the user's own and has the files that were written, unchanged."""
+    with suppress(OSError, ValueError, AttributeError):
+        listed = json.loads((folder / _FILES).read_text(encoding="utf-8"))
+        states = {name: (folder / name).stat() for name in listed}
+        same = all(listed[name] == [state.st_size, state.st_mtime_ns] for name, state in states.items())
+        return same and is_safe(folder)
+    return False
+
+
+def _read(file: Path, folder: Path) -> None:
+    """Write the model of a file into a folder in transformers' format, with the weights in float32."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    header = read_header(file)
+    kind = header.metadata.get("general.architecture")
+    if kind not in _READ:
+        raise ValueError(f"a {kind!r} model, and of GGUF files these are read: {', '.join(_READ)}")
+    if not header.metadata.get("tokenizer.ggml.tokens"):
+        raise ValueError("it has no tokenizer")
+    if header.metadata.get(f"{kind}.rope.scaling.type", "none") != "none":
+        raise ValueError("its rotary embedding is scaled, which transformers does not read")
+    given = {"gguf_file": file.name, "local_files_only": True}
+    config = AutoConfig.from_pretrained(file.parent, **given)
+    config.head_dim = header.metadata.get(f"{kind}.attention.key_length", getattr(config, "head_dim", None))
+    msgspec.convert(config.to_dict(), FAMILIES[config.model_type].config)  # else sizes that cannot be
+    with torch.device("meta"):
+        wanted = named_weights(AutoModelForCausalLM.from_config(config), kind)
+    sizes = {name: tuple(weight.shape) for name, weight in wanted.items()}
+    there = {name: shape for name, (shape, *_) in header.tensors.items() if name != ROPE_FACTORS}
+    if odd := sorted(name for name in {*sizes, *there} if sizes.get(name) != there.get(name)):
+        raise ValueError(f"no {kind} can be built of it: {odd[0]} is missing, unknown or of another size")
+    model = AutoModelForCausalLM.from_pretrained(file.parent, **given, config=config, dtype=torch.float32)
+    if ROPE_FACTORS in header.tensors:
+        _scale(config, header, file)
+    weights = model.state_dict()
+    if config.tie_word_embeddings:
+        del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})  # transformers refuses to save it
+    config.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
+
+
+def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
+    """The weights of a model by their names in GGUF, or by their own where GGUF has none; not those that are tied."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    architecture = next(one for one, name in MODEL_ARCH_NAMES.items() if name == family)
+    names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
+    weights = model.state_dict()
+    if model.config.tie_word_embeddings:
+        del weights["lm_head.weight"]
+    return {names.get_name(name, (".weight", ".bias")) or name: weight for name, weight in weights.items()}
+
+
+def _scale(config: Any, header: Header, file: Path) -> None:
+    """Give a config the rotary embedding of a Llama 3; a ValueError if the factors in the file are not of that kind."""
+    (count,), _, start = header.tensors[ROPE_FACTORS]
+    factors = torch.from_numpy(np.fromfile(file, np.float32, count, offset=start))
+    config.rope_parameters = config.rope_parameters | LLAMA3 | {"factor": float(factors.max())}
+    again = llama3_factors(config)
+    if factors.shape != again.shape or not torch.allclose(factors, again, rtol=1e-3):
+        raise ValueError("its rotary embedding is scaled in a way that is not known here")
+
+
+def llama3_factors(config: Any) -> torch.Tensor:
+    """See `ROPE_FACTORS`: float32 [head_dim / 2]."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    places = torch.arange(len(frequencies), dtype=torch.float32) / len(frequencies)
+    factors: torch.Tensor = config.rope_parameters["rope_theta"] ** -places / frequencies
+    return factors

@@ -1,0 +1,58 @@
+"""Commands with a GGUF file as their model, and `pipedec export`."""
+
+import pytest
+
+from pipedec_cli.data.trained import is_model
+from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.decoder import load
+from tests.checkpoints import SOURCES, tiny_checkpoint
+from tests.model.test_gguf import made_checkpoint, written
+from tests.running import lines_of, read_json, refused, run, write_lines
+
+
+@pytest.fixture(autouse=True)
+def own_cache(empty_folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_folder / "cache"))
+
+
+def data(folder):
+    rows = [{"source": text, "target": f"{text}. It is so."} for text in SOURCES for _ in range(6)]
+    return write_lines(folder / "data.jsonl", *rows)
+
+
+def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
+    path = written(tmp_path)
+    run("generate", "--model", path, "--chat", "--text", "a", "--set", "max_tokens=5", "--out", "out.jsonl")
+    decoder = load(str(path))
+    decoder.read_sources(chat=True)
+    (made,) = decoder.texts(["a"], decoder.method(max_tokens=5))
+    assert decoder.text.eos == 2
+    assert lines_of("out.jsonl")[0]["prediction"] == made.text
+    assert read_json("out.manifest.json")["model"]["name"] == str(path)
+
+
+def test_a_file_is_what_a_training_starts_from(tmp_path):
+    path = written(tmp_path)
+    run("segment", data(tmp_path), "--level", "sentence")
+    run("train", "--model", path, "--max-steps", 1, "--batch-size", 2, "--set", "limit=2")
+    folder = tmp_path / "pipedec-workspace/models/pipelined"
+    assert load_checkpoint(str(folder)).backbone.name == "Llama"
+    assert read_json(folder / "training.json")["settings"]["model"] == str(path)
+    assert is_model(path)  # a teacher that is still there
+
+
+def test_a_trained_model_is_exported_with_its_prompt(tmp_path):
+    folder = tiny_checkpoint(
+        tmp_path / "pipedec-workspace/models/sequential", decoder="sequential", family="llama"
+    )
+    said = refused("export", "--to", "gguf")
+    assert said.startswith("llama.cpp has no tokenizer like the model's")
+    checkpoint = made_checkpoint()
+    checkpoint.model.save_pretrained(folder)
+    checkpoint.tokenizer.save_pretrained(folder)
+    run("export", "--to", "gguf", "--model", folder)
+    again = load_checkpoint("sequential.gguf")
+    assert again.model.state_dict()["lm_head.weight"].equal(checkpoint.model.state_dict()["lm_head.weight"])
+    assert refused("export", "--model", "sequential.gguf").startswith(
+        "sequential.gguf: would be written over"
+    )

@@ -1,0 +1,318 @@
+"""GGUF files: read as transformers reads them, kept for the next start, refused in one line; and written for llama.cpp."""
+
+import random
+import struct
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
+from pipedec_cli.model.gguf import reading, writing
+from pipedec_cli.model.gguf.header import read_header
+from pipedec_cli.model.gguf.writing import write_gguf
+from pipedec_cli.model.scratch import Shape, make_model
+from tests.checkpoints import fresh_toy, refused
+
+gguf = pytest.importorskip("gguf")
+TEXTS = ("The river's mouth lies 1234 m away, isn't it?", "Sie trinkt  zwei\n\nKaffees: 5 €.", "<|im_end|> x")
+CHAT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+SHAPE = Shape(d_model=64, d_ff=96, layers=1, heads=4, vocabulary=320, dropout=0.0, d_kv=16)
+QWEN_SPLIT = pre_tokenizers.Sequence(writing._SPLITS["qwen2"])
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0}
+LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The folder in which models are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pipedec" / "models"
+
+
+def made_tokenizer(splitter=None):
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = splitter or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(TEXTS * 4, trainer)
+    named = dict(zip(("unk_token", "bos_token", "eos_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<|im_end|>", **named)
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def made_checkpoint(family="llama", **config):
+    """Random weights, those of norms and biases included."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = make_model(replace(SHAPE, family=family), 300).eval()
+        for weight in model.parameters():
+            weight.data += torch.randn_like(weight) * 0.1
+    for name, value in config.items():
+        setattr(model.config, name, value)
+    model.config.eos_token_id = 2
+    splits = {"llama": None, "qwen2": QWEN_SPLIT, "qwen3": QWEN_SPLIT}
+    return Checkpoint(model, made_tokenizer(splits[family]), None, "tiny")
+
+
+def written(folder, checkpoint=None, dtype="float32"):
+    path = Path(folder) / "tiny.gguf"
+    write_gguf(checkpoint or made_checkpoint(), path, dtype)
+    return path
+
+
+def ids_of(tokenizer):
+    tokenizer.backend_tokenizer.encode_special_tokens = False  # a text codec has changed it
+    return [tokenizer.backend_tokenizer.encode(text).ids for text in TEXTS]
+
+
+def weights_of(model):
+    return {name: weight.clone() for name, weight in model.state_dict().items() if name != "lm_head.weight"}
+
+
+def assert_equal(one, other):
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_what_is_written_is_read_again(tmp_path, family):
+    checkpoint = made_checkpoint(family)
+    again = load_checkpoint(str(written(tmp_path, checkpoint)))
+    assert_equal(weights_of(again.model), weights_of(checkpoint.model))
+    assert ids_of(again.tokenizer) == ids_of(checkpoint.tokenizer)
+    assert again.prompt("{source}", chat=True) == checkpoint.prompt("{source}", chat=True)
+    assert (again.eos, again.opener) == (checkpoint.eos, 1)
+    with torch.no_grad():
+        ids = torch.tensor([checkpoint.tokenizer(TEXTS[0])["input_ids"]])
+        torch.testing.assert_close(again.model(ids).logits, checkpoint.model(ids).logits)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_what_is_written_is_what_transformers_reads(tmp_path, family):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    checkpoint, path = made_checkpoint(family), written(tmp_path, made_checkpoint(family))
+    given = {"gguf_file": path.name, "dtype": torch.float32}
+    assert_equal(
+        weights_of(AutoModelForCausalLM.from_pretrained(tmp_path, **given)), weights_of(checkpoint.model)
+    )
+    theirs = AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    assert ids_of(theirs) == ids_of(checkpoint.tokenizer)
+
+
+def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path, monkeypatch):
+    from transformers import AutoTokenizer
+
+    pieces = ["\u2581", *"aehint", "th", "he", "the", "\u2581the", "\u2581th", "in", "ein", "\u2581ein"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    tokens += [f"[PAD{number}]" for number in range(len(tokens), 304)]
+    types = [2, 3, 3] + [6] * 256 + [1] * len(pieces)
+    scores = [0.0] * 259 + [-float(number) for number in range(len(pieces), 0, -1)]
+    data = {"model": "llama", "tokens": tokens, "token_type": types + [5] * (304 - len(types))}
+    data |= {"scores": scores + [0.0] * (304 - len(scores)), "bos_token_id": 1, "unknown_token_id": 0}
+    named = {f"tokenizer.ggml.{name}": value for name, value in data.items()}
+    monkeypatch.setattr(writing, "_tokenizer", lambda *_: named)
+    path = written(tmp_path)
+    ours, theirs = load_checkpoint(str(path)), AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
+    assert ids_of(ours.tokenizer) == ids_of(theirs)
+    assert ours.prompt("the ein: {source}", chat=False).head[:1] == [1]
+    assert ours.codec().decode(ours.codec().ids(["the ein \u00e9"])[0]) == "the ein \u00e9"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_matrices_are_rounded_and_read_as_the_package_reads_them(tmp_path, dtype):
+    path = written(tmp_path, made_checkpoint("qwen2"), dtype)
+    again = weights_of(load_checkpoint(str(path)).model)
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    kind = tensors["blk.0.ffn_down.weight"]
+    assert kind.tensor_type == gguf.GGMLQuantizationType[writing._TYPES[dtype]]
+    assert tensors["blk.0.attn_q.bias"].tensor_type == gguf.GGMLQuantizationType.F32
+    theirs = torch.tensor(gguf.dequantize(kind.data, kind.tensor_type))
+    assert again["model.layers.0.mlp.down_proj.weight"].equal(theirs)
+
+
+def test_the_frequencies_of_a_llama_3_come_from_the_file(tmp_path):
+    checkpoint = made_checkpoint(rope_parameters=LLAMA3)
+    assert load_checkpoint(str(written(tmp_path, checkpoint))).model.config.rope_parameters == LLAMA3
+
+
+def test_a_file_is_read_once_and_again_only_if_what_was_kept_has_changed(tmp_path, cache, monkeypatch):
+    path, reads, read = written(tmp_path), [], reading._read
+    monkeypatch.setattr(reading, "_read", lambda *given: (reads.append(1), read(*given)))
+    first = weights_of(load_checkpoint(str(path)).model)
+    moved = path.rename(tmp_path / "other name.GGUF")
+    checkpoint = load_checkpoint(str(moved))
+    assert len(reads) == 1
+    assert fingerprint(checkpoint) == file_sha256(moved)
+    (kept,) = cache.iterdir()
+    weights = kept / "model.safetensors"
+    for damage in (lambda: weights.write_bytes(weights.read_bytes()[:-1]), weights.unlink):
+        damage()
+        assert_equal(weights_of(load_checkpoint(str(moved)).model), first)
+    assert len(reads) == 3
+    assert [path.name for path in cache.iterdir()] == [kept.name]
+
+
+def test_nothing_is_kept_of_a_reading_that_failed(tmp_path, cache, monkeypatch):
+    def fail(file, folder):
+        (folder / "config.json").write_text("{}")
+        raise ValueError("its header is odd\nvery")
+
+    monkeypatch.setattr(reading, "_read", fail)
+    path = written(tmp_path)
+    assert refused(path) == f"{path}: its header is odd; get the file again, or take another"
+    assert not [*cache.iterdir()]
+
+
+def changed(path, old, new):
+    content = path.read_bytes()
+    assert content.count(old)
+    path.write_bytes(content.replace(old, new))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (cut, "it is cut short"),
+        (lambda path: path.write_bytes(path.read_bytes()[:3000]), "it is cut short"),
+        (lambda path: path.write_bytes(b"PK\3\4" + bytes(100)), "it is no GGUF file"),
+        (lambda path: path.write_bytes(b""), "it is cut short"),
+        (
+            lambda path: changed(path, bytes(7) + b"llama", bytes(7) + b"mamba"),
+            "a 'mamba' model, and of GGUF files",
+        ),
+        (lambda path: changed(path, b"ggml.tokens", b"ggml.tokans"), "it has no tokenizer"),
+        (lambda path: changed(path, b"blk.0.ffn_up", b"blk.0.ffn_xy"), "blk.0.ffn_up.weight is missing"),
+        (
+            lambda path: changed(
+                path, b"llama.block_count\4\0\0\0\2\0\0\0", b"llama.block_count\4\0\0\0\2\0\0\1"
+            ),
+            "Expected `int` <= 256",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, damage, reason):
+    path = written(tmp_path)
+    damage(path)
+    said = refused(path)
+    assert said.startswith(f"{path}: ")
+    assert reason in said
+
+
+def header(version=3, tensors=0, keys=0, rest=b""):
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, keys) + rest
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header(version=1),
+        header(keys=2**60),
+        header(tensors=2**60),
+        header(keys=1, rest=struct.pack("<Q", 2**63) + b"key"),
+        header(keys=1, rest=text(b"key") + struct.pack("<IIQ", 9, 8, 2**62)),
+        header(keys=1, rest=text(b"key") + struct.pack("<IIQ", 9, 9, 1)),
+        header(keys=1, rest=text(b"key") + struct.pack("<IIQ", 9, 8, 2**20) + bytes(2**20)),
+        header(keys=1, rest=text(b"key") + struct.pack("<I", 77)),
+        header(tensors=1, rest=text(b"name") + struct.pack("<I", 2**31)),
+        header(tensors=1, rest=text(b"name") + struct.pack("<IQQIQ", 2, 2**63, 2**63, 0, 0)),
+        header(tensors=1, rest=text(b"name") + struct.pack("<IQIQ", 1, 8, 10**6, 0)),
+        header(keys=1, rest=text(b"general.alignment") + struct.pack("<II", 4, 0)),
+    ],
+)
+def test_a_header_that_claims_what_cannot_be_is_refused_at_once(tmp_path, content):
+    path, before = tmp_path / "hostile.gguf", time.process_time()
+    path.write_bytes(content)
+    assert refused(path).startswith(f"{path}: it")
+    assert time.process_time() - before < 2
+
+
+def test_damaged_headers_are_refused_or_read_but_never_fail_otherwise(tmp_path):
+    content, chance = written(tmp_path).read_bytes(), random.Random(0)
+    path = tmp_path / "damaged.gguf"
+    for _ in range(200):
+        damaged = bytearray(content)
+        for _ in range(chance.randint(1, 4)):
+            damaged[chance.randrange(4, 6000)] = chance.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            read_header(path)
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_name_that_is_no_file_is_refused_and_the_hub_is_asked_for_a_file(monkeypatch):
+    import huggingface_hub
+
+    assert refused("no/such/file.gguf").startswith("no GGUF file 'no/such/file.gguf'; give a path, or OWNER/")
+    asked = []
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *given: asked.append(given) or "gone.gguf")
+    assert "cannot be read" in refused("owner/name:deep/file.gguf")
+    assert asked == [("owner/name", "deep/file.gguf")]
+
+
+def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    wanted = "reading and writing GGUF files needs the package gguf; `pip install gguf`"
+    assert refused(path) == f"{path}: {wanted}"
+    with pytest.raises(UserError, match="needs the package gguf"):
+        write_gguf(made_checkpoint(), tmp_path / "other.gguf", "float32")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "reason"),
+    [
+        (fresh_toy, "a pipelined decoder, which llama.cpp cannot run"),
+        (lambda: replace(fresh_toy(), settings=PLAIN), "it is a T5"),
+        (lambda: made_checkpoint("qwen2", layer_types=["sliding_attention"]), "it has windows"),
+        (lambda: made_checkpoint("qwen2", rope_parameters=LLAMA3), "its rotary embedding is scaled"),
+        (lambda: made_checkpoint(hidden_act="gelu"), "its activation is gelu"),
+        (
+            lambda: replace(
+                made_checkpoint(), tokenizer=made_tokenizer(pre_tokenizers.ByteLevel(add_prefix_space=True))
+            ),
+            "llama.cpp has no tokenizer like the model's",
+        ),
+    ],
+)
+def test_a_model_that_llama_cpp_would_not_compute_alike_is_not_written(tmp_path, checkpoint, reason):
+    with pytest.raises(UserError, match=reason):
+        write_gguf(checkpoint(), tmp_path / "x.gguf", "float32")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("full")
+
+    monkeypatch.setattr("gguf.GGUFWriter.write_tensors_to_file", fail)
+    with pytest.raises(OSError, match="full"):
+        written(tmp_path)
+    assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
