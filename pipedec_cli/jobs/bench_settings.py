@@ -44,6 +44,10 @@ class BenchSettings(Settings):
         parser=partial(names_of, known=get_args(Dtype)),
         metavar="NAMES",
     )
+    fidelity: Path | None = option(
+        None, "Texts (target, source): what --dtypes change on them, in place of speed.", metavar="FILE"
+    )
+    fidelity_tokens: int = key(4000, "Tokens of these texts that are read.", min=1)
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
     rows: tuple[int, ...] = key((1, 4, 8, 16), "Rows of the single decoder steps to time, commas between.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pipedec_cli.data.fields import plain_text
 from pipedec_cli.data.records import Record
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
@@ -157,8 +157,7 @@ def collate(
 
 
 def _settings(checkpoint: Checkpoint) -> MethodSettings:
-    assert checkpoint.settings is not None, "training needs the method's settings"
-    return checkpoint.settings
+    return checkpoint.settings or PLAIN
 
 
 def _padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
