@@ -37,6 +37,7 @@ from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.forecast import forecast
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.pipeline.grid import Limits
@@ -179,6 +180,8 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
         other = f"was trained on other data than {folder} holds now"
         notify.warn(f"{outdated} {other}: train again, or its test is not one")
     notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
+    if settings.tokenizer and statistics:
+        forecast(settings.tokenizer, folder, notify)
     return Segmented(folder, segmentation, statistics, estimates, unit, details)
 
 

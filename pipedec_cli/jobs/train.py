@@ -154,7 +154,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     from pipedec_cli.model.training.collate import Encoded, encode, fit_time_max
 
     target, data = artifact.path, load_data(settings, folder, notify)
-    hyper, method = _hyperparameters(settings, data), _method(settings, data)
+    hyper, method = hyperparameters_of(settings, data), method_of(settings, data)
     record = _record(settings, folder, data, method, hyper)
     if settings.resume and artifact.begun:
         todo = "give the settings and data that it was begun with, or start over with --overwrite"
@@ -211,7 +211,8 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     return Trained(target, record["result"], checkpoint, record, folder, len(examples))
 
 
-def _hyperparameters(settings: TrainSettings, data: TrainingData) -> Hyperparameters:
+def hyperparameters_of(settings: TrainSettings, data: TrainingData) -> Hyperparameters:
+    """How the settings train; defaults depend on the start and on the data."""
     from pipedec_cli.model.training.hyperparameters import hyperparameters
 
     same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
@@ -224,7 +225,7 @@ def _hyperparameters(settings: TrainSettings, data: TrainingData) -> Hyperparame
     )
 
 
-def _method(settings: TrainSettings, data: TrainingData) -> MethodSettings:
+def method_of(settings: TrainSettings, data: TrainingData) -> MethodSettings:
     """What the model is trained for. Its time_max is fitted later. The rows of fields all start at once."""
     from pipedec_cli.model.checkpoint import MethodSettings
 
