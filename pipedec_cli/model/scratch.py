@@ -70,11 +70,12 @@ def start_checkpoint(
     segmenter: Segmenter | None = None,
     like: Checkpoint | None = None,
     family: Family | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Checkpoint:
     """The checkpoint of that name: a shape, a local folder or a hub name; a `UserError` if there is none.
 
     The `seed` draws fresh weights, and a fresh tokenizer is trained on the `records`. ``scratch`` has the shape and
-    the tokenizer of the checkpoint `like`. The `family` is for fresh weights only.
+    the tokenizer of the checkpoint `like`. The `family` is for fresh weights only, the `dtype` for all others: fresh ones are in float32.
     """
     if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
@@ -90,7 +91,7 @@ def start_checkpoint(
     if name == LIKE_TEACHER:
         todo = f"give {LIKE_TEACHER} with --teacher, or a shape such as {FRESH[1]}"
         raise UserError(f"{LIKE_TEACHER} is a teacher's shape, and there is no teacher", todo=todo)
-    checkpoint = load_checkpoint(name)
+    checkpoint = load_checkpoint(name, dtype=dtype)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     checkpoint.end_as_usual()
     return checkpoint

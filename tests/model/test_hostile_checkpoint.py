@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.preparation import token_counter
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.decoder import Decoder, load
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 
 INFINITE, NONE = float("inf"), float("nan")
@@ -170,12 +170,23 @@ def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
 def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):
     own = {"AutoTokenizer": ["tokenization_x.X", None]}
     change(code / "tokenizer_config.json", tokenizer_class="X", auto_map=own)
-    for load in (load_checkpoint, token_counter):
+    for read in (load_checkpoint, token_counter):
         with suppress(UserError):
-            load(str(code))
+            read(str(code))
 
 
 def test_a_t5_with_code_of_its_own_is_loaded_without_it(code):
     own = {"AutoConfig": "configuration_x.X", "AutoModelForSeq2SeqLM": "modeling_x.X"}
     change(code / "config.json", auto_map=own)
     assert type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
+
+
+@pytest.mark.parametrize("number", [NONE, INFINITE, -INFINITE])
+def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(folder, number):
+    weights = load_file(folder / "model.safetensors")
+    name = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
+    weights[name][3, 5] = number
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert f"numbers that are NaN or infinite, as in {name}" in refused(folder)
+    with pytest.raises(UserError, match="NaN or infinite"):
+        load(folder, device="cpu")

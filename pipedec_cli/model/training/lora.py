@@ -50,7 +50,7 @@ class Adapter(Struct, frozen=True):
 def add_adapters(model: Any, rank: int, seed: int) -> None:
     """Add adapters of this rank, scaled by 2, to all linear layers of the decoder, and freeze all other weights.
 
-    A `UserError` if peft is not installed.
+    The adapters are in float32, in whatever dtype the weights are. A `UserError` if peft is not installed.
     """
     try:
         import peft
@@ -63,6 +63,8 @@ def add_adapters(model: Any, rank: int, seed: int) -> None:
     ]
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear)
     peft.inject_adapter_in_model(config, model, adapter_name=_NAME)
+    for weight in _weights(model).values():
+        weight.data = weight.data.float()
 
 
 def has_adapters(model: Any) -> bool:

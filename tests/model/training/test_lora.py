@@ -175,3 +175,23 @@ def test_activations_that_are_computed_again_change_no_gradient(family):
         gradients.append([weight.grad for weight in checkpoint.model.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_are_not_trained_may_be_in_bfloat16(tmp_path, family):
+    """The adapters are in float32, and the loss nearly that of a base in float32."""
+    save_checkpoint(fresh(family), tmp_path / "base")
+    losses = []
+    for dtype in (torch.float32, torch.bfloat16):
+        checkpoint = fresh(family)
+        checkpoint.model = load_checkpoint(str(tmp_path / "base"), dtype=dtype).model
+        lora.add_adapters(checkpoint.model, 4, seed=0)
+        kinds = {weight.requires_grad: weight.dtype for weight in checkpoint.model.parameters()}
+        assert kinds == {True: torch.float32, False: dtype}
+        examples = examples_of(checkpoint)
+        hyper = replace(HYPER, bf16=True)
+        losses.append(train(checkpoint, examples, examples[:2], tmp_path / f"{dtype}", hyper).loss)
+        assert {
+            weight.dtype for weight in load_checkpoint(str(tmp_path / f"{dtype}")).model.parameters()
+        } == {torch.float32}
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
