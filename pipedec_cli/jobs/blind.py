@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 #: Examples are chosen from so many records.
 _CHOSEN_FROM: Final = 2_000
+#: Thresholds are fitted to so many records at most.
+MOST_FITTED: Final = 200
+
+
+def calibration(settings: RunSettings) -> list[Record]:
+    """The records with right answers that thresholds are fitted to."""
+    if settings.calibrate and not (
+        records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]
+    ):
+        what = "has no records with an object as target"
+        raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
+    return records if settings.calibrate else []
 
 
 def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
@@ -68,24 +80,22 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
 
 
 def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:
-    """Examples that show each key with a value and without one, and each value of an enum, as evenly as can be.
+    """Examples that show each key with a value and without one, and with different values, as evenly as can be.
 
-    One after the other the record is taken whose keys have been shown least in its way; the first of equals.
+    One after the other the record is taken whose keys have been shown least in its ways; the first of equals.
     """
-    shown = Counter[tuple[str, str]]()
-    ways = [_ways(record, fields) for record in records]
+    shown = Counter[tuple[str, bool | str]]()
+    texts = [texts_of(record.target_fields or {}, fields) for record in records]
+    ways = [
+        [(field.name, way) for field, text in zip(fields, row, strict=True) for way in (bool(text), text)]
+        for row in texts
+    ]
     chosen: list[int] = []
     while len(chosen) < count:
         left = (number for number in range(len(records)) if number not in chosen)
         chosen.append(max(left, key=lambda number: sum(1 / (1 + shown[way]) for way in ways[number])))
         shown.update(ways[chosen[-1]])
     return [records[number] for number in chosen]
-
-
-def _ways(record: Record, fields: Sequence[Field]) -> list[tuple[str, str]]:
-    """How a record shows each key: without a value, with a value of an enum, or with any value."""
-    texts = zip(fields, texts_of(record.target_fields or {}, fields), strict=True)
-    return [(one.name, text if one.enum or one.kind == "boolean" else text and "any") for one, text in texts]
 
 
 def show_prompt(decoder: BlindDecoder, source: str) -> str:

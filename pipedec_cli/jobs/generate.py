@@ -84,8 +84,9 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError(what, todo="name it with --model, and leave --exact out")
     if settings.schema and settings.fields:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
-    if settings.show_prompt and not settings.is_blind:
-        raise UserError("--show-prompt is for --schema, --shots and --ask", todo="leave it out")
+    if (given := settings.typed & {"show_prompt", "calibrate"}) and not settings.is_blind:
+        what = f"{spelled(min(given), settings)} is for --schema, --fields, --shots and --ask"
+        raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:
         raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
     of_data = {"plain", "source_field", "target_field", "id_field"}

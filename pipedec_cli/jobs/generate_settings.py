@@ -57,6 +57,7 @@ class RunSettings(WorkflowSettings):
         None, "Show N examples of a file in the prompt.", parser=common.parse_shots, metavar="FILE:N"
     )
     ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
+    calibrate: str | None = _asking(None, "Fit to records of a file when a key has no value.", metavar="FILE")
     questions: Path | None = key(None, "A file of questions about each source, a line each.")
     time_max: int | None = _decoding(None, "The last time-step [default: trained].", min=1)
     sub_max: int | None = key(

@@ -16,8 +16,9 @@ from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
+from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.blind import blind_rows
+from pipedec_cli.jobs.blind import blind_rows, calibration
 from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -145,7 +146,11 @@ def _load_blind(settings: RunSettings, notify: Notify) -> Decoder:
 
     from pipedec_cli.model.blind import BlindDecoder
 
-    return BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
+    decoder = BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
+    if records := calibration(settings):
+        notify.say(f"calibrating with {many(len(records), 'record')}")
+        decoder.calibrate(records, 8 if settings.batch_size == "auto" else settings.batch_size)
+    return decoder
 
 
 def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:

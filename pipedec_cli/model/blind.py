@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, value_texts
+from pipedec_cli.data.fields import Field, texts_of, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Decoder
@@ -88,6 +88,9 @@ class BlindDecoder(Decoder):
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
+        self.thresholds: tuple[
+            float, ...
+        ] = ()  # for each key the least confidence of a value, from `calibrate`
         tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
@@ -135,12 +138,30 @@ class BlindDecoder(Decoder):
         lines = "\n".join(f"{field.opening} {_one_line(text) or NONE}" for field, text in pairs)
         return template.replace(QUESTION, lines).replace(SOURCE, _one_line(shot.source))
 
+    def calibrate(self, records: Sequence[Record], batch_size: int) -> None:
+        """Fit to records with targets, for each key, the confidence below which an answer means no value."""
+        self.thresholds = ()
+        method = dataclasses.replace(self.method(), confident=True)
+        found: list[list[tuple[float, bool]]] = [[] for _ in self.rows.fields]
+        wanted = [texts_of(record.target_fields or {}, self.rows.fields) for record in records]
+        for event in self.run([record.source for record in records], method, batch_size):
+            if isinstance(event, Finished):
+                rows = zip(event.grid.subsequences, self._values(event), strict=True)
+                for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
+                    if text != "":
+                        answers.append((row.confidence, text == right))
+        filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
+        fitted = [best_threshold(*one) for one in zip(found, filled, strict=True)]
+        pairs = zip(self.rows.fields, fitted, strict=True)
+        self.thresholds = tuple(0.0 if field.forced else least for field, least in pairs)
+
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
         read = [self.text.prompt.head, self.text.prompt.tail, self.known] if self.text.prompt else []
         digest = hashlib.sha256(json.dumps([read, to_builtins(self.rows.fields)]).encode()).hexdigest()
-        return {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
+        made = {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
+        return made | ({"thresholds": self.thresholds} if self.thresholds else {})
 
     @cached_property
     def weights(self) -> DecoderWeights:
@@ -166,7 +187,9 @@ class BlindDecoder(Decoder):
         if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller --time-max")
         openings = tuple(map(Opening, self.known, self._choices()))
-        return dataclasses.replace(how, bos=how.eos, openings=openings, blind=True, ends=self.ends)
+        confident = how.confident or bool(self.thresholds)
+        how = dataclasses.replace(how, bos=how.eos, openings=openings, blind=True)
+        return dataclasses.replace(how, ends=self.ends, confident=confident)
 
     def _choices(self) -> Sequence[_Choice]:
         """Which tokens may follow in each row."""
@@ -181,15 +204,33 @@ class BlindDecoder(Decoder):
                 choices[number] = _NumberOrNone(choices[number], (*codec.ids([NONE])[0], codec.eos))
         return [*choices, *[free] * len(self.rows.questions)]
 
-    def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
-        """The text of each answer, "" for the answer that means no value; None for an answer that was cut."""
+    def _values(self, event: Finished, fields: FieldCodec | None = None) -> Sequence[str | None]:
+        """The text of each answer, "" for no value or one below its threshold; None for an answer that was cut."""
         texts: list[str | None] = []
-        for row in event.grid.subsequences:
+        for number, row in enumerate(event.grid.subsequences):
             end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
             text = self.text.decode([*row.text_tokens, *end])
-            is_key = len(texts) < len(self.rows.fields)
-            texts.append(None if not row.ended else "" if is_key and is_none(text) else text)
+            is_key = number < len(self.rows.fields)
+            least = self.thresholds[number] if is_key and self.thresholds else 0.0
+            is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
+            texts.append("" if is_empty else text if row.ended else None)
         return texts
+
+
+def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:
+    """The least confidence of answers that are kept so that their F1 is the best; 2 keeps none, 0 keeps all.
+
+    Each answer is a confidence and whether the answer is right; `filled` is the number of records with a value.
+    """
+    ranked = sorted(answers, reverse=True)
+    best, threshold, right = 0.0, 2.0, 0
+    for kept, (confidence, is_right) in enumerate(ranked, start=1):
+        right += is_right
+        following = ranked[kept][0] if kept < len(ranked) else 0.0
+        score = 2 * right / (kept + filled)
+        if score > best and following < confidence:
+            best, threshold = score, float(f"{(confidence * following) ** 0.5:.4g}")
+    return threshold
 
 
 def question_of(field: Field) -> str:

@@ -8,6 +8,7 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.objects import leaves
 from pipedec_cli.data.records import Record
 from pipedec_cli.jobs.blind import choose_shots
+from pipedec_cli.model.blind import best_threshold
 from tests.checkpoints import tiny_checkpoint
 from tests.model.chats import CHATML, foreign
 from tests.running import lines_of, read_json, refused, run, write_lines
@@ -93,6 +94,31 @@ def test_every_value_has_a_confidence_and_a_place(place):
     _, plain = generate(place, "--fields", "name, a.b, tags list")
     assert [line["fields"] for line in plain] == [line["fields"] for line in lines]
     assert "confidence" not in plain[0] and "spans" not in plain[0]
+
+
+def test_thresholds_of_confidence_say_when_there_is_no_value(place):
+    """The answers to one key are right, and those to the others are wrong: only the one keeps its values."""
+    few = ("--fields", "name, food: Thai|Greek, stars int, open boolean")
+    _, before = generate(place, *few)
+    key = min(key for line in before for key, value in line["fields"].items() if value is not None)
+    rows = [{"source": line["source"], "target": {key: line["fields"].get(key)}} for line in before]
+    write_lines(place / "dev.jsonl", *rows)
+    told, lines = generate(place, *few, "--calibrate", place / "dev.jsonl")
+    assert "calibrating with 5 records" in told
+    for line, row in zip(lines, rows, strict=True):
+        assert line["fields"].keys() <= {key}
+        assert line["fields"].get(key) == row["target"][key]
+    fitted = read_json(place / "out.manifest.json")["settings"]["rows"]["thresholds"]
+    assert sorted(fitted)[1:] == [2, 2, 2] and min(fitted) < 1
+    assert "records with an object" in refused(*again_with(place, *few, "--calibrate", place / "docs.jsonl"))
+
+
+def test_the_threshold_with_the_best_f1_is_taken():
+    answers = [(0.9, True), (0.4, True), (0.1, False), (0.4, False), (0.001, True)]
+    assert best_threshold(answers, 3) == 0.0  # 6 / 8 beats 4 / 6
+    assert best_threshold(answers[:4], 3) == 0.2  # 4 / 6 beats 2 / 4 and 4 / 7
+    assert best_threshold([(0.9, False)], 0) == 2.0
+    assert best_threshold([], 3) == 2.0
 
 
 def test_questions_are_answered_as_they_are(place):
