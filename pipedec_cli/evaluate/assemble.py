@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import starmap, zip_longest
 from typing import Any
 
@@ -30,7 +31,9 @@ def assemble(
     `qualities` belong to the first entries, by split; the last split is the one that everything is measured on. `called` is
     the baseline in the advice; `rest` are other fields of `Report`.
     """
-    first, *others = starmap(_scored_entry, zip_longest(measured, qualities, fillvalue={}))
+    methods = filter(None, (getattr(one.runner, "method", None) for one in measured))
+    keys = max((len(method.openings) for method in methods), default=0)
+    first, *others = starmap(partial(_scored_entry, keys), zip_longest(measured, qualities, fillvalue={}))
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
     baseline, groups = _run(first, timed), _ids_by_size(first)
@@ -47,8 +50,8 @@ def assemble(
     )
 
 
-def _scored_entry(one: MeasuredEntry, qualities: Mapping[SplitName, Quality]) -> Entry:
-    """An entry with quality, totals and faults, if its texts were scored."""
+def _scored_entry(keys: int, one: MeasuredEntry, qualities: Mapping[SplitName, Quality]) -> Entry:
+    """An entry with quality, totals and faults, if its texts were scored. An object has so many `keys`."""
     entry = Entry(**promoted(one))
     if not qualities:
         return entry
@@ -61,11 +64,12 @@ def _scored_entry(one: MeasuredEntry, qualities: Mapping[SplitName, Quality]) ->
     made = scored.run.predictions
     drafting = sum(each.draft_steps or 0 for each in made) if one.role == "exact" else None
     steps, tokens = sum(each.steps for each in made), sum(each.tokens for each in made)
+    totals = Totals.of(len(made), steps, tokens, drafting)
     return replace(
         entry,
         quality=qualities[last],
         other_splits={split: qualities[split] for split in splits},
-        totals=Totals.of(len(made), steps, tokens, drafting),
+        totals=replace(totals, keys_per_step=keys * len(made) / max(1, steps) or None),
         row_budget_exhausted=exhausted,
         faults=tuple(faults(scored)),
     )

@@ -39,10 +39,7 @@ class Run:
 
 
 def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: str) -> tuple[SizeRow, ...]:
-    """Rows by number of target subsequences. `ids` are the examples with each number; without any there are no rows.
-
-    Every number in the paper's figures has a row.
-    """
+    """Rows by number of target subsequences, each number of the paper among them; none without `ids` by number."""
     groups: dict[int, list[str]] = {size: [] for size in PAPER_SIZES if ids}
     for size, members in ids.items():
         groups.setdefault(min(size, MANY), []).extend(members)

@@ -44,10 +44,7 @@ class Sample:
 
 
 def choose_sample(count: int, wanted: int) -> list[int]:
-    """Places of at most `wanted` examples, the same every time: one drawn from each of as many equal parts.
-
-    So the sample covers a sorted file from end to end, and does not always meet a repetitive file at the same point.
-    """
+    """Places of at most `wanted` examples, one drawn from each of as many equal parts, the same every time."""
     taken = min(count, wanted)
     rng = random.Random(0)  # noqa: S311  # chance, not secrecy
     return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]

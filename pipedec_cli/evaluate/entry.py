@@ -34,6 +34,7 @@ class Totals:
     draft_steps_per_example: float | None = None
     checks_per_example: float | None = None
     tokens_per_check: float | None = None
+    keys_per_step: float | None = None  # of objects: the keys that are answered, with a value or without
 
     @classmethod
     def of(cls, examples: int, steps: int, tokens: int, draft_steps: int | None = None) -> Totals:

@@ -135,10 +135,7 @@ def load_runs(
 def settle_metrics(
     task: Task | None, protocol: ProtocolName | None, typed: Collection[str]
 ) -> tuple[Task | None, ProtocolName | None]:
-    """Make task and protocol fit: a protocol has one task, and a typed option wins over a recipe.
-
-    If both were typed, or neither, they stay as they are: `make_protocol` refuses a pair that does not fit.
-    """
+    """Make task and protocol fit: a typed option wins over a recipe. A pair that was typed, or not at all, stays."""
     given = {"task", "protocol"}.intersection(typed)
     if protocol and (task is None or given == {"protocol"}):
         return TASK_OF[protocol], protocol
@@ -181,10 +178,7 @@ def dev_measure(level: str) -> Measure:
 
 
 def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measure:
-    """The protocol of a task, by default its first, with settings such as ``stemmer``; None is the default of a setting.
-
-    A UserError if the task does not have the protocol, or the protocol does not have the setting.
-    """
+    """A protocol of the task, by default its first; None is the default of a setting. A UserError if one is foreign."""
     known = {kind.name: kind for kind in _KINDS if TASK_OF[kind.name] == task}
     kind = known.get(name or next(iter(known)))
     if kind is None:

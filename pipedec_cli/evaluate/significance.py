@@ -20,10 +20,7 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference on the given examples, with the percentile interval of its bootstrap distribution.
-
-    The difference of a single example has no interval.
-    """
+    """A difference on the given examples, with the percentile interval of its bootstrap; one example has none."""
 
     value: float
     low: float | None

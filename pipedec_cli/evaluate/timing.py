@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 #: Seconds since some moment in the past, read after the device has finished its work.
 Clock = Callable[[], float]
@@ -49,6 +49,7 @@ class Pass(Struct, frozen=True):
     Seconds are None where a runner does not measure the part. `encoder_seconds` is the time to read the prompt where there
     is no encoder; `setup_seconds` is the time to make keys and values of the sources. `seconds` is measured from outside,
     for each source, or once for all. In exact mode `draft_calls` made drafts; the other calls had `rows` rows in all (0: not counted).
+    `parts` are the passes over single sources that it is the sum of.
     """
 
     outputs: tuple[Output, ...]
@@ -58,6 +59,7 @@ class Pass(Struct, frozen=True):
     seconds: tuple[float, ...] = ()
     draft_calls: int = 0
     rows: int = 0
+    parts: tuple[Pass, ...] = ()
 
 
 class Runner(Protocol):
@@ -80,9 +82,9 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """One decoder at one batch size. Seconds are medians of the passes; None where a part is not measured.
+    """One decoder at one batch size. Seconds are medians of its passes, of each source at batch size 1, added up.
 
-    Decoding is all time outside encoder and set-up. Calls and tokens are those of one pass; steps are the calls that an
+    Decoding is all time outside encoder and set-up; None is not measured. Calls and tokens are those of one pass; steps are the calls that an
     example took part in; `rows_per_call` leaves out calls that draft. `repeats` are in the order of the passes,
     `example_seconds` in the order of the sources (empty at batch sizes above 1).
     """
@@ -118,11 +120,18 @@ class Timing:
     @classmethod
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""
-        last, totals, rest = passes[-1], [sum(one.seconds) for one in passes], list[float | None]()
-        for total, one in zip(totals, passes, strict=True):
-            encoder = one.encoder_seconds
-            rest.append(None if encoder is None else total - encoder - (one.setup_seconds or 0.0))
-        seconds, decoding = median(totals), combine_known(rest, median)
+        last = passes[-1]
+        portions = list(zip(*(one.parts or (one,) for one in passes), strict=True))
+
+        def typical(part: Callable[[Pass], float | None]) -> float | None:
+            return combine_known([combine_known([*map(part, portion)], median) for portion in portions], sum)
+
+        def rest(one: Pass) -> float | None:
+            encoder, setup = one.encoder_seconds, one.setup_seconds or 0.0
+            return None if encoder is None else sum(one.seconds) - encoder - setup
+
+        seconds = sum(median(sum(one.seconds) for one in portion) for portion in portions)
+        decoding = typical(rest)
         tokens = sum(len(output.tokens) for output in last.outputs)
         steps = sum(output.steps for output in last.outputs)
         each = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
@@ -131,8 +140,8 @@ class Timing:
             examples=len(last.outputs),
             seconds=seconds,
             examples_per_second=len(last.outputs) / seconds,
-            encoder_seconds=combine_known([one.encoder_seconds for one in passes], median),
-            setup_seconds=combine_known([one.setup_seconds for one in passes], median),
+            encoder_seconds=typical(lambda one: one.encoder_seconds),
+            setup_seconds=typical(lambda one: one.setup_seconds),
             decoding_seconds=decoding,
             decoder_calls=last.calls,
             draft_calls=last.draft_calls,
@@ -141,7 +150,7 @@ class Timing:
             steps_per_example=steps / len(last.outputs),
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
-            repeats=tuple(totals),
+            repeats=tuple(sum(one.seconds) for one in passes),
             example_seconds=tuple(map(median, each)),
             outputs=last.outputs,
         )
@@ -149,7 +158,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The speed of one decoder over another, with the smallest and largest ratio of two passes of the same repeat.
+    """The speed of one decoder over another, with the smallest and largest ratio, also of two passes of the same repeat.
 
     decoding = fewer calls (the schedule) × faster calls (kernels, and the cost of more rows in a call). Decoding is None
     where one of the two does not measure it.
@@ -171,7 +180,7 @@ def gain(timing: Timing, over: Timing) -> Gain:
     decoding, fewer = others / mine if mine and others else None, over.decoder_calls / timing.decoder_calls
     faster = None if decoding is None else decoding / fewer
     speedup = timing.examples_per_second / over.examples_per_second
-    return Gain(speedup, min(paired), max(paired), decoding, faster, fewer)
+    return Gain(speedup, min(speedup, *paired), max(speedup, *paired), decoding, faster, fewer)
 
 
 def time_together(
@@ -205,20 +214,21 @@ def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock:
     """One pass over the sources: all of them in batches, or one after the other."""
     places = range(len(sources))
     order = sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
-    seconds, passes = [], []
+    passes = list[Pass]()
     for portion in [order] if batch_size > 1 else [[at] for at in order]:
         began = clock()
-        passes.append(runner.run([sources[at] for at in portion], batch_size, clock))
-        seconds.append(clock() - began)
+        one = runner.run([sources[at] for at in portion], batch_size, clock)
+        passes.append(structs.replace(one, seconds=(clock() - began,)))
     outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
     return Pass(
         outputs=tuple(outputs[at] for at in places),
         calls=sum(one.calls for one in passes),
         encoder_seconds=combine_known([one.encoder_seconds for one in passes], sum),
         setup_seconds=combine_known([one.setup_seconds for one in passes], sum),
-        seconds=tuple(seconds),
+        seconds=tuple(second for one in passes for second in one.seconds),
         draft_calls=sum(one.draft_calls for one in passes),
         rows=sum(one.rows for one in passes),
+        parts=tuple(passes),
     )
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from pipedec_cli.data.artifact import Artifact
+from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.jobs.settings import Declaration, Settings, WorkflowSettings
+from pipedec_cli.jobs.train_settings import TrainSettings
+from pipedec_cli.model.text import usual_prompt
 
 
 def command_line(command: str, settings: Settings, base: Settings | None = None) -> str:
@@ -17,6 +22,32 @@ def command_line(command: str, settings: Settings, base: Settings | None = None)
         if "declaration" in one.metadata and value not in (None, usual):
             words += _typed(one.name, value, one.metadata["declaration"])
     return " ".join(map(quoted, words))
+
+
+def sequential_training(model: str, workspace: Path | None) -> str:
+    """The command that trains a sequential model to compare with: on the start, prompt, data and length of this model."""
+    of = Artifact.training(Path(model)).settings
+    of |= of.get("training") or {}
+    if of.get("prompt") == usual_prompt(chat=bool(of.get("chat"))):
+        del of["prompt"]
+    if of.get("data") == str(Workspace.find(workspace).data):
+        del of["data"]
+    names = [
+        "data",
+        "model",
+        "family",
+        "lora",
+        "bf16",
+        "limit",
+        "source_prefix",
+        "chat",
+        "max_steps",
+        "epochs",
+    ]
+    same: dict[str, Any] = {name: of.get(name) or None for name in names} | {"workspace": workspace}
+    return command_line(
+        "train", TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
+    )
 
 
 def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pipedec_cli.data.paper import PaperFigures, paper_figures
+from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.data.records import Draft, SplitName
 from pipedec_cli.data.trained import curve_of
 from pipedec_cli.data.workspace import segmented_with
@@ -53,6 +53,9 @@ def compare(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
+    recipe = settings.recipe
+    if not recipe and settings.data is None:
+        recipe = segmented_with(settings.place.segmentation, "recipe")
     return files, assemble(
         measured,
         qualities,
@@ -65,17 +68,14 @@ def compare(
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
-        paper=_paper(settings),
+        paper=paper_figures(recipe) if recipe else None,
     )
 
 
 def _score(
     settings: ReportSettings, entries: Sequence[ReportEntry], notify: Notify
 ) -> tuple[list[Path], list[dict[SplitName, ScoredRun]]]:
-    """Generate what is missing and score it. Returns the files, and for each entry its scored runs by split.
-
-    A split without right answers has the metric of those that have some.
-    """
+    """Generate what is missing, and score it: the files, and the scored runs of each entry by split."""
     from pipedec_cli.jobs.predicting import complete  # late: it imports torch
 
     by = ScoreSettings(**settings.some("task", "protocol", "typed", "workspace"))
@@ -123,11 +123,3 @@ def training_curves(report: Report) -> dict[str, list[dict[str, float]]]:
     runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
     names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
     return {Path(name).name: curve for name in names if (curve := curve_of(name))}
-
-
-def _paper(settings: ReportSettings) -> PaperFigures | None:
-    """The paper's figures for the recipe of the command or of the workspace's data."""
-    name = settings.recipe
-    if not name and settings.data is None:
-        name = segmented_with(settings.place.segmentation, "recipe")
-    return paper_figures(name) if name else None

@@ -149,10 +149,7 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
 def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], notify: Notify
 ) -> list[ImportedFile]:
-    """Write one file, or one for each split, once all of it was read, and count its targets.
-
-    A split of which no example has a target is written under a name that `segment` passes over.
-    """
+    """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
     folder = next(iter(paths.values())).parent
     there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
     with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:

@@ -212,10 +212,7 @@ def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) ->
 
 
 def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder, pipelined: Decoder) -> None:
-    """Give a model that `pipedec train` has not made the prefix, the source limit and the prompt of a pipelined decoder.
-
-    A `template` and `chat` that are asked for stay.
-    """
+    """Give a foreign model the prefix, source limit and prompt of a pipelined one; what is asked for stays."""
     if sequential.checkpoint.settings is not None:
         return
     like, trained = pipelined.text, pipelined.settings

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 def parse_compared(
     value: str, refused: Collection[str] = ()
 ) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The installed peers and the drafts of exact mode in a list such as ``sequential,transformers,exact``.
-
-    The error of an unknown name does not offer the `refused` ones.
-    """
+    """The installed peers and the drafts of exact mode in a list; an error does not offer the `refused` ones."""
     names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
     offered = [name for name in known if name not in refused]
     for name in names:

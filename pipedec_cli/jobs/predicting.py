@@ -51,10 +51,7 @@ def announce(run: Run, notify: Notify) -> None:
 def stream(
     run: Run, notify: Notify, emit: Callable[[Generated, Mapping[str, Any]], None], done: int = 0
 ) -> Tally:
-    """Generate behind the first `done` records, and say what came of it.
-
-    `emit` takes each result and its line, in input order, as soon as the order allows.
-    """
+    """Generate behind `done` records, and count. `emit` takes each result and its line as soon as the order allows."""
     import torch
 
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
@@ -149,10 +146,7 @@ def _lines_there(run: Run) -> int | None:
 
 
 def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
-    """See to it that all lines of a run are in the workspace's file. Lines that are there are not generated again.
-
-    A stopped run goes on. The `label` names the decoder in messages.
-    """
+    """Have all lines of a run in its file: a stopped run goes on, and lines that are there stay. `label` names it."""
     path, count, done = run.path, run.inputs.count, None
     try:
         done = _lines_there(run)
@@ -196,10 +190,7 @@ def _list_invalid(run: Run, file: PredictionsFile, notify: Notify) -> int:
 def _append(
     run: Run, path: Path, file: PredictionsFile | None, done: int | None, notify: Notify, again: str
 ) -> Tally:
-    """Generate the lines behind those that are `done`, or all lines of a new file if that is None.
-
-    `again` says how to go on after a stop.
-    """
+    """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
     count, manifest = run.inputs.count, run.manifest
     if run.exact:  # a run that goes on makes as many guesses as it was begun with
         begun = file.manifest.get("costs") if file and done is not None else None

@@ -12,8 +12,8 @@ from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.evaluate.scoring import settle_metrics
 from pipedec_cli.jobs.compare import compare, training_curves
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.loading import find_model
 from pipedec_cli.jobs.measuring import parse_compared
+from pipedec_cli.jobs.report_entries import check_comparable
 from pipedec_cli.jobs.report_settings import ReportSettings
 
 
@@ -30,12 +30,10 @@ class Compared:
 def report(settings: ReportSettings, notify: Notify) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
-    # Refuse a model that is not there before torch is imported, which takes seconds.
-    for model in (settings.model, settings.baseline or settings.model):
-        find_model(model, settings.place)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
     settings = replace(settings, task=task, protocol=protocol)
     peers, drafts = parse_compared(settings.compare)
+    check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, notify)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved, inputs=files)}

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.places import is_hub_name
-from pipedec_cli.data.reading import real
-from pipedec_cli.data.records import Draft, SplitName, Teacher
+from pipedec_cli.data.reading import read_json, real
+from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import make_runner
-from pipedec_cli.jobs.commands import command_line, spelled
+from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
-from pipedec_cli.jobs.loading import apply_prompt, inherit_prompt, load_decoder, read_inputs
+from pipedec_cli.jobs.loading import apply_prompt, find_model, inherit_prompt, load_decoder, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
@@ -76,10 +76,6 @@ def plan_entries(
     usual = replace(base, **settings.some("model", "dtype", "workspace"))
     pipelined = load_decoder(usual, notify)
     trained = pipelined.settings
-    if trained.decoder == "sequential":
-        what = f"{pipelined.checkpoint.name} is a sequential model, not a pipelined decoder"
-        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(what, todo=todo)
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, notify)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others, notify)
@@ -117,15 +113,32 @@ def plan_entries(
     return ReportPlan([baseline, *ours], words, called)
 
 
+def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
+    """Refuse, before torch is imported, a comparison without the model or the sequential model that it needs."""
+    names = (settings.model, settings.baseline or settings.model)
+    name, _ = (find_model(name, settings.place) for name in names)
+    config = Path(name, "config.json")
+    found = read_json(config, Manifest, "pipedec train").get("pipedec") if config.is_file() else None
+    trained = found if isinstance(found, dict) else {}
+    if trained.get("decoder") == "sequential":
+        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
+        raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
+    if settings.baseline or taught_by(name) or is_model(settings.place.model("sequential")):
+        return
+    todo = f"run `{sequential_training(name, settings.workspace)}` first, or give --baseline"
+    if others:
+        what = f"{', '.join(others)} would run the sequential model, and there is none"
+        raise UserError(what, todo=f"{todo}, or compare with sequential alone")
+    if trained.get("delay", "any") != "any":
+        lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
+        raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
+
+
 def _waiting_plan(
     planner: _Planner, waiting: GenerateSettings, pipelined: Decoder, ours: Sequence[ReportEntry]
 ) -> ReportPlan:
     """A plan without a sequential model: the waiting schedule of the same checkpoint is the baseline."""
     name = pipelined.checkpoint.name
-    if pipelined.settings.delay != "any":
-        lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
-        todo = "run `pipedec train --decoder sequential` first, or give --baseline"
-        raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
     baseline = planner.entry("waiting schedule", "baseline", waiting, pipelined)
     stops = baseline.runs[0].method.stop_on_repeat
     repeats = ", which ends a text that repeats itself" if stops else ""
@@ -194,7 +207,9 @@ def _exact(
     name = sequential.checkpoint.name
     for draft in drafts:
         if draft == "pipelined":
-            own = [one for one in ours if one.entry.delay is not None and _uses_own_rule(one.settings)]
+            rule = ("empty_rows", "stop_on_repeat", "min_start_prob")
+            usual_rule = (one for one in ours if set(one.settings.some(*rule).values()) == {None})
+            own = [one for one in usual_rule if one.entry.delay is not None]
             drafting = (own or ours)[0]
             how, exact = drafting.settings, ExactDecoder(sequential, drafting.runs[0].decoder)
         else:
@@ -202,17 +217,10 @@ def _exact(
         yield draft, replace(how, exact=name, draft=draft), exact
 
 
-def _uses_own_rule(how: GenerateSettings) -> bool:
-    return (how.empty_rows, how.stop_on_repeat, how.min_start_prob) == (None, None, None)
-
-
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, notify: Notify
 ) -> list[tuple[int, Decoder]]:
-    """The delays to try, each with its checkpoint: the pipelined one, or the workspace's for this delay alone.
-
-    A delay that only a recipe asks for is left out if no checkpoint was trained for it.
-    """
+    """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
     trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
     for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
         apart = settings.place.model(f"pipelined-delay{delay}")
@@ -259,10 +267,6 @@ def _load_sequential(
         if folder.exists():
             left_out = f"the training of {folder} has not come to its end: it is left out"
             notify.warn(f"{left_out}; the command that began it finishes it with --resume")
-        if others:
-            what = f"{', '.join(others)} would run the sequential model, and there is none"
-            todo = "run `pipedec train --decoder sequential` first, give --baseline, or compare with sequential alone"
-            raise UserError(what, todo=todo)
         return None
     # transformers runs the model itself; our engine can do without its matrices
     consume = not {"transformers", "prompt-lookup"} & set(others)

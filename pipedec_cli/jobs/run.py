@@ -29,10 +29,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What is decoded, by what and how. Inputs and decoder may serve several runs.
-
-    The file in the workspace is named after decoder, delay, and all that is unusual, such as pipelined-delay2.
-    """
+    """What is decoded, by what and how; inputs and decoder may serve several runs. `path` tells what is unusual."""
 
     decoder: Decoder
     inputs: Inputs

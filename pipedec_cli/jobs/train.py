@@ -23,7 +23,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
@@ -69,7 +69,7 @@ def train(settings: TrainSettings, notify: Notify) -> Trained:
         same |= {"baseline" if sequential else "model": model}
         other = f"`{command_line('report', ReportSettings(**same))}`"
     else:
-        baseline = command_line("train", TrainSettings(decoder="sequential", **again))
+        baseline = sequential_training(str(made.target), settings.workspace)
         other = f"`{baseline}`, which `report` needs to compare with"
     notify.say(f"next: `{generate}`, or {other}")
     return made
@@ -88,7 +88,6 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
     with artifact.lock(notify.warn) if is_main() else nullcontext():
         _check_folder(artifact, settings, notify)
-        notify.say(f"loading {settings.model} …")  # and torch, which takes seconds
         settings = replace(settings, device=_one_gpu(settings.device))
         made = _train(artifact, data, settings, notify)
         if is_main():
@@ -123,14 +122,11 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
 
 
 def _one_gpu(device: str) -> str:
-    """Let torch see no GPU but the one of ``cuda:N``, since the Trainer takes all that it sees. Check that it is there."""
+    """Let torch see no GPU but the one of ``cuda:N``, since the Trainer takes all that it sees."""
     kind, _, number = device.partition(":")
     if number:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = "".join(seen.split(",")[int(number) :][:1]) if seen else number
-    from pipedec_cli.model.arguments import choose_device
-
-    choose_device(kind)
     return kind
 
 
@@ -149,23 +145,27 @@ def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -
 
 
 def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: Notify) -> Trained:
-    from pipedec_cli.evaluate.scoring import dev_measure
-    from pipedec_cli.model.training import trainer
-    from pipedec_cli.model.training.collate import Encoded, encode, fit_time_max
-
     target, data = artifact.path, load_data(settings, folder, notify)
-    hyper, method = hyperparameters_of(settings, data), method_of(settings, data)
-    record = _record(settings, folder, data, method, hyper)
+    hyper, delay = hyperparameters_of(settings, data), _delay(settings, data)
+    record = _record(settings, folder, data, delay, hyper)
     if settings.resume and artifact.begun:
         todo = "give the settings and data that it was begun with, or start over with --overwrite"
         artifact.check_same(record, todo=todo)
         if artifact.whole:
             notify.say(f"{target} has been trained to the end already")
             return Trained(target, artifact.manifest["result"])
-    last = trained.checkpoints(target)[-1:]
+    notify.say(f"loading {settings.model} …")  # and torch, which takes seconds; what can be refused is by now
+
+    from pipedec_cli.evaluate.scoring import dev_measure
+    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.training import trainer
+    from pipedec_cli.model.training.collate import Encoded, encode, fit_time_max
+
+    choose_device(settings.device)
+    method = method_of(settings, data)
     if settings.resume:
         nothing = f"nothing to resume in {target}: training starts at update 0"
-        notify.say(f"going on from {last[0]}" if last else nothing)
+        notify.say(next((f"going on from {one}" for one in trained.checkpoints(target)[-1:]), nothing))
     elif is_main():
         trained.forget(trained.checkpoints(target))  # else a later --resume would go on from another training
         trained.forget_best(trained.best_folders(target))
@@ -175,8 +175,9 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     dev = list(encode(checkpoint, data.dev))
     targets = (examples, encode(checkpoint, data.targets))
     time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
-    longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for
-    checkpoint.settings = structs.replace(method, time_max=time_max, max_source_tokens=longest)
+    # The model may have fewer positions than were asked for.
+    own = {"time_max": time_max, "max_source_tokens": checkpoint.codec().max_source_tokens}
+    checkpoint.settings = structs.replace(method, **own)
     if is_main():
         estimate(checkpoint, data, examples, dev, hyper, settings, target, notify)
         artifact.start(record)
@@ -184,19 +185,12 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     notify(Training(measure.headline[measure.primary]))
     try:
         with _explain_stop(target, notify):
-            result = trainer.train(
-                checkpoint,
-                examples,
-                dev,
-                target,
-                hyper,
-                resume=settings.resume,
-                keep=settings.keep_checkpoints,
-                keep_adapter=settings.keep_adapter,
-                log_to=settings.log_to,
-                show=notify,
-                score=_dev_scorer(checkpoint, data.dev[:32]),
-            )
+            how = settings.some("resume", "keep_adapter", "log_to") | {
+                "keep": settings.keep_checkpoints,
+                "show": notify,
+                "score": _dev_scorer(checkpoint, data.dev[:32]),
+            }
+            result = trainer.train(checkpoint, examples, dev, target, hyper, **how)
     finally:
         notify(TrainingEnded())
     if result.updates < hyper.updates(len(examples), count()):
@@ -225,18 +219,23 @@ def hyperparameters_of(settings: TrainSettings, data: TrainingData) -> Hyperpara
     )
 
 
-def method_of(settings: TrainSettings, data: TrainingData) -> MethodSettings:
-    """What the model is trained for. Its time_max is fitted later. The rows of fields all start at once."""
-    from pipedec_cli.model.checkpoint import MethodSettings
-
+def _delay(settings: TrainSettings, data: TrainingData) -> Any:
+    """The delay that the model is for. The rows of fields all start at once."""
     together = settings.decoder == "pipelined" and bool(data.segmentation.fields)
     if together and settings.delay != "any":
         what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
         raise UserError(what, todo="leave --delay out")
+    return "together" if together else settings.delay
+
+
+def method_of(settings: TrainSettings, data: TrainingData) -> MethodSettings:
+    """What the model is trained for. Its time_max is fitted later."""
+    from pipedec_cli.model.checkpoint import MethodSettings
+
     taught = data.teacher is not None
     return MethodSettings(
         decoder=settings.decoder,
-        delay="together" if together else settings.delay,
+        delay=_delay(settings, data),
         segmentation=data.segmentation,
         empty_rows="stop" if taught else "retry",
         stop_on_repeat=taught and data.segmentation.level == "sentence",
@@ -245,11 +244,11 @@ def method_of(settings: TrainSettings, data: TrainingData) -> MethodSettings:
 
 
 def _record(
-    settings: TrainSettings, folder: Path, data: TrainingData, method: MethodSettings, hyper: Hyperparameters
+    settings: TrainSettings, folder: Path, data: TrainingData, delay: object, hyper: Hyperparameters
 ) -> dict[str, Any]:
     """training.json as it is begun. A training that goes on must have the same settings."""
     asked = settings.some("model", "decoder", "time_max", "dev_examples", "limit", "family", "lora")
-    asked |= {"keep_adapter": settings.keep_adapter or None, "data": folder, "delay": method.delay}
+    asked |= {"keep_adapter": settings.keep_adapter or None, "data": folder, "delay": delay}
     asked["processes"] = count() if count() > 1 else None  # with more processes other examples come together
     if data.teacher:
         asked["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}

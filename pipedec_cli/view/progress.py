@@ -20,10 +20,7 @@ PATIENCE: Final = 2.0
 
 
 class ProgressDisplay:
-    """How far a piece of work has come.
-
-    On a terminal the bar appears after `patience` seconds, by a timer: a stage may be long before it advances.
-    """
+    """How far a piece of work has come: on a terminal a bar, `patience` seconds after the start, by a timer."""
 
     def __init__(self, talk: Talk, label: str, total: int | None = None, patience: float = 0.0) -> None:
         self._talk, self._label, self._total = talk, visible(label), total

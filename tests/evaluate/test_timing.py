@@ -28,6 +28,12 @@ def test_first_pass_does_not_count_the_median_does_and_json_holds_each_repeat(cl
     assert found.repeats == (12.0, 108.0, 24.0)
     assert (found.seconds, found.examples_per_second) == (24.0, 3 / 24)
     assert found.example_seconds == (8.0, 4.0, 12.0)
+    # Other work on the machine slows one source down in each pass: the whole is still the sum of its parts.
+    steps = [50.0, 50.0, 50.0, 90.0, 1.0, 1.0, 1.0, 90.0, 1.0, 1.0, 1.0, 90.0]
+    found = time_them(clock, a=FakeDecoder(clock, steps, setup=0.5), repeats=3)["a"]
+    assert found.seconds == sum(found.example_seconds) == found.decoding_seconds + 1.5 + 0.0
+    assert (found.seconds, found.setup_seconds) == (12.0 + 1.5, 1.5)
+    assert gain(found, found).low <= gain(found, found).speedup <= gain(found, found).high
     content = time_them(clock, a=FakeDecoder(clock, per_call=2), repeats=2)["a"]
     assert content.repeats == (6.0, 6.0)
     assert content.examples_per_second == pytest.approx(0.5)

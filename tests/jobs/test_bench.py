@@ -71,16 +71,8 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
 def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
     small = replace(SHAPES["scratch-tiny"], d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
     monkeypatch.setitem(SHAPES, "scratch-tiny", small)
-    few = (
-        "bench",
-        "--model",
-        "scratch-tiny",
-        *FEW,
-        "--compare",
-        "transformers",
-        "--set",
-        f"out={tmp_path}/b.json",
-    )
+    options = ("--compare", "transformers", "--set", f"out={tmp_path}/b.json")
+    few = ("bench", "--model", "scratch-tiny", *FEW, *options)
     run(*few, "--set", "family=llama")
     content = read_json(tmp_path / "b.json")
     assert content["model"].endswith("fresh weights of a Llama")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import resource
 import shutil
 from dataclasses import replace
@@ -71,10 +72,10 @@ def forget_the_end(folder: Path) -> None:
 
 
 def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
-    baseline = (
-        f"`pipedec train --decoder sequential --workspace {workspace}`, which `report` needs to compare with"
-    )
-    assert baseline in train(workspace, "--delay", "1", "--overwrite")
+    said = train(workspace, "--delay", "1", "--overwrite")
+    (command,) = re.findall("`(pipedec train [^`]*)`, which `report` needs to compare with", said)
+    assert "--model scratch-tiny --decoder sequential" in command, "the same start"
+    assert command.endswith(f"--workspace {workspace}") and " --max-steps " in command
     generate = ("generate", "-w", workspace, "--delay", "1")
     assert "`pipedec report" not in run(*generate).stderr
     assert "nothing to compare with" in running.refused("report", "-w", workspace)

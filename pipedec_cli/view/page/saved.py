@@ -25,10 +25,7 @@ class _Reported(Struct):
 
 @dataclass(frozen=True, slots=True)
 class SavedReport:
-    """The files of `pipedec report`: the advice in words, the content of report.json, and the page as HTML.
-
-    A notebook shows the page in a frame that isolates its scripts.
-    """
+    """The advice in words, the content of report.json, and the page, which a notebook shows in a frame."""
 
     folder: Path
     advice: str

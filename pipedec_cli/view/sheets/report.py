@@ -40,6 +40,7 @@ _TOTALS: Final[list[Line]] = [
     ("tokens per example", "tokens_per_example", points),
     ("tokens per step", "tokens_per_step", points),
 ]
+_KEYS: Final[list[Line]] = [("keys per step", "keys_per_step", points)]
 _EXACT: Final[list[Line]] = [
     ("steps that draft", "draft_steps_per_example", points),
     ("steps that check", "checks_per_example", points),
@@ -62,11 +63,13 @@ _MEMORY: Final[list[Line]] = [
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print every table, and the advice at the end."""
-    for sheet in report_sheets(report):
-        show_sheet(console, sheet)
-    show_lines(console, [report.advice.text], "bold")
-    show_lines(console, report.advice.cautions)
+    """Print the advice, every table, and the advice again, since its first place is out of sight by then."""
+    for sheet in (None, *report_sheets(report), None):
+        if sheet is not None:
+            show_sheet(console, sheet)
+            continue
+        show_lines(console, [report.advice.text], "bold")
+        show_lines(console, [*report.advice.cautions, ""])
 
 
 def report_markdown(report: Report) -> str:
@@ -151,19 +154,21 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
             yield from with_section(section, cells(agreement, _AGREEMENT))
             yield (section, "equal texts"), f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
     exact = _EXACT if any(each.role == "exact" for each in report.entries) else []
-    yield from with_section("decoder steps, the same examples", cells(entry.totals, _TOTALS + exact))
+    is_object = report.part == "field"  # whose tokens say little: most rows may be empty, a key costs nothing
+    totals = _TOTALS[:1] + _KEYS if is_object else _TOTALS
+    yield from with_section("decoder steps, the same examples", cells(entry.totals, totals + exact))
     for size in report.batch_sizes:
         yield from with_section(f"speed, batch size {size}", _speed(entry, size, report))
     size = report.batch_sizes[0]
     heading = f"decoder calls of the {report.sample.timed} timed, batch size {size}"
-    yield from with_section(heading, cells(entry.timings.get(size), _CALLS))
+    yield from with_section(heading, cells(entry.timings.get(size), _CALLS[:: 2 if is_object else 1]))
     yield from with_section(heading, cells(entry.gains.get(size), _GAINS))
     if report.paper or any(each.memory for each in report.entries):
         yield from with_section(f"memory, batch size {size}", cells(entry.memory, _MEMORY))
     failures = entry.quality.scored.failures if entry.quality.scored else None
     wrong = failure_cells(failures, report.part, rate, repeats=report.stopped_on_repeat)
     if report.explored:
-        wrong.append(("empty rows used up sub_max", rate(entry.row_budget_exhausted)))
+        wrong.append(("empty rows hit sub_max", rate(entry.row_budget_exhausted)))
     yield from with_section("what goes wrong", wrong)
 
 
@@ -194,7 +199,7 @@ def _notes(report: Report) -> Iterator[str]:
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (--stop-on-repeat)"
     if report.explored:
-        yield "empty rows used up sub_max: examples in which they took the places of later subsequences"
+        yield "empty rows hit sub_max: examples in which empty rows took the places of later subsequences"
     if any(entry.role == "exact" for entry in report.entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
     if any(entry.agreement for entry in report.entries):
@@ -265,8 +270,9 @@ def _by_subsequences(report: Report) -> Sheet:
     if curve:
         notes.append(f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9")
         notes += [f"paper, {curve.quality}"] if curve.quality else []
+    figures = ", as in the paper's Figures 4 and 5" if report.part != "field" else ""
     return Sheet(
-        f"By number of target {report.part}s, as in the paper's Figures 4 and 5",
+        f"By number of target {report.part}s{figures}",
         (*columns, *(["paper: speedup"] if curve else [])),
         (Section("", tuple(rows)),),
         spare=tuple(spare),

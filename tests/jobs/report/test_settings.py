@@ -15,16 +15,8 @@ from tests.running import refused, run
         ("models/pipelined", "", ("models/pipelined", "pipedec train")),
         ("data", "", ("data", "pipedec segment")),
         ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
-        (
-            "models/sequential",
-            "--compare transformers",
-            ("sequential model", "pipedec train --decoder sequential"),
-        ),
-        (
-            "models/sequential",
-            "--compare exact-source",
-            ("exact-source would run the sequential model", "--baseline"),
-        ),
+        ("models/sequential", "--compare transformers", ("sequential model", "train --decoder sequential")),
+        ("models/sequential", "--compare exact-source", ("exact-source would run the", "--baseline")),
         ("", "--model pipedec-workspace/models/sequential", ("sequential model", "--baseline")),
         ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
@@ -74,7 +66,7 @@ def test_values_that_are_none_are_a_usage_error(options, said):
 
 @pytest.mark.parametrize("written", ["2", '"2,1,wait"', '[2, 1, "wait"]'])
 def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
-    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
+    monkeypatch.setattr("pipedec_cli.jobs.report.check_comparable", lambda *_: None)
     asked = []
 
     def compare(settings, *_):

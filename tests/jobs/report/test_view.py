@@ -61,7 +61,7 @@ def test_baseline_delay_and_peer_stand_side_by_side():
         "subsequences per text": ("1.0 of 2.0", "1.0 of 2.0", "–"),
         "dropped subsequences": ("50.0%", "50.0%", "–"),
         "alike predictions": ("0.0%", "0.0%", "–"),
-        "sub_max used up": ("–", "25.0%", "–"),
+        "empty rows hit sub_max": ("–", "25.0%", "–"),
         "same tokens": ("–", "–", "9 of 10"),
     }
     assert {row: side(report, row) for row in shown} == shown
@@ -77,7 +77,7 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
     sheet = sheets(report)[0]
     shown = {label for section in sheet.sections for label, *_ in section.rows}
     assert "dropped subsequences" in shown
-    assert not shown & {"sub_max used up", "stopped on repeat", "peak, MB"}
+    assert not shown & {"empty rows hit sub_max", "stopped on repeat", "peak, MB"}
     assert not any("sub_max" in note for note in (*sheet.notes, *report.notes))
 
 
@@ -96,9 +96,16 @@ def test_texts_that_repeat_themselves_have_a_row():
 def test_where_objects_are_compared_their_parts_are_called_fields():
     report = make_report(delays=("together",), metric="fields_f1")
     entries = [replace(scored_as_objects(one), row_budget_exhausted=None) for one in report.entries]
+    entries = [replace(one, totals=replace(one.totals, keys_per_step=4.0)) for one in entries]
     shown = printed(replace(report, entries=tuple(entries)), 200)
     assert "fields per text" in shown and "dropped fields" in shown and "target fields" in shown
-    assert "subsequence" not in shown
+    assert "keys per step" in shown
+    assert not any(word in shown for word in ("subsequence", "tokens per", "paper"))
+
+
+def test_the_advice_is_first_and_last_on_a_terminal():
+    lines = printed(make_report(), 200).strip().splitlines()
+    assert lines[:2] == lines[-2:] == ["Take it.", "Mind the gap."]
 
 
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
