@@ -100,10 +100,7 @@ def _check_split(asked: SplitName | None, path: Path, location: str) -> None:
 
 
 def find_model(name: str | None, place: Workspace) -> str:
-    """The folder or hub name of a model; a `UserError` if it is not there, or is no finished model.
-
-    ``pipelined`` and ``sequential`` are the workspace's models; None is ``pipelined``.
-    """
+    """The folder or hub name of a finished model, or a `UserError`; None is the workspace's ``pipelined``."""
     name = name or "pipelined"
     if maker := WORKSPACE_MODELS.get(name):
         folder = place.require(place.model(name), maker)
