@@ -314,6 +314,81 @@ def oracle_blind(
     return texts, confidences, gap
 
 
+def oracle_listed(
+    next_logits: NextLogits,
+    keys: Callable[[int, int], Sequence[int]],
+    lists: Sequence[int | None],
+    schedule: OracleSchedule,
+    *,
+    bos: int,
+    eos: int,
+    allowed: Callable[[int, list[int]], Sequence[int]] = lambda leaf, tokens: (),
+    item_max: int = 20,
+    time_max: int | None = 50,
+    max_tokens: int | None = None,
+) -> OracleResult:
+    """Decode a row for each leaf of a schema, and for each item of its lists; as `oracle_together` otherwise.
+
+    `lists` tells of each leaf which list it belongs to, or none. `keys` are what is known of a leaf in an item, from 1.
+    """
+    result, whose = OracleResult([], [], None, math.inf), list[tuple[int, int]]()
+    rows, seen, time = result.subsequences, set[Placed](), 0
+
+    def rows_in(of: int, item: int) -> list[OracleSubsequence]:
+        return [rows[k] for k, (leaf, at) in enumerate(whose) if lists[leaf] == of and at == item]
+
+    def newest(of: int) -> int:
+        return max(at for leaf, at in whose if lists[leaf] == of)
+
+    def goes_on(of: int) -> bool:
+        return any(row.tokens != [eos] for row in rows_in(of, newest(of))) and newest(of) < item_max
+
+    def is_due(of: int) -> bool:
+        last = rows_in(of, newest(of))
+        if schedule.kind == "fixed":
+            return goes_on(of) and time == last[0].start + schedule.delay
+        return goes_on(of) and all(row.tokens[-1:] == [eos] for row in last)
+
+    each = {of for of in lists if of is not None}
+    while True:
+        if rows:
+            due = {of: newest(of) + 1 for of in each if is_due(of)}
+            new = [(leaf, due[of]) for leaf, of in enumerate(lists) if of is not None and of in due]
+        else:
+            new = [(leaf, 1) for leaf in range(len(lists))]
+        out_of_tokens = max_tokens is not None and max_tokens <= sum(
+            t != eos for row in rows for t in row.tokens
+        )
+        asked = [row for row in rows if row.tokens[-1:] != [eos]]
+        if rows and not asked and not any(map(goes_on, each)):
+            last = [row.tokens != [eos] for of in each for row in rows_in(of, newest(of))]
+            result.truncated = "item_max" if any(last) else None
+            break
+        if out_of_tokens or time == time_max:
+            result.truncated = "max_tokens" if out_of_tokens else "time_max"
+            break
+        for leaf, item in new:
+            whose.append((leaf, item))
+            rows.append(OracleSubsequence(time, [], [*keys(leaf, item)]))
+        time += 1
+        asked = [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
+        if not asked:
+            continue
+        grid = _placed(rows, bos)
+        places = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
+        made = []
+        for i, logits in zip(asked, next_logits(grid, places), strict=True):
+            choice = allowed(whose[i - 1][0], rows[i - 1].tokens) or range(len(logits))
+            best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
+            result.gap = min([result.gap, *(best - other for other in others[:1])])
+            token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].tokens.append(token)
+            made.append(Placed(i, time, token))
+        result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
+        seen |= set(grid)
+    return result
+
+
 def _due(schedule: OracleSchedule, t: int, rows: list[OracleSubsequence], eos: int) -> bool:
     """Whether a subsequence is to be established at the start of time-step t, its <bos> at time t − 1."""
     if schedule.kind == "fixed":

@@ -159,6 +159,15 @@ def rows_of(fields: Sequence[Field], texts: int) -> list[tuple[Field, int]]:
     return rows + [(field, item) for item in range(2, items + 2) for field in listed]
 
 
+def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
+    """The places of the fields of each list of objects."""
+    places: dict[Keys, tuple[int, ...]] = {}
+    for place, field in enumerate(fields):
+        if field.listed:
+            places[_list_of(field)] = (*places.get(_list_of(field), ()), place)
+    return [*places.values()]
+
+
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
     """The text of each row's value, see `rows_of`, "" without one.
 

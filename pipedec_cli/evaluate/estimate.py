@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from pipedec_cli.data.fields import Field
 from pipedec_cli.data.writing import rounded
-from pipedec_cli.pipeline.grid import Limits, replay
-from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.model.fields import place_rows
+from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.replay import replay
+from pipedec_cli.pipeline.schedule import Fixed, Together
 
 WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
 FEW_SUBSEQUENCES: Final = 2.0  # a target with no more has hardly anything to generate at once
@@ -58,15 +61,25 @@ def estimate(
     return results
 
 
-def estimate_together(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits
+def estimate_fields(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], fields: Sequence[Field], limits: Limits
 ) -> list[Estimate]:
-    """As `estimate`, for fields: all rows start at once, so the steps are the tokens of the longest row and its <eos>."""
-    count = max(1, len(parts))
-    steps = [max(lengths, default=0) + 1 for lengths in parts]
-    cut = sum(limits.time_max is not None and needed > limits.time_max for needed in steps)
+    """As `estimate`, for objects: all rows start together, and later items of lists Δt apart.
+
+    `parts` are the tokens of all rows of each object, in the order of `rows_of`, 0 for a row without a value.
+    """
+    count, results = max(1, len(parts)), list[Estimate]()
     sequential = sum(length + 1 for length in wholes) / count
-    return [Estimate("together", len(parts), sequential, sum(steps) / count, cut / count)]
+    delays: Sequence[int | Literal["together"]] = (1, 2, 3)
+    for delay in delays if any(field.listed for field in fields) else ("together",):
+        steps = cut = 0
+        for lengths in parts:
+            rows = place_rows(Fixed(delay) if isinstance(delay, int) else Together(), lengths, fields)
+            calls = [range(row[0], row[0] + (0 if row[3] is None else lengths[row[3]]) + 1) for row in rows]
+            steps += len({time for times in calls for time in times})
+            cut += limits.time_max is not None and max(times.stop for times in calls) > limits.time_max
+        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
+    return results
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:

@@ -24,7 +24,7 @@ from pipedec_cli.model.blind import BlindDecoder
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.grid import Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +81,19 @@ class Run:
             free = ", unconstrained" if self.decoder.unconstrained else ""
             what = "blind row" if method.blind else "field"
             words = f"{many(len(method.openings), what)} at a time{free}"
+            words += (
+                f", items: {_start(method.schedule.between)}" if isinstance(method.schedule, Listed) else ""
+            )
         else:
-            is_fixed = isinstance(method.schedule, Fixed)
-            words = f"Δt = {method.schedule.delay}" if is_fixed else "waiting schedule"  # type: ignore[attr-defined]
+            words = _start(method.schedule)
             words += f", empty rows {method.empty_rows}"
             words += ", stop on repeat" if method.stop_on_repeat else ""
             words += f", min start prob {method.min_start_prob:g}" if method.min_start_prob else ""
         return f"exact, drafted by {words}" if self.exact else words
+
+
+def _start(schedule: Schedule) -> str:
+    return f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
 
 
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
@@ -122,9 +128,10 @@ def _manifest(
     import torch
 
     checkpoint, schedule = decoder.checkpoint, method.schedule
+    schedule = schedule.between if isinstance(schedule, Listed) else schedule
     exact = decoder if isinstance(decoder, ExactDecoder) else None
     is_sequential = isinstance(schedule, Whole)
-    has_starts = not isinstance(schedule, Whole | Together)
+    has_starts = not isinstance(method.schedule, Whole | Together)
     delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
     in_workspace = not (settings.out or settings.text)
     resolved = {

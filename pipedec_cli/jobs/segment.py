@@ -34,7 +34,7 @@ from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_together
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.forecast import forecast
@@ -211,14 +211,10 @@ def _fields_of(settings: SegmentSettings, train: Sequence[Record], notify: Notif
         known = read_short(settings.fields)
     elif settings.schema is not None:
         known = read_schema(settings.schema, notify.warn)
-    if listed := [field.name for field in (known or {}).values() if field.listed]:
-        raise UserError(f"{listed[0]!r} is in a list of objects", todo="leave it out")
     if settings.sources_only:
         return tuple(settled(field) for field in (known or {}).values())
     with notify.stage("reading the schema"):
         fields, others = learn_schema(train, known, settings.keep)
-    if listed := [field.name for field in fields if field.listed]:
-        raise UserError(f"{listed[0]!r} is in a list of objects", todo="choose keys with --fields")
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
         notify.say(
@@ -232,10 +228,15 @@ def _promise(
 ) -> list[Estimate]:
     """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
     sample = train[:: -(-len(train) // 1000)]
-    lengths = [count_tokens([*filter(None, record.target_segments or ())]) for record in sample]
+    texts = [record.target_segments or () for record in sample]
+    lengths = [count_tokens([*filter(None, segments)]) for segments in texts]
     if fields:
+        lengths = [
+            [next(filled) if text else 0 for text in segments]
+            for segments, filled in zip(texts, map(iter, lengths), strict=True)
+        ]
         wholes = count_tokens([plain_text(record.target_segments or (), fields) for record in sample])
-        return estimate_together(wholes, lengths, limits)
+        return estimate_fields(wholes, lengths, fields, limits)
     return estimate(count_tokens([record.target or "" for record in sample]), lengths, limits)
 
 

@@ -159,7 +159,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.training import trainer
-    from pipedec_cli.model.training.collate import Encoded, encode, fit_time_max
+    from pipedec_cli.model.training.collate import Encoded, encode, fit_limits
 
     choose_device(settings.device)
     method = method_of(settings, data)
@@ -173,11 +173,10 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     texts = notify.track(data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
     dev = list(encode(checkpoint, data.dev))
-    targets = (examples, encode(checkpoint, data.targets))
-    time_max = settings.time_max or max(fit_time_max(each, method) for each in targets)
-    # The model may have fewer positions than were asked for.
-    own = {"time_max": time_max, "max_source_tokens": checkpoint.codec().max_source_tokens}
-    checkpoint.settings = structs.replace(method, **own)
+    fitted = fit_limits(encode(checkpoint, data.targets), fit_limits(examples, method))
+    longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for
+    time_max = settings.time_max or fitted.time_max
+    checkpoint.settings = structs.replace(fitted, time_max=time_max, max_source_tokens=longest)
     if is_main():
         estimate(checkpoint, data, examples, dev, hyper, settings, target, notify)
         artifact.start(record)
@@ -220,8 +219,9 @@ def hyperparameters_of(settings: TrainSettings, data: TrainingData) -> Hyperpara
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:
-    """The delay that the model is for. The rows of fields all start at once."""
-    together = settings.decoder == "pipelined" and bool(data.segmentation.fields)
+    """The delay that the model is for. The rows of fields all start at once, but for later items of lists."""
+    listed = any(field.listed for field in data.segmentation.fields)
+    together = settings.decoder == "pipelined" and bool(data.segmentation.fields) and not listed
     if together and settings.delay != "any":
         what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
         raise UserError(what, todo="leave --delay out")

@@ -26,7 +26,7 @@ from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training.processes import count
-from pipedec_cli.pipeline.grid import before_repeats
+from pipedec_cli.pipeline.repeats import before_repeats
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder

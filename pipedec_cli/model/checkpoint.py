@@ -48,8 +48,8 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and the defaults of decoding it. It stands in config.json.
 
-    The delay is Δt in time-steps, ``any`` after training over random schedules, or ``together`` for fields; it has no
-    meaning for a sequential model.
+    The delay is Δt in time-steps, ``any`` after training over random schedules, or ``together`` for fields without lists
+    of objects; it has no meaning for a sequential model.
     """
 
     decoder: DecoderKind
@@ -60,6 +60,7 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     chat: bool = False  # whether the prompt stands in the model's chat template
     max_source_tokens: Positive = 2048
     time_max: Positive = 50  # the last time-step
+    item_max: Positive = 20  # the most items of a list of objects, with the empty one that closes it
     empty_rows: EmptyRows = "retry"
     stop_on_repeat: bool = False
 
@@ -128,7 +129,8 @@ class Checkpoint:
     def together(self) -> bool:
         """Whether it writes fields: one row for each, all at the same time."""
         used = self.settings or PLAIN
-        return used.delay == "together" and bool(used.segmentation.fields)
+        own_rows = used.decoder == "pipelined" or used.delay == "together"
+        return own_rows and bool(used.segmentation.fields)
 
     def codec(self) -> TextCodec:
         """The codec of texts and ids, as this checkpoint was trained with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from operator import methodcaller
@@ -17,14 +17,20 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.records import Delay, Generated
-from pipedec_cli.model.arguments import check_positive_int, check_texts, choose_device, choose_dtype
+from pipedec_cli.model.arguments import (
+    check_min_start_prob,
+    check_positive_int,
+    check_texts,
+    choose_device,
+    choose_dtype,
+)
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Waiting, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
 
 #: Sources are sorted by length within windows of this many batches, which evens the lengths out in bounded memory.
@@ -151,14 +157,17 @@ class Decoder:
                 "stop_on_repeat": stop_on_repeat,
                 "min_start_prob": min_start_prob,
             }
+            assert self.fields is not None
+            listed = any(field.listed for field in self.fields.fields)
             for name, value in {"delay": delay, **rules, "sub_max": sub_max}.items():
-                if value is not None:
+                if value is not None and not (name == "delay" and listed):
                     writes = f"{self.checkpoint.name} writes fields, a row for each and all at once"
                     raise UserError(f"{writes}: {name} does not apply", todo=f"leave {name} out")
-            assert self.fields is not None
-            openings = self.fields.openings(unconstrained=self.unconstrained)
-            limits = Limits(time_max or usual.time_max, None, max_tokens)
-            return Method(Together(), *ends, limits=limits, openings=openings, confident=self.confident)
+            items = self._schedule(delay, force) if listed else None
+            most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
+            limits = Limits(time_max or most, None, max_tokens)
+            method = self.fields.method(ends, limits, items, usual.item_max, unconstrained=self.unconstrained)
+            return replace(method, confident=self.confident)
         schedule = self._schedule(delay, force)
         # Where a row waits for the end of all before it, the rules for empty rows are all the same.
         trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
@@ -167,7 +176,7 @@ class Decoder:
             todo = f"use one of {', '.join(get_args(EmptyRows))}"
             raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
         if min_start_prob is not None:
-            _check_min_start_prob(min_start_prob, rule, schedule)
+            check_min_start_prob(min_start_prob, rule, schedule)
         if rule == "retract" and not isinstance(schedule, Whole) and usual.delay != "any" and not force:
             only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
             todo = "train with --delay any, or leave --empty-rows retract and --min-start-prob out"
@@ -262,7 +271,7 @@ class Decoder:
     def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
         """The text of each value; None for a value that was cut."""
         if self.checkpoint.together:
-            rows = event.grid.subsequences
+            rows = fields.rows_in(event.grid)
             return [self.text.decode(row.text_tokens) if row.ended else None for row in rows]
         whole = self.text.decode([token for text in event.texts for token in text])
         return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
@@ -272,7 +281,7 @@ class Decoder:
         if self.fields is not None:
             texts = self._values(event, self.fields)
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
-            confidence = self.fields.confidence(values, grid.subsequences) if self.confident else None
+            confidence = self.fields.confidence(values, self.fields.rows_in(grid)) if self.confident else None
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
         else:
             text, segments = self.joined(event)
@@ -306,18 +315,6 @@ class Decoder:
 def window_of(batch_size: int) -> int:
     """How many sources are read and sorted at once."""
     return 1 if batch_size == 1 else batch_size * SORTED_BATCHES
-
-
-def _check_min_start_prob(value: float, rule: EmptyRows, schedule: Schedule) -> None:
-    asked = f"--min-start-prob {value}"
-    if rule != "retract":
-        todo = "use --empty-rows retract, or leave one of them out"
-        raise UserError(f"{asked} does not go with --empty-rows {rule}", todo=todo)
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UserError(f"{asked} is no probability", todo="use a number from 0 to 1")
-    if isinstance(schedule, Waiting):
-        what = f"{asked} says when to start early, and with --delay wait nothing does"
-        raise UserError(what, todo="leave one of them out")
 
 
 def load(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Field, plain_text, read_values, rows_of, text_of, texts_of
-from pipedec_cli.data.objects import mapped
+from pipedec_cli.data.fields import Field, list_places, plain_text, read_values, rows_of, text_of, texts_of
+from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Opening
-from pipedec_cli.pipeline.schedule import Subsequence
+from pipedec_cli.pipeline.grid import Grid, ItemRows, Limits, Method, Opening
+from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Subsequence, Together, Waiting, place
+from pipedec_cli.pipeline.verify import Verification
 
 #: The beginnings of a number, by kind.
 _BEGUN: Final = {
@@ -37,19 +38,64 @@ class FieldCodec:
             field.name: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
             for field in fields
         }
+        self._known: dict[int, list[list[int]]] = {}
+        self._chosen: dict[str, Callable[[Sequence[int]], Sequence[int]]] = {}
         self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
     @property
     def known(self) -> list[list[int]]:
-        """The known tokens of each row, behind <bos>."""
-        return self.codec.ids([field.opening for field in self.fields])
+        """The known tokens of each row, behind <bos>; of lists those of item 1."""
+        return self.known_of(1)
+
+    def known_of(self, item: int) -> list[list[int]]:
+        """The known tokens of the row of each field, for an item of the lists."""
+        if item not in self._known:
+            self._known[item] = self.codec.ids([field.opening_of(item) for field in self.fields])
+        return self._known[item]
 
     def openings(self, *, unconstrained: bool = False) -> tuple[Opening, ...]:
-        """How each row begins and, unless `unconstrained`, which tokens may follow."""
-        rows = zip(map(tuple, self.known), self.fields, strict=True)
-        if unconstrained:
-            return tuple(Opening(known) for known, _ in rows)
-        return tuple(Opening(known, self._choice(field)) for known, field in rows)
+        """How each row begins and, unless `unconstrained`, which tokens may follow; of lists the rows of item 1."""
+        return self._openings(range(len(self.fields)), 1, unconstrained=unconstrained)
+
+    def method(
+        self,
+        ends: tuple[int | None, int],
+        limits: Limits,
+        items: Schedule | None,
+        item_max: int,
+        *,
+        unconstrained: bool,
+    ) -> Method:
+        """How to decode all fields together, and the items of their lists as a schedule says; `ends` are <bos> and <eos>."""
+        openings = self.openings(unconstrained=unconstrained)
+        lists = tuple(
+            ItemRows(places, partial(self._openings, places, unconstrained=unconstrained))
+            for places in list_places(self.fields)
+        )
+        schedule = Together()
+        if lists:
+            assert isinstance(items, Fixed | Waiting), "items of lists need a schedule"
+            schedule = Listed(items, item_max)
+        return Method(schedule, *ends, limits=limits, openings=openings, lists=lists)
+
+    def _openings(self, places: Sequence[int], item: int, *, unconstrained: bool) -> tuple[Opening, ...]:
+        made = []
+        for number in places:
+            field, known = self.fields[number], tuple(self.known_of(item)[number])
+            allowed = {} if unconstrained else {"allowed": self._choice(field)}
+            at = (field.name, item if field.listed else 0)
+            made.append(Opening(known, place=at, label=path_name(field.at(item)), **allowed))
+        return tuple(made)
+
+    def rows_in(self, grid: Grid | Verification) -> list[Subsequence]:
+        """The rows of a finished grid in the order of `rows_of`; an empty row where there is none."""
+        if not isinstance(grid, Grid) or not grid.method.lists:
+            return grid.subsequences
+        found = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
+        items = max(item for _, item in found)
+        rows = rows_of(self.fields, len(self.fields) + (items - 1) * sum(one.listed for one in self.fields))
+        nothing = Subsequence(0, [self.codec.eos], ended=True)
+        return [found.get((field.name, item), nothing) for field, item in rows]
 
     def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
@@ -66,11 +112,14 @@ class FieldCodec:
         return plain_text(texts_of(values, self.fields), self.fields)
 
     def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:
-        if field.enum or field.kind == "boolean":
-            return _Listed(self.codec, field)
-        if field.kind in _BEGUN and self._pieces:
-            return _Number(self._pieces, field, self.codec.eos)
-        return lambda _: ()
+        if field.name not in self._chosen:
+            choice: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()  # noqa: E731
+            if field.enum or field.kind == "boolean":
+                choice = _Listed(self.codec, field)
+            elif field.kind in _BEGUN and self._pieces:
+                choice = _Number(self._pieces, field, self.codec.eos)
+            self._chosen[field.name] = choice
+        return self._chosen[field.name]
 
     @cached_property
     def _pieces(self) -> Sequence[tuple[int, str, str]]:
@@ -82,6 +131,30 @@ class FieldCodec:
         pieces = {id_ for piece, id_ in tokenizer.get_vocab().items() if _PIECE.fullmatch(piece)}
         ids = sorted(pieces - set(tokenizer.all_special_ids))
         return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in ids]
+
+
+def place_rows(
+    plan: Schedule, lengths: Sequence[int], fields: Sequence[Field]
+) -> list[tuple[int, int, int, int | None]]:
+    """The rows of an object on the grid, as they are established, for texts with these many tokens in the order of `rows_of`.
+
+    Each has its start, the place of its field, the item, and the place of its text. An empty item, whose rows have no
+    text, closes each list. The items of a list lie as the `plan` lays subsequences as long as they are.
+    """
+    at = {(field.name, item): place for place, (field, item) in enumerate(rows_of(fields, len(lengths)))}
+    rows: list[tuple[int, int, int, int | None]] = [
+        (0, number, 0, at[field.name, 0]) for number, field in enumerate(fields) if not field.listed
+    ]
+    for places in list_places(fields):
+        longest, item = list[int](), 1
+        while most := max(
+            lengths[at[name, item]] if (name := fields[n].name, item) in at else 0 for n in places
+        ):
+            longest.append(most)
+            item += 1
+        for number, start in enumerate(place(plan, [*longest, 0]), start=1):
+            rows += ((start, n, number, at.get((fields[n].name, number))) for n in places)
+    return sorted(rows, key=lambda row: row[:2])
 
 
 class _Listed:

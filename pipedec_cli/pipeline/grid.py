@@ -8,17 +8,18 @@ subsequences are complete *and* the newest is empty or there may be no more).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Literal, NamedTuple
 
-from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
+from pipedec_cli.pipeline.repeats import before_repeats
+from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 #: What happens after an exploration came out empty. ``retry``, the paper's rule, leaves it in the grid and goes on;
 #: ``stop`` leaves it and starts no other row; ``retract`` takes it back and tries the same subsequence again.
 EmptyRows = Literal["retry", "stop", "retract"]
-Truncated = Literal["time_max", "sub_max", "max_tokens"]
+Truncated = Literal["time_max", "sub_max", "max_tokens", "item_max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,16 @@ class Opening:
 
     known: tuple[int, ...]
     allowed: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()
+    place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRows:
+    """A list whose items have several rows: the places of the rows of item 1 in `Method.openings`, and those of any item."""
+
+    places: tuple[int, ...]
+    openings: Callable[[int], tuple[Opening, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ class Method:
     """How to decode: everything but the model and the sources.
 
     Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
-    With `openings` there is one row for each and no other: nothing is explored, and sub_max does not apply.
+    With `openings` there is one row for each, and rows of later items of `lists` under the schedule `Listed`: nothing
+    is explored, and sub_max does not apply.
     A ValueError where settings do not go together.
     """
 
@@ -76,6 +88,7 @@ class Method:
     blind: bool = False
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
+    lists: tuple[ItemRows, ...] = ()
 
     def __post_init__(self) -> None:
         if self.blind and not all(opening.known for opening in self.openings):
@@ -135,6 +148,12 @@ class Grid:
     steps: int = field(default=0, init=False)  # decoder calls
     taken_back: int = field(default=0, init=False)  # subsequences
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
+    openings: list[Opening] = field(
+        default_factory=list, init=False
+    )  # of the subsequences, where they are known
+    _items: list[list[list[Subsequence]]] = field(
+        default_factory=list, init=False
+    )  # by list and item, its rows
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
     _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
@@ -162,6 +181,11 @@ class Grid:
         """What cut the text short, once `plan` has returned nothing."""
         if self.live:
             return "max_tokens" if self._out_of_tokens else "time_max"
+        if self.method.lists:
+            if self._due():
+                return "max_tokens" if self._out_of_tokens else "time_max"
+            closed = (all(row.empty for row in items[-1]) for items in self._items)
+            return None if all(closed) else "item_max"
         if self.method.openings or isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
         if len(self.subsequences) == self.method.limits.sub_max and not self.subsequences[-1].empty:
@@ -187,12 +211,14 @@ class Grid:
         runs on to the next start without a call. Planning again changes nothing.
         """
         self._planned = ()
-        time_max, openings = self.method.limits.time_max or math.inf, self.method.openings
+        time_max = self.method.limits.time_max or math.inf
         while self.time < time_max and not self._out_of_tokens:
             while (start := self._next_start()) is not None and start <= self.time:
                 self._alone = not self.live
-                known = openings[len(self.subsequences)].known if openings else ()
-                self.subsequences.append(Subsequence(start, known=known))
+                if self.method.openings:
+                    self._establish(start)
+                else:
+                    self.subsequences.append(Subsequence(start))
             if self.live:
                 rows = enumerate(self.subsequences, start=1)
                 fed = (self._slots(number, row) for number, row in rows if not row.eos_fed)
@@ -203,9 +229,32 @@ class Grid:
             self.time = start
         return self._planned
 
+    def _establish(self, start: int) -> None:
+        """Add the rows whose openings are known: all fields, then the next items of lists, in the order of the schema."""
+        method, due = self.method, self._due()
+        new = [*enumerate(method.openings)] if not self.subsequences else []
+        for number, rows in enumerate(method.lists):
+            if due.get(number) == start:
+                new += zip(rows.places, rows.openings(len(self._items[number]) + 1), strict=True)
+        made = {place: Subsequence(start, known=opening.known) for place, opening in sorted(new, key=_first)}
+        self.subsequences += made.values()
+        self.openings += (opening for _, opening in sorted(new, key=_first))
+        self._items = self._items or [[] for _ in method.lists]
+        for items, rows in zip(self._items, method.lists, strict=True):
+            if rows.places[0] in made:
+                items.append([made[place] for place in rows.places])
+
+    def _due(self) -> dict[int, int]:
+        """The start of the next item of each list that has one, by the number of the list."""
+        schedule = self.method.schedule
+        if not isinstance(schedule, Listed):
+            return {}
+        starts = ((number, schedule.next_item(items)) for number, items in enumerate(self._items))
+        return {number: start for number, start in starts if start is not None}
+
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
         """The tokens of a row that have not gone through the decoder. The last one asks for the next token."""
-        time, live, openings = row.start + len(row.tokens), not row.ended, self.method.openings
+        time, live, openings = row.start + len(row.tokens), not row.ended, self.openings
         first = 1 - len(row.known) if self.method.blind else None  # the time of a blind row's first token
         if row.tokens:
             last = row.tokens[-1]
@@ -276,8 +325,9 @@ class Grid:
     def _next_start(self) -> int | None:
         """The start of the next subsequence; None if it is not known yet, or there is none."""
         method, rows = self.method, self.subsequences
-        most = len(method.openings) or method.limits.sub_max
-        if len(rows) == most or self._over or self.stopped_on_repeat:
+        if method.openings and rows:
+            return min(self._due().values(), default=None)
+        if len(rows) == method.limits.sub_max or self._over or self.stopped_on_repeat:
             return None
         if not rows:
             return 0
@@ -285,41 +335,10 @@ class Grid:
             # At once if nothing is live, else as the schedule says, counted from the last attempt.
             last = rows[-1] if rows[-1].start > self._tried else Subsequence(self._tried)
             return method.schedule.next_start([*rows[:-1], last]) if self.live else self.time
-        if not method.openings and rows[-1].empty and (method.empty_rows == "stop" or not self.live):
+        if rows[-1].empty and (method.empty_rows == "stop" or not self.live):
             return None
         return method.schedule.next_start(rows)
 
 
-def before_repeats(subsequences: Sequence[Hashable]) -> int:
-    """How many subsequences of a text stand before it repeats itself.
-
-    It does where a subsequence comes twice in a row, or where two neighbours come again. A single subsequence that
-    comes again later may be said of another thing. None stands for an empty subsequence, or for one that is live.
-    """
-    seen = set[tuple[Hashable, Hashable]]()
-    for number, pair in enumerate(pairwise(subsequences), start=1):
-        if None in pair:
-            continue
-        if pair in seen:
-            return number - 1
-        if pair[0] == pair[1]:
-            return number
-        seen.add(pair)
-    return len(subsequences)
-
-
-def replay(
-    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, empty_rows: EmptyRows = "retry"
-) -> Grid:
-    """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
-
-    `Whole` takes the text as one subsequence. The limits are the paper's by default.
-    """
-    word, bos, eos = 2, 0, 1
-    wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
-    grid = Method(schedule, bos, eos, limits or Limits(), empty_rows).new_grid()
-    while planned := grid.plan():
-        rows = [(slot.subsequence, grid.subsequences[slot.subsequence - 1]) for slot in planned]
-        left = [number <= len(wanted) and len(row.tokens) < wanted[number - 1] for number, row in rows]
-        grid.commit([word if more else eos for more in left])
-    return grid
+def _first(pair: tuple[int, Opening]) -> int:
+    return pair[0]

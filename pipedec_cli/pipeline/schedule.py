@@ -104,6 +104,32 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed(Together):
+    """As `Together`, and lists whose items have several rows each. Item 1 of a list starts at time 0 with all other rows.
+
+    An item starts when the schedule `between` starts a subsequence after subsequences as long as the items before.
+    Nothing follows an empty item, all of whose rows were answered by <eos> at once. A list has at most `item_max` items,
+    the empty one that closes it included.
+    """
+
+    between: Fixed | Waiting
+    item_max: int = 20
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """``together-delay2`` where items start Δt = 2 time-steps apart."""
+        return f"together-{self.between.name}"
+
+    def next_item(self, items: Sequence[Sequence[Subsequence]]) -> int | None:
+        """The start of a list's next item, given the rows of each before; None if it is not known yet, or there is none."""
+        rows = items[-1]
+        longest = max(rows, key=lambda row: len(row.tokens))
+        newest = Subsequence(longest.start, longest.tokens, all(row.ended for row in rows))
+        # `Fixed` and `Waiting` look at the newest subsequence alone.
+        return None if newest.empty or len(items) >= self.item_max else self.between.next_start([newest])
+
+
+@dataclass(frozen=True, slots=True)
 class RandomStarts:
     """Row i + 1 starts `distances`[i] after row i, and at the latest when nothing is live. The last distance repeats.
 

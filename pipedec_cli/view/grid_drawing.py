@@ -113,8 +113,10 @@ class _Frame:
         self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
         self.words, self.opener = drawing.words, drawing.opener
         self.width, self.height = options.max_width, options.max_height
-        self.labels = list(map(one_line, drawing.labels)) or [str(n + 1) for n in range(len(self.rows))]
-        self.first = 1 if drawing.labels else 0  # the label replaces the column of openers
+        known = [one.label for one in self.grid.openings] if isinstance(self.grid, Grid) else []
+        labels = known if drawing.labels and any(known) else drawing.labels
+        self.labels = list(map(one_line, labels)) or [str(n + 1) for n in range(len(self.rows))]
+        self.first = 1 if labels else 0  # the label replaces the column of openers
         digits = min(max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3)
         self.label_width = max(digits + 4, 7)
         self.area = max(1, self.width - self.label_width)

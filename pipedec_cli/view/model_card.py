@@ -173,7 +173,11 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     metric = measure.headline[measure.primary]
     left_out = (*_LEFT_OUT, "epochs") if settings.get("max_steps") else _LEFT_OUT
     tables = {
-        "Settings": {name: to_json(value) for name, value in settings.items() if name not in left_out},
+        "Settings": {
+            name: to_json([one["name"] for one in value] if name == "fields" else value)
+            for name, value in settings.items()
+            if name not in left_out
+        },
         "Scores": {
             "training loss per token, over all updates": number("{:.3f}", result["loss"]),
             "dev loss per token": number("{:.3f}", result.get("dev_loss")),

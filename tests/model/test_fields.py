@@ -17,7 +17,7 @@ from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.scratch import make_model, train_tokenizer
-from pipedec_cli.model.training.collate import IGNORED, collator, encode, fit_time_max
+from pipedec_cli.model.training.collate import IGNORED, collator, encode, fit_limits
 from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.decode import Finished
@@ -103,8 +103,9 @@ def test_keys_stand_before_the_start_and_are_not_learnt():
 def test_time_max_holds_the_longest_value():
     checkpoint = fresh()
     long = structs.replace(records()[0], target_segments=("a " * 80, *records()[0].target_segments[1:]))
-    assert fit_time_max([*encode(checkpoint, [long])], checkpoint.settings) > 80
-    assert fit_time_max([*encode(checkpoint, records())], checkpoint.settings) == 50
+    assert fit_limits([*encode(checkpoint, [long])], checkpoint.settings).time_max > 80
+    fitted = fit_limits([*encode(checkpoint, records())], checkpoint.settings)
+    assert (fitted.time_max, fitted.item_max) == (50, 20)
 
 
 @pytest.mark.usefixtures("kernels")

@@ -5,6 +5,7 @@ import random
 
 import jsonschema
 import pytest
+from msgspec import structs
 
 from pipedec_cli.data.json_schema import read_schema
 from pipedec_cli.model.decoder import Decoder
@@ -40,6 +41,36 @@ NESTED = {
     "$defs": {"Address": ADDRESS},
 }
 
+DISH = {
+    "type": "object",
+    "properties": {
+        "dish": {"type": "string"},
+        "price": {"type": "number"},
+        "of": {
+            "type": "object",
+            "properties": {"farm": {"type": "string"}, "km": {"type": "integer"}},
+            "required": ["km"],
+        },
+    },
+    "required": ["price"],
+    "additionalProperties": False,
+}
+LISTED = {
+    "type": "object",
+    "properties": {
+        "name": {"type": ["string", "null"]},
+        "menu": {"type": "array", "items": DISH},
+        "at": {
+            "properties": {
+                "days": {"type": "array", "items": {"properties": {"day": {"enum": ["Mon", "Tue"]}}}}
+            }
+        },
+        "old": {"anyOf": [{"type": "array", "items": DISH}, {"type": "null"}]},
+    },
+    "required": ["name", "menu", "old"],
+    "additionalProperties": False,
+}
+
 
 class Whim:
     """A `StepModel` that says anything that is allowed."""
@@ -63,11 +94,20 @@ class Whim:
         return self.chance.choice(allowed or self.words)
 
 
-def written(tmp_path, schema, texts, **limits):
-    """The objects that a model of such a schema writes on a whim."""
+def decoder_of(tmp_path, schema, seed=0):
+    """A model of random weights that writes objects of a schema."""
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(schema))
-    decoder = Decoder(fresh(schema=tuple(read_schema(str(path)).values())), batch_size=8)
+    checkpoint = fresh(schema=tuple(read_schema(str(path)).values()), seed=seed)
+    checkpoint.settings = structs.replace(
+        checkpoint.settings, delay="any" if "menu" in schema["properties"] else "together"
+    )
+    return Decoder(checkpoint, batch_size=8)
+
+
+def written(tmp_path, schema, texts, **limits):
+    """The objects that a model of such a schema writes on a whim."""
+    decoder = decoder_of(tmp_path, schema)
     decoder._engines[8] = Whim(0, len(decoder.text.tokenizer), decoder.checkpoint.eos)
     return [*decoder.texts(["a text"] * texts, decoder.method(**limits))]
 
@@ -91,9 +131,53 @@ def test_random_objects_validate(tmp_path, limits, texts):
         assert dict in kinds["post"] & kinds["bill"] and lost < texts / 10
 
 
+@pytest.mark.parametrize("texts", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("limits", [{}, {"time_max": 3}, {"delay": "wait", "max_tokens": 20}], ids=str)
+def test_random_lists_validate(tmp_path, limits, texts):
+    made = written(tmp_path, LISTED, texts, **limits)
+    for one in made:
+        jsonschema.validate(one.fields, LISTED)
+    lengths = {len(one.fields["menu"]) for one in made}
+    assert max(lengths) >= 1 if limits else max(lengths) >= 12
+    assert {type(one.fields["old"]) for one in made} == {list, type(None)}
+
+
+def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tmp_path):
+    leaves = {f"k{n}": {"type": ["string", "integer", "boolean"][n % 3]} for n in range(194)}
+    schema = {"properties": {"at": {"properties": leaves}, "menu": {"type": "array", "items": DISH}}}
+    decoder = decoder_of(tmp_path, schema)
+    decoder.settings = structs.replace(decoder.settings, item_max=51)
+    assert len(decoder.fields.fields) == 198
+    method, eos = decoder.method(1, time_max=200), decoder.checkpoint.eos
+
+    class Fifty(Whim):
+        """It says a token in each row of 50 items."""
+
+        def __init__(self, *given):
+            super().__init__(*given)
+            self.begun = set()
+
+        def step(self, rows):
+            told = []
+            for slot in (row.slot for row in rows):
+                begins = slot.subsequence <= 198 + 49 * 4 and slot.subsequence not in self.begun
+                words = [token for token in slot.allowed or self.words if token != eos]
+                told.append(
+                    self.chance.choice(words) if begins or eos not in (slot.allowed or [eos]) else eos
+                )
+                self.begun |= {slot.subsequence} if slot.answers else set()
+            return told
+
+    decoder._engines[8] = Fifty(0, len(decoder.text.tokenizer), eos)
+    (made,) = decoder.texts(["a text"], method)
+    assert (len(made.fields["menu"]), made.truncated) == (50, None)
+    jsonschema.validate(
+        made.fields, {**schema, "properties": {**schema["properties"], "menu": {"type": "array"}}}
+    )
+
+
 def test_a_model_of_random_weights_keeps_to_the_schema_as_well(tmp_path):
-    path = tmp_path / "schema.json"
-    path.write_text(json.dumps(NESTED))
-    decoder = Decoder(fresh(schema=tuple(read_schema(str(path)).values()), seed=3), batch_size=4)
-    for one in decoder.texts([f"text {n}" for n in range(12)], decoder.method(time_max=12)):
-        jsonschema.validate(one.fields, NESTED)
+    for schema in (NESTED, LISTED):
+        decoder = decoder_of(tmp_path, schema, seed=3)
+        for one in decoder.texts([f"text {n}" for n in range(12)], decoder.method(time_max=12)):
+            jsonschema.validate(one.fields, schema)

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
-from pipedec_cli.data.fields import plain_text
+from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
-from pipedec_cli.model.fields import FieldCodec
+from pipedec_cli.model.fields import FieldCodec, place_rows
 from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
@@ -61,23 +62,44 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
         yield Encoded(source, tuple(texts), cut)
 
 
-def fit_time_max(examples: Iterable[Encoded], settings: MethodSettings) -> int:
-    """The last time-step by which 99.5 % of the targets are written, at the delays that the checkpoint serves.
+def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
+    """The settings with the time_max and item_max that hold 99.5 % of the targets at the delays that the checkpoint serves.
 
-    It is never less than settings.time_max. sub_max needs no such fit: targets with more subsequences were merged.
+    time_max is the last time-step of a target; item_max are the items of its longest list, with the empty one. Neither is
+    less than that of the settings. sub_max needs no such fit: targets with more subsequences were merged.
     """
     plans: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
     if settings.delay != "any":
         plans = [_schedule_of(settings.delay)]
-    ends = array("I")
+    fields = settings.segmentation.fields if settings.decoder == "pipelined" else ()
+    listed = sum(field.listed for field in fields)
+    ends, items = array("I"), array("I")
     for example in examples:
-        lengths = [*map(len, example.texts), 0]  # and the empty subsequence Y^F
-        rows = (row for plan in plans for row in zip(place(plan, lengths), lengths, strict=True))
-        ends.append(max(start + length + 1 for start, length in rows))
-    if not ends:
-        return settings.time_max
-    last = torch.frombuffer(ends, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(ends))).values
-    return max(settings.time_max, int(last))
+        lengths = [*map(len, example.texts)]
+        rows = [row for plan in plans for row in _placed(plan, lengths, fields, closing=True)]
+        ends.append(max(start + (0 if at is None else lengths[at]) + 1 for start, _, _, at in rows))
+        items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
+    most = _most(ends, settings.time_max), _most(items, settings.item_max)
+    return replace(settings, time_max=most[0], item_max=most[1])
+
+
+def _most(numbers: array[int], least: int) -> int:
+    """The number that 99.5 % of these do not exceed, at least `least`."""
+    if not numbers:
+        return least
+    last = torch.frombuffer(numbers, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(numbers))).values
+    return max(least, int(last))
+
+
+def _placed(
+    plan: Schedule, lengths: Sequence[int], fields: Sequence[Field], *, closing: bool
+) -> Iterable[tuple[int, int, int, int | None]]:
+    """As `place_rows`, also for texts that are no objects."""
+    if fields:
+        return place_rows(plan, lengths, fields)
+    ends = [*lengths, 0] if closing else lengths
+    numbers = [*range(len(lengths)), None]
+    return ((start, 0, 0, at) for start, at in zip(place(plan, ends), numbers, strict=False))
 
 
 def collator(
@@ -86,13 +108,13 @@ def collator(
     """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
     settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
     bos, eos = checkpoint.bos, checkpoint.eos
-    known = FieldCodec(checkpoint.codec(), settings.segmentation.fields).known if checkpoint.together else ()
-    closing = settings.decoder == "pipelined" and not known
+    fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields) if checkpoint.together else None
+    closing = settings.decoder == "pipelined" and not fields
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
         plans = [schedule(settings, seed, turn, 1 + len(example.texts)) for turn, example in batch]
         examples = [example for _, example in batch]
-        return collate(examples, plans, bos=bos, eos=eos, pad=pad, closing=closing, known=known)
+        return collate(examples, plans, bos=bos, eos=eos, pad=pad, closing=closing, fields=fields)
 
     return lay_out
 
@@ -124,21 +146,22 @@ def collate(
     eos: int,
     pad: int,
     closing: bool,
-    known: Sequence[Sequence[int]] = (),
+    fields: FieldCodec | None = None,
 ) -> dict[str, Tensor]:
     """The arguments of `loss.TeacherForcing.forward`: tensors of int64, [batch, source length] or [batch, grid length].
 
     Without a `bos`, the last token of the source opens the one subsequence. With `closing`, every target ends with the
-    empty subsequence Y^F. `known` are the known tokens of each row: they stand before its start and are not learnt.
+    empty subsequence Y^F. The keys of `fields` stand before the start of each row and are not learnt.
     Any id may be the `pad`: padding is known by its position.
     """
     sources, grids = list[Sequence[int]](), []
     for example, plan in zip(batch, plans, strict=True):
         source, opener = split_opener(bos, example.source)
-        texts = [*example.texts, []] if closing else example.texts
+        rows = _placed(plan, [*map(len, example.texts)], fields.fields if fields else (), closing=closing)
         cells: list[tuple[int, int, int, int]] = []  # token, subsequence, time, label
-        for number, (start, text) in enumerate(zip(place(plan, [*map(len, texts)]), texts, strict=True), 1):
-            key = known[number - 1] if known else ()
+        for number, (start, field, item, at) in enumerate(rows, 1):
+            key = fields.known_of(max(1, item))[field] if fields else ()
+            text = [] if at is None else example.texts[at]
             row = [opener, *key, *text, eos]
             labels = [*[IGNORED] * len(key), *text, eos, IGNORED]
             for offset, (token, label) in enumerate(zip(row, labels, strict=True), -len(key)):

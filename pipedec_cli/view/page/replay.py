@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.runners import EngineRunner
+from pipedec_cli.pipeline.replay import openings_of
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
 from pipedec_cli.view.grid_drawing import AFTER_PROMPT, BOS, EOS, RowText, Words
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
     from pipedec_cli.evaluate.comparison import Report
     from pipedec_cli.evaluate.entry import Entry
+    from pipedec_cli.pipeline.grid import Method
 
 #: The most bytes of all examples together, and of one.
 BUDGET: Final = 450_000
@@ -33,14 +35,15 @@ BETWEEN: Final = "\n"
 class _Traced:
     """A decoder whose grids are stored. `piece` is the text of a token, given the token before it.
 
-    `openings` are the given starts of rows. The clock has the milliseconds before the first call, and of a call.
+    The clock has the milliseconds before the first call, and of a call.
     """
 
     entry: Entry
     made: Sequence[Generated]
     piece: Callable[[int | None, int], str]
     eos: int
-    openings: Sequence[str]
+    words: Words
+    method: Method
     clock: list[float] | None
 
     @classmethod
@@ -51,10 +54,13 @@ class _Traced:
             return None
         words, method = entry.runner.decoder.text.decode, entry.runner.method
         piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
-        openings = [one_line(words(opening.known).strip()) for opening in method.openings]
-        if method.bos is None:
-            openings = [AFTER_PROMPT]
-        return cls(entry, made, piece, method.eos, openings, _clock(entry))
+        return cls(entry, made, piece, method.eos, words, method, _clock(entry))
+
+    def openings(self, made: Generated) -> list[str]:
+        """The given starts of the rows of an example."""
+        if self.method.bos is None:
+            return [AFTER_PROMPT]
+        return [one_line(self.words(one.known).strip()) for one in openings_of(self.method, made.grid)]
 
 
 def replay(report: Report) -> Section | None:
@@ -108,11 +114,12 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     `draft` is the number of calls that made a draft.
     """
     rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
+    openings = by.openings(made)
     for number, (start, tokens) in enumerate(made.grid):
         ended = tokens[-1:] == (by.eos,)
         text = tokens[: len(tokens) - ended]
         pieces = [by.piece(before, token) for before, token in zip((None, *text), text, strict=False)]
-        rows.append((start, ended, BETWEEN.join(pieces), *by.openings[number : number + 1]))
+        rows.append((start, ended, BETWEEN.join(pieces), *openings[number : number + 1]))
         times.update(range(start + 1, start + len(tokens) + 1))
     times.update(time + 1 for _, _, time, _ in made.taken_back if not made.calls)
     calls, draft = made.calls or tuple(sorted(times)), made.draft_steps or 0

@@ -18,12 +18,13 @@ from pipedec_cli.model.training.collate import (
     collate,
     collator,
     encode,
-    fit_time_max,
+    fit_limits,
     schedule,
 )
 from pipedec_cli.model.training.order import Turn, Turns
 from pipedec_cli.pipeline.attention import PADDING
-from pipedec_cli.pipeline.grid import Limits, replay
+from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.replay import replay
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 
@@ -120,7 +121,7 @@ def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(tmp
     def peak(count):
         tracemalloc.start()
         stored = Stored(tmp_path, Encoded, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
-        fit_time_max(stored, SETTINGS)
+        fit_limits(stored, SETTINGS)
         next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -136,7 +137,7 @@ def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(tmp
 )
 def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(targets, delay):
     settings = structs.replace(SETTINGS, delay=delay)
-    fitted = fit_time_max([encoded(*([A] * m for m in lengths)) for lengths in targets], settings)
+    fitted = fit_limits([encoded(*([A] * m for m in lengths)) for lengths in targets], settings).time_max
 
     def cut(time_max: int) -> int:
         limits = Limits(time_max, 10**6)
@@ -152,9 +153,9 @@ def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(tar
 
 def test_one_target_in_two_hundred_may_be_longer_than_time_max():
     short, long = encoded([A] * 60), encoded([A] * 500)
-    assert fit_time_max([short] * 199 + [long], SETTINGS) == 61
-    assert fit_time_max([short] * 198 + [long] * 2, SETTINGS) == 501
-    assert fit_time_max([], SETTINGS) == 50
+    assert fit_limits([short] * 199 + [long], SETTINGS).time_max == 61
+    assert fit_limits([short] * 198 + [long] * 2, SETTINGS).time_max == 501
+    assert fit_limits([], SETTINGS).time_max == 50
 
 
 TURNS = [Turn(update, 7 * update + example) for update in range(100) for example in range(3)]

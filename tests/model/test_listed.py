@@ -1,0 +1,240 @@
+"""Lists of objects on the engine and in training: the oracle's tokens, the grid that is learnt, and what was learnt by heart."""
+
+import json
+import random
+from functools import cache
+
+import pytest
+import torch
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, value_texts
+from pipedec_cli.data.records import Record, Segmentation
+from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.model.fields import FieldCodec, place_rows
+from pipedec_cli.model.scratch import make_model, train_tokenizer
+from pipedec_cli.model.training.collate import IGNORED, collator, encode, fit_limits
+from pipedec_cli.model.training.loss import TeacherForcing
+from pipedec_cli.model.training.order import Turn
+from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening
+from pipedec_cli.pipeline.schedule import Fixed, Listed, Waiting
+from tests.checkpoints import TOY_SHAPE
+from tests.model.engines import (
+    EOS,
+    FAMILIES,
+    KINDS,
+    TIE,
+    VOCABULARY,
+    bos_of,
+    engines_of,
+    make_engine,
+    model_of,
+    run_engine,
+    sources_of,
+)
+from tests.model.engines import outcome_of as outcome
+from tests.oracle import OracleSchedule, next_logits_of, oracle_listed
+
+# --- On the engine ----------------------------------------------------------------------------------------------------
+
+LISTS = (0, None, 0, 1)
+
+
+def keys(leaf, item):
+    return [7 + leaf, 3, 8 + item % 5] if leaf != 2 else [12, *[9] * (item == 2)]
+
+
+def narrowed(leaf, made):
+    """Few tokens may follow, the end among them, so that lists go on for a while and end."""
+    if leaf % 2:
+        return ()
+    return sorted(
+        [EOS, *random.Random(f"{leaf} {len(made)}").sample(range(2, VOCABULARY), 2 if made else 20)]
+    )
+
+
+def listed(delay, bos, limits):
+    def opening(leaf, item):
+        return Opening(tuple(keys(leaf, item)), lambda made: narrowed(leaf, made), (str(leaf), item))
+
+    rows = [
+        ItemRows(at, lambda item, at=at: tuple(opening(leaf, item) for leaf in at)) for at in ((0, 2), (3,))
+    ]
+    first = tuple(opening(leaf, 1) for leaf in range(4))
+    schedule = Listed(Fixed(delay) if delay else Waiting(), 5)
+    return Method(schedule, bos, EOS, limits, openings=first, lists=tuple(rows))
+
+
+@cache
+def expected(kind, delay):
+    bounds = {"bos": bos_of(kind), "eos": EOS, "time_max": 14, "allowed": narrowed, "item_max": 5}
+    schedule = OracleSchedule("fixed", delay) if delay else OracleSchedule("wait")
+    asked = [
+        oracle_listed(next_logits_of(model_of(kind), source), keys, LISTS, schedule, **bounds)
+        for source in sources_of(kind)
+    ]
+    assert min(result.gap for result in asked) >= TIE
+    return [outcome(result) for result in asked]
+
+
+@engines_of(*KINDS, *FAMILIES)
+def test_tokens_are_the_oracles(kind, stepping):
+    """One at a time, and three that leave and enter at different times."""
+    for delay in (1, 2, None) if kind in KINDS else (2,):
+        told = expected(kind, delay)
+        assert max(len(rows) for rows, _, _ in told) > len(LISTS), "a second item"
+        for sequences in (1, 3):
+            engine = make_engine(kind, stepping, sequences)
+            how = listed(delay, bos_of(kind), Limits(14))
+            assert run_engine(engine, sources_of(kind), how) == told
+
+
+# --- In training ------------------------------------------------------------------------------------------------------
+
+SCHEMA = (
+    Field("name"),
+    Field("menu[].dish", path=("menu", 0, "dish")),
+    Field("menu[].price", "number", path=("menu", 0, "price")),
+    Field("at.city", path=("at", "city")),
+    Field("open[].day", enum=("Mon", "Tue"), path=("open", 0, "day")),
+)
+OBJECTS = (
+    {"name": "Mill", "menu": [{"dish": "soup of the day", "price": 3}, {"dish": "fish"}, {"price": 4.5}]},
+    {
+        "at": {"city": "Ely"},
+        "open": [{"day": "Mon"}, {"day": "Tue"}],
+        "menu": [{"dish": "pie; a", "price": 7}],
+    },
+    {"open": [{"day": "Tue"}]},
+    {},
+)
+SOURCES = ("a mill with soup", "Ely on two days", "Tuesdays", "nothing")
+
+
+def records():
+    texts = [value_texts(one, SCHEMA, "x:1") for one in OBJECTS]
+    return [
+        Record(str(at), source, json.dumps(one), text, (), f"x:{at}", {}, one)
+        for at, (source, one, text) in enumerate(zip(SOURCES, OBJECTS, texts, strict=True))
+    ]
+
+
+def fresh(decoder="pipelined", delay="any", schema=SCHEMA, seed=0):
+    told = [text for record in records() for text in (record.source, *record.target_segments)]
+    tokenizer = train_tokenizer([*told, *(field.opening for field in schema)] * 2, 400)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make_model(TOY_SHAPE, len(tokenizer)).eval()
+    settings = MethodSettings(decoder, delay, Segmentation("field", (), "; ", fields=schema))
+    return Checkpoint(model, tokenizer, settings, "lists")
+
+
+def test_items_lie_one_after_the_other_and_an_empty_item_closes_each_list():
+    """At Δt = 2: items of 4 + 1, 1 + 0 and 0 + 2 tokens; a list of one item; their rows in the order of the schema."""
+    lengths = [1, 4, 1, 0, 2, *(1, 0, 0), *(0, 2, 0)]
+    menu, day = (1, 2), 4
+    assert place_rows(Fixed(2), lengths, SCHEMA) == [
+        *((0, 0, 0, 0), (0, 1, 1, 1), (0, 2, 1, 2), (0, 3, 0, 3), (0, day, 1, 4)),
+        *((2, 1, 2, 5), (2, 2, 2, 6), (2, day, 2, 7)),
+        *((4, 1, 3, 8), (4, 2, 3, 9), (6, 1, 4, None), (6, 2, 4, None)),
+    ]
+    waiting = place_rows(Waiting(), lengths, SCHEMA)
+    starts = {(number, item): start for start, number, item, _ in waiting}
+    assert [starts[menu[0], item] for item in (1, 2, 3, 4)] == [0, 5, 7, 10]
+    assert (starts[day, 1], starts[day, 2]) == (0, 3)
+    assert waiting == sorted(waiting, key=lambda row: row[:2]), "rows are numbered as they are established"
+
+
+def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
+    checkpoint = fresh(delay=1)
+    (example,) = encode(checkpoint, records()[2:3])
+    batch = collator(checkpoint, 0)([(Turn(0, 0), example)])
+    codec, expected = FieldCodec(checkpoint.codec(), SCHEMA), []
+    (tuesday,) = checkpoint.codec().ids(["Tue"])
+    rows = [*((0, place, 1) for place in range(5)), (1, 4, 2)]
+    for number, (start, place, item) in enumerate(rows, start=1):
+        key, text = codec.known_of(item)[place], tuesday if number == 5 else []
+        labels = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
+        row = [checkpoint.bos, *key, *text, checkpoint.eos]
+        expected += zip(row, [number] * len(row), range(start - len(key), 99), labels, strict=False)
+    columns = ("decoder_input_ids", "subsequence", "time", "labels")
+    assert list(zip(*(batch[name][0].tolist() for name in columns), strict=True)) == expected
+    assert codec.known_of(2)[4] == checkpoint.codec().ids(["open[2].day:"])[0]
+
+
+def test_limits_hold_the_longest_list():
+    checkpoint = fresh(delay=3)
+    long = {"menu": [{"dish": "fish"}] * 30}
+    record = Record("1", "s", "", value_texts(long, SCHEMA, "x:1"), (), "x:1", {}, long)
+    assert len(record.target_segments) == 5 + 29 * 3
+    fitted = fit_limits(encode(checkpoint, [record]), checkpoint.settings)
+    assert (fitted.time_max, fitted.item_max) == (3 * 30 + 1, 31)
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """By decoder, a checkpoint that has learnt the objects by heart, over schedules drawn at random."""
+    made = {}
+    for decoder in ("pipelined", "sequential"):
+        checkpoint = fresh(decoder)
+        examples, module = [*encode(checkpoint, records())], TeacherForcing(checkpoint.model).train()
+        lay_out, optimizer = collator(checkpoint, 0), torch.optim.Adam(module.parameters(), lr=1e-3)
+        losses, update = [1.0] * 20, 0
+        while max(losses[-20:]) > 0.02 and update < 1000:
+            loss = module(**lay_out([(Turn(update, at), one) for at, one in enumerate(examples)]))["loss"]
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            update += 1
+        checkpoint.model.eval()
+        made[decoder] = checkpoint
+    return made
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("delay", [1, 2, 3, "wait"])
+def test_what_was_learnt_is_written_at_every_delay(taught, delay):
+    decoder = Decoder(taught["pipelined"], batch_size=3)
+    method = decoder.method(delay)
+    plan = Waiting() if delay == "wait" else Fixed(delay)
+    made = [*decoder.texts(SOURCES, method)]
+    assert [one.fields for one in made] == list(OBJECTS)
+    assert [json.loads(one.text) for one in made] == list(OBJECTS)
+    for one, example in zip(made, encode(taught["pipelined"], records()), strict=True):
+        rows = place_rows(plan, [*map(len, example.texts)], SCHEMA)
+        texts = [[] if at is None else example.texts[at] for *_, at in rows]
+        assert one.grid == tuple(
+            (row[0], (*text, taught["pipelined"].eos)) for row, text in zip(rows, texts, strict=True)
+        )
+        ends = ((start, start + len(text) + 1) for (start, *_), text in zip(rows, texts, strict=True))
+        assert one.steps == len({time for start, end in ends for time in range(start + 1, end + 1)})
+        assert (one.truncated, one.values_lost) == (None, 0)
+
+
+def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
+    plain, pipelined = (Decoder(taught[decoder]) for decoder in ("sequential", "pipelined"))
+    made = [*plain.texts(SOURCES)]
+    assert [one.fields for one in made] == list(OBJECTS)
+    exact = ExactDecoder(plain, pipelined)
+    exact.costs = tuple([1.0] * 16)
+    drafted = [*exact.texts(SOURCES)]
+    assert [one.fields for one in drafted] == list(OBJECTS)
+    assert sum(one.steps for one in drafted) < sum(one.steps for one in made)
+
+
+def test_a_list_is_cut_by_item_max_and_the_other_starts_do_not_apply(taught):
+    decoder = Decoder(taught["pipelined"])
+    decoder.settings = decoder.checkpoint.settings.__class__(
+        "pipelined", "any", Segmentation("field", (), "; ", fields=SCHEMA), item_max=2
+    )
+    method = decoder.method()
+    (made,) = decoder.texts(SOURCES[:1], method)
+    assert (made.truncated, len(made.fields["menu"])) == ("item_max", 2)
+    for name, value in {"empty_rows": "retract", "min_start_prob": 0.5, "sub_max": 3}.items():
+        with pytest.raises(UserError, match=f"{name} does not apply"):
+            decoder.method(**{name: value})
+    with pytest.raises(UserError, match="was trained for delay 3 only"):
+        Decoder(fresh(delay=3)).method(2)
