@@ -76,8 +76,11 @@ def loadable(name: str) -> str:
                     _read(file, made)
                 _mark(made)
                 shutil.rmtree(place, ignore_errors=True)
-                with suppress(FileExistsError):  # another process was faster
+                try:
                     made.rename(place)
+                except OSError:
+                    if not _is_whole(place):  # else another process was faster
+                        raise
     except ImportError as error:
         raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
     except (ValueError, msgspec.ValidationError) as error:

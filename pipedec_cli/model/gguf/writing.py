@@ -93,9 +93,7 @@ def _check(checkpoint: Checkpoint) -> None:
     if checkpoint.settings is not None and checkpoint.settings.decoder != "sequential":
         problem = "it is a pipelined decoder, which llama.cpp cannot run"
     elif config.model_type not in _FAMILIES:
-        problem = (
-            f"it is a {checkpoint.backbone.name}, and these families are written: {', '.join(_FAMILIES)}"
-        )
+        problem = f"it is a {checkpoint.backbone.name}, and what is written is {', '.join(_FAMILIES)}"
     elif "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         problem = "it has windows, which llama.cpp does not know in this family"
     elif rope != usual and (config.model_type != "llama" or rope != scaled):
@@ -118,11 +116,8 @@ def _weights(model: Any) -> dict[str, Tensor]:
 
 def _metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     """What llama.cpp needs to know of the model."""
-    config, tokenizer, sizes = (
-        checkpoint.model.config,
-        checkpoint.tokenizer,
-        checkpoint.backbone.sizes(checkpoint.model.config),
-    )
+    config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
+    sizes = checkpoint.backbone.sizes(config)
     numbers = {
         "context_length": config.max_position_embeddings,
         "embedding_length": sizes.width,
@@ -151,11 +146,9 @@ def _tokenizer(tokenizer: Any, vocabulary: int) -> dict[str, Any]:
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     model = content["model"]
     splitter = content["pre_tokenizer"] or {}
-    known = {
-        name: [_part(json.loads(one.__getstate__())) for one in parts] for name, parts in _SPLITS.items()
-    }
     has = [_part(one) for one in splitter.get("pretokenizers", [splitter])]
-    split = next((name for name, parts in known.items() if parts == has), None)
+    known = {name: [json.loads(one.__getstate__()) for one in parts] for name, parts in _SPLITS.items()}
+    split = next((name for name, parts in known.items() if [*map(_part, parts)] == has), None)
     if model["type"] != "BPE" or split is None:
         todo = "export a model with a byte-level BPE tokenizer like those of Llama 3, SmolLM and Qwen"
         raise UserError("llama.cpp has no tokenizer like the model's", todo=todo)
@@ -167,15 +160,9 @@ def _tokenizer(tokenizer: Any, vocabulary: int) -> dict[str, Any]:
             tokens[number] = added["content"]
             types[number] = _CONTROL if added["special"] else _USER_DEFINED
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    found: dict[str, Any] = {
-        "model": "gpt2",
-        "pre": split,
-        "tokens": tokens,
-        "token_type": types,
-        "merges": merges,
-    }
-    found["add_bos_token"] = ids_around(tokenizer)[0] == [tokenizer.bos_token_id]
-    return {f"tokenizer.ggml.{name}": value for name, value in found.items()}
+    begins = ids_around(tokenizer)[0] == [tokenizer.bos_token_id]
+    found = {"model": "gpt2", "pre": split, "tokens": tokens, "token_type": types, "add_bos_token": begins}
+    return {f"tokenizer.ggml.{name}": value for name, value in (found | {"merges": merges}).items()}
 
 
 def _part(content: dict[str, Any]) -> dict[str, Any]:
