@@ -150,10 +150,11 @@ def test_the_frequencies_of_a_llama_3_come_from_the_file(tmp_path):
     assert load_checkpoint(str(written(tmp_path, checkpoint))).model.config.rope_parameters == LLAMA3
 
 
-def test_a_file_is_read_once_and_again_only_if_what_was_kept_has_changed(tmp_path, cache, monkeypatch):
+def test_a_file_is_read_once_and_again_only_if_what_was_kept_has_changed(tmp_path, cache, monkeypatch, capfd):
     path, reads, read = written(tmp_path), [], reading._read
     monkeypatch.setattr(reading, "_read", lambda *given: (reads.append(1), read(*given)))
     first = weights_of(load_checkpoint(str(path)).model)
+    assert capfd.readouterr().err == ""
     moved = path.rename(tmp_path / "other name.GGUF")
     checkpoint = load_checkpoint(str(moved))
     assert len(reads) == 1

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -61,8 +62,8 @@ def loadable(name: str) -> str:
     """
     if not is_gguf(name):
         return name
+    file = local_file(name)
     try:
-        file = local_file(name)
         place = cache_folder() / "models" / f"{file_sha256(file)}-{_VERSION}"
         if not _is_whole(place):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,7 +73,7 @@ def loadable(name: str) -> str:
             with TemporaryDirectory(dir=place.parent, prefix=UNFINISHED) as unfinished:
                 made = Path(unfinished) / "model"
                 made.mkdir(mode=0o700)
-                with quiet():
+                with quiet(), redirect_stderr(StringIO()):  # transformers always shows this progress
                     _read(file, made)
                 _mark(made)
                 shutil.rmtree(place, ignore_errors=True)
