@@ -102,10 +102,7 @@ class Artifact:
         return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
-        """Begin anew; returns the backup, if an earlier file became one.
-
-        An incomplete run never replaces a complete backup.
-        """
+        """Begin anew. Returns the backup of an earlier file; an incomplete run never replaces a complete one."""
         kept = self._back_up() if self.path.is_file() else None
         # The old file is gone before the new manifest comes: a kill in between leaves no file with a wrong manifest.
         write_json(self.manifest_path, manifest)

@@ -23,10 +23,7 @@ _CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 
 
 def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitName, ...]:
-    """The splits of a folder or a hub data set; () for a single file or standard input.
-
-    Raises a UserError with `todo` for a folder without any.
-    """
+    """The splits of a folder or hub data set, else (); a UserError with `todo` for a folder without any."""
     path = Path(location)
     if path.is_dir():
         return tuple(split_files(path, todo))

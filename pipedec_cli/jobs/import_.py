@@ -116,10 +116,7 @@ def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], 
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
-    """The file to write for each split; None stands for a location that is a single file.
-
-    Refused are several splits for one file, and a file over an input or beside it, where the next import would read it.
-    """
+    """The file of each split, None for a location without any; a `UserError` over or beside an input."""
     place = Path(settings.location)
     splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
     if not splits and (settings.name != "parallel" or place.is_dir()):  # the hub has no parallel text

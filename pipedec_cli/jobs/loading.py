@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import FieldSegmenter
 from pipedec_cli.data.inputs import Inputs, scan_inputs
 from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.places import STDIN, corpus_files, given_splits
@@ -192,8 +193,10 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
         decoder.text.prefix = settings.source_prefix
     place = settings.place
     if not is_ours and place.segmentation.exists():
-        # The texts of a model from elsewhere are cut as the targets in the workspace were.
-        decoder.checkpoint.segmenter = load_segmenter(place.data)
+        # The texts of a model from elsewhere are cut as the targets in the workspace were. --text asks for no object.
+        cut = load_segmenter(place.data)
+        is_object = isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
+        decoder.checkpoint.segmenter = None if is_object else cut
     if settings.model == "pipelined" and decoder.settings.decoder == "sequential":
         raise UserError(
             f"{name} is a sequential model, not a pipelined decoder", todo="make one with `pipedec train`"

@@ -185,10 +185,7 @@ def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
 def _ways(
     settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
 ) -> Iterator[tuple[str, GenerateSettings]]:
-    """The rules for empty rows and for early starts at one delay, each with the end of its name.
-
-    Without --empty-rows it is the rule of the checkpoint. The `usual` rule has a name only beside others.
-    """
+    """The rules for empty rows and early starts at a delay, with their names; the `usual` rule alone has none."""
     own, starts = serving.settings.empty_rows, settings.min_start_probs or ()
     how = replace(how, stop_on_repeat=_stops(settings, serving))
     alone = settings.empty_rows in (None, (usual,)) and not starts

@@ -45,6 +45,7 @@ class Tally:
     keys: int = 0  # keys of objects, with a value or without, that were answered all at once
     truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
     values_lost: int = 0  # values of fields that were cut, or that the schema does not allow
+    no_objects: int = 0  # texts without any key of the schema
     row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
     stopped_on_repeat: int = 0
     seconds: float = 0.0  # of generating, without what showing took
@@ -60,6 +61,7 @@ class Tally:
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
         self.values_lost += generated.values_lost
+        self.no_objects += generated.fields == {} and generated.text != "{}"
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
         if generated.truncated:
@@ -115,6 +117,8 @@ class Tally:
             yield f"cut short: {reasons}, of {self.examples:,}"
         if self.values_lost:
             yield f"{many(self.values_lost, 'value')} of fields lost: cut short, or none that the schema allows"
+        if self.no_objects:
+            yield f"{self.no_objects:,} of {many(self.examples, 'text')} hold no key of the schema: kept as they are"
         if self.row_budget_exhausted:
             yield (
                 f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "

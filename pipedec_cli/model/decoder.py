@@ -210,10 +210,7 @@ class Decoder:
     def run(
         self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
-        """Generate from texts, which are read a window at a time.
-
-        Yields the events as they happen, and each `Generated` as soon as the order of the sources allows.
-        """
+        """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order."""
         known: dict[int, _Source] = {}
         due, size = 0, check_positive_int("batch_size", batch_size) or self.batch_size
         away = 0.0  # seconds that the reader of the events took
@@ -283,6 +280,8 @@ class Decoder:
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
             confidence = self.fields.confidence(values, self.fields.rows_in(grid)) if self.confident else None
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
+            if not values and self.checkpoint.settings is None:  # a text of a model from elsewhere is kept
+                text = self.joined(event)[0] or text
         else:
             text, segments = self.joined(event)
             if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:

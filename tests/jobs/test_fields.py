@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.checkpoints import change, tiny_checkpoint
 from tests.jobs.report.running import options_of
 from tests.running import lines_of, read_json, refused, run, write_lines
 
@@ -43,7 +44,7 @@ def workspace(tmp_path_factory):
 
 def test_every_line_has_an_object_that_the_schema_allows(workspace):
     told = run("generate", "-w", workspace, "--time-max", 6).stderr
-    assert "4 fields at a time" in told
+    assert "4 fields at a time" in told and "keys a call" in told and "tokens a call" not in told
     (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
     for line in lines_of(path):
         assert json.loads(line["prediction"]) == line["fields"]
@@ -67,6 +68,17 @@ def test_every_value_of_a_trained_model_has_a_confidence(workspace):
     assert all(0 < sure <= 1 for sure in line["confidence"].values())
     sequential = ("generate", "-w", workspace, "--model", "sequential", "--text", "Aromi")
     assert "--confidence is for" in refused(*sequential, "--confidence")
+
+
+def test_the_text_of_a_model_from_elsewhere_is_kept_where_it_is_no_object(workspace, tmp_path):
+    model = tiny_checkpoint(tmp_path / "elsewhere", decoder="sequential")
+    change(model / "config.json", "pipedec")
+    given = ("generate", "-w", workspace, "--model", model, "--quiet")
+    typed = json.loads(run(*given, "--text", "Say hello.", "--json").stdout)
+    assert "fields" not in typed and typed["prediction"]
+    said = run(*given, "--limit", 2, "--out", tmp_path / "out.jsonl").stderr
+    assert "warning: 2 of 2 texts hold no key of the schema: kept as they are" in said
+    assert all(row["prediction"] and row["fields"] == {} for row in lines_of(tmp_path / "out.jsonl"))
 
 
 def test_the_live_view_calls_rows_by_their_keys(workspace):

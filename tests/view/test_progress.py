@@ -169,10 +169,7 @@ def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, s
 def test_texts_that_were_stopped_on_repeat_are_counted_and_named():
     tally = Tally(seconds=1.0)
     for stopped_on_repeat in (True, False, True):
-        tally.add(
-            Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat),
-            None,
-            None,
-        )
+        made = Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
+        tally.add(made, None, None)
     assert tally.stopped_on_repeat == 2
     assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines()]
