@@ -8,8 +8,6 @@ random weights says is not. There are two:
   trained once and written to as many folders as are asked for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

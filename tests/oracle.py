@@ -5,8 +5,6 @@ grid so far to a function that computes every logit afresh. `oracle_logits` is s
 and buckets of transformers, with a mask and distances that are filled in pair by pair.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

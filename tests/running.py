@@ -1,7 +1,5 @@
 """Commands as the tests run them, and the JSON lines that go in and come out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

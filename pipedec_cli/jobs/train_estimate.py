@@ -50,17 +50,17 @@ def estimate(
     if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
         why = "this CPU has no instructions for bfloat16, which --bf16 needs"
         notify.warn(f"{why}: float32 is many times faster here")
-    pipelined = settings.decoder == "pipelined"
     notify.say(
         f"{settings.model}: {cost.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
-        + (f", delay {method.delay}, time_max {method.time_max}" if pipelined else "")
+        + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
     disk = f"{cost.disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     notify.say(
-        f"{many(total, 'example')}, {cost.updates:,} updates of {hyper.update_size(count())}{together}: about "
-        f"{duration(cost.seconds)}, {disk} in {target}, some {cost.memory / 1e9:.1f} GB of memory"
+        f"{many(total, 'example')}, {cost.updates:,} updates of {hyper.update_size(count())}{together}: "
+        f"{disk} in {target}, some {cost.memory / 1e9:.1f} GB of memory. Checkpoints of {cost.checkpoint / 1e6:,.0f} MB "
+        "follow evaluations, in about 5 % of the time at most. The first updates tell how long the training takes"
     )
     free = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
     if free < cost.disk:

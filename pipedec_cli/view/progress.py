@@ -9,6 +9,7 @@ from typing import Final
 
 from rich import progress as bars
 
+from pipedec_cli.jobs.train_estimate import duration
 from pipedec_cli.model.training.result import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, visible
@@ -96,9 +97,8 @@ class GenerationProgress:
         if seconds <= 0:
             return ""
         rates = {"examples": self.examples / seconds, "tokens": self.tokens / seconds}
-        return ", ".join(
-            f"{rate:.2f} {of}/s" if rate < 10 else f"{rate:,.0f} {of}/s" for of, rate in rates.items()
-        )
+        said = (f"{rate:.2f} {of}/s" if rate < 10 else f"{rate:,.0f} {of}/s" for of, rate in rates.items())
+        return ", ".join(said)
 
 
 class TrainingDisplay:
@@ -107,16 +107,20 @@ class TrainingDisplay:
     def __init__(self, talk: Talk, metric: str) -> None:
         self._talk, self._metric = talk, metric
         self._display: ProgressDisplay | None = None
+        self._left = "about {} left without evaluations"
 
     def on(self, progress: TrainingProgress) -> None:
         """Show the state of training."""
         if self._display is None:
             self._display = ProgressDisplay(self._talk, "update", progress.updates)
+        if progress.dev_loss is not None:  # from now on the time has evaluations in it
+            self._left = "about {} left"
         figures = (
             ("epoch {:.2f}", progress.epoch),
             ("loss {:.3f}", progress.loss),
             ("dev loss {:.3f}", progress.dev_loss),
             (f"dev {self._metric} {{:.1f}}", progress.dev_score),
+            (self._left, duration(progress.left) if progress.left else None),
         )
         state = ", ".join(words.format(value) for words, value in figures if value is not None)
         self._display.update(progress.update, state, line=progress.dev_loss is not None)

@@ -1,7 +1,5 @@
 """The app as a whole: how it starts, how it fails, that every command is explained, and that shells complete it."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

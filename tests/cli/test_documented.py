@@ -1,7 +1,5 @@
 """The pages name commands, options, keys and files that exist, and every command stands in the README."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

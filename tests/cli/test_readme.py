@@ -1,7 +1,5 @@
 """README and docs: their length, their figures and their links."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

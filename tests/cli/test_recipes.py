@@ -4,8 +4,6 @@
 test_six_data_sets.py.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`pipedec bench` as a user runs it, on a small model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Decoder-only models at the command line: from segmenting to a score, prompts, chats, and what does not apply to whom."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """How `report` and exact mode ask models that read prompts: both decoders and the peers alike, as they are told to."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`pipedec score` as it is typed: tables on stdout, talk on stderr, files that are saved, mistakes in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ The commands are read from docs/datasets.md. The model is tiny and hardly traine
 what the one before has left, that the metrics are those of the task, and whose figures stand beside them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

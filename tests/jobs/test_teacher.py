@@ -1,7 +1,5 @@
 """`pipedec train --teacher`: what a plain model writes for the sources is what the decoder learns."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

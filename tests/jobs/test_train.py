@@ -1,7 +1,5 @@
 """`pipedec train` as a user runs it, on a handful of examples and for a few updates."""
 
-from __future__ import annotations
-
 import errno
 import re
 import resource

@@ -1,7 +1,5 @@
 """A chat model that is not ours, and its tokenizer, made on the spot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """A decoder over columns, as Ray Data calls it."""
 
-from __future__ import annotations
-
 import numpy
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Texts in, texts out: order, memory, batches, settings. What the engine computes is tested beside it."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import replace

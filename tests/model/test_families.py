@@ -1,7 +1,5 @@
 """Every family from scratch: made, trained, saved, loaded by plain transformers, and generating; configs that are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
 

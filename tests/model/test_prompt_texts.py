@@ -1,7 +1,5 @@
 """What stands around a source in the prompt of a decoder-only model, and where its texts end."""
 
-from __future__ import annotations
-
 import multiprocessing
 from typing import Final
 from unittest.mock import Mock

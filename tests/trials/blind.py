@@ -4,8 +4,6 @@
 records are sources, the examples come from the records behind them.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

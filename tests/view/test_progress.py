@@ -144,6 +144,22 @@ def test_each_evaluation_of_a_training_leaves_a_line():
     assert text.rstrip().endswith("\x1b[2K"), "the line of the bar is cleared"
 
 
+def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluations_are_in_it(clock):
+    terminal = make_terminal()
+    terminal.notify(Training("F1"))
+    for figures in (
+        (1, 9, 0.1, None),
+        (2, 9, 0.2, 2.5, None, None, 140.0),
+        (3, 9, 0.3, 2.0, 1.5, 9.0, 240.0),
+    ):
+        terminal.notify(TrainingProgress(*figures))
+        clock.now += LINE_EVERY
+    assert written(terminal).splitlines() == [
+        "update: 2 of 9, epoch 0.20, loss 2.500, about 2 min left without evaluations",
+        "update: 3 of 9, epoch 0.30, loss 2.000, dev loss 1.500, dev F1 9.0, about 4 min left",
+    ]
+
+
 def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():
     marked = Marked()
     for number in range(1000):

@@ -1,8 +1,7 @@
-"""The cost of a training, estimated before it begins: time, disk and memory."""
+"""The cost of a training, estimated before it begins: disk and memory."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
@@ -29,11 +28,11 @@ _COPIES: Final = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """Wall time in seconds without evaluations, bytes of disk with the checkpoint-N folders, peak bytes of memory."""
+    """Bytes of disk with the checkpoint-N folders, of one of these, and of memory at its peak."""
 
     updates: int
-    seconds: float
     disk: int
+    checkpoint: int
     parameters: int
     memory: int
 
@@ -46,24 +45,20 @@ def training_cost(
     *,
     name: Callable[[int], str] = str,
 ) -> Cost:
-    """The memory, reckoned from lengths, and the time of a batch, forward and backward, without an update.
-
-    A `UserError` if there are no examples, or as in `needed_memory`.
-    """
+    """What it takes but time. A `UserError` if there are no examples, or as in `needed_memory`."""
     require_examples(examples)
     needed = needed_memory(checkpoint, examples, hyper, name=name)
-    forward = _Forward(checkpoint, hyper)
-    on_gpu = forward.device == "cuda"
+    on_gpu = _Forward(checkpoint, hyper).device == "cuda"
     in_use = torch.cuda.memory_allocated() if on_gpu else psutil.Process().memory_info().rss
     parameters, trained = (checkpoint.model.num_parameters(only_trainable=only) for only in (False, True))
     best = 4 * int(trained) if hyper.keep == "best" else 0  # the folder best-N
-    updates = hyper.updates(len(examples), processes.count())
-    typical = examples[:: max(1, len(examples) // hyper.batch_size)][: hyper.batch_size]
-    batch = collator(checkpoint, hyper.seed)([(Turn(0, 0), example) for example in typical])
+    written = _trained_bytes(checkpoint, hyper)
     return Cost(
-        updates,
-        seconds=_seconds(forward.module, lambda: forward(batch)) * hyper.accumulation * updates,
-        disk=4 * parameters + max(1, keep) * _trained_bytes(checkpoint, hyper) + best,
+        hyper.updates(len(examples), processes.count()),
+        disk=4 * parameters
+        + (max(1, keep) + 1) * written
+        + best,  # a checkpoint comes before the oldest goes
+        checkpoint=written,
         parameters=parameters,
         memory=in_use + needed,
     )
@@ -176,19 +171,6 @@ def _batch(token: int, source: int, target: int) -> dict[str, Tensor]:
         "time": torch.arange(target)[None],
         "labels": targets,
     }
-
-
-def _seconds(module: TeacherForcing, forward: Callable[[], Any]) -> float:
-    """The time of a batch, forward and backward: the best of two after one that warms up."""
-    measured = []
-    for _ in range(3):
-        began = time.perf_counter()
-        forward().backward()
-        if next(module.parameters()).is_cuda:
-            torch.cuda.synchronize()
-        measured.append(time.perf_counter() - began)
-        module.zero_grad(set_to_none=True)
-    return min(measured[1:])
 
 
 def require_examples(examples: Sequence[Encoded]) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """The state of a training: updates done and in all, the last training loss, and dev figures after an evaluation."""
+    """The state of a training: updates done and in all, the last loss, dev figures after an evaluation, seconds left."""
 
     update: int
     updates: int
@@ -18,6 +18,7 @@ class TrainingProgress:
     loss: float | None
     dev_loss: float | None = None
     dev_score: float | None = None
+    left: float | None = None
 
 
 class TrainResult(Struct, frozen=True, omit_defaults=True):

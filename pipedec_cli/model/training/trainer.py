@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from accelerate.utils import broadcast_object_list
@@ -29,6 +29,9 @@ from pipedec_cli.model.training.hyperparameters import Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.model.training.order import ByTurn, Turns
 from pipedec_cli.model.training.result import TrainingProgress, TrainResult
+
+#: Of a checkpoint that takes more than a second, each further second is written in so many seconds of training.
+_SAVE_EVERY: Final = 20
 
 
 def train(
@@ -256,34 +259,51 @@ class _Trainer(Trainer):
 
 
 class _Reporter(TrainerCallback):
-    """Reports progress, keeps the best weights, and ends a training that does not get better."""
+    """Reports progress, keeps the best weights, ends a training that does not get better, and skips costly checkpoints."""
 
     def __init__(self, show: Callable[[TrainingProgress], None], best: Best, patience: int | None) -> None:
         self.show, self.best, self.patience = show, best, patience
         self.loss: float | None = None
-        self.updated = False
+        self.updated: tuple[int, float] | None = None  # the first update, and when it was made
+        self.worked = self.saved = time.perf_counter()  # before a checkpoint was written, and after
+        self.saving = 0.0  # seconds that the last checkpoint took
 
     def is_over(self, history: Sequence[Mapping[str, float]]) -> bool:
         """Whether there were as many evaluations since the best as patience allows."""
         return self.patience is not None and self.best.idle(evaluations(history)) >= self.patience
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.updated = True
-        if control.should_training_stop and args.eval_strategy != "no":
-            control.should_evaluate = True  # else the last updates could not be the best
+        self.worked = time.perf_counter()
+        self.updated = self.updated or (state.global_step, self.worked)
+        if control.should_training_stop:  # else the last updates could not be the best
+            control.should_evaluate = args.eval_strategy != "no"
+        elif processes.count() == 1 and self.worked - self.saved < _SAVE_EVERY * (self.saving - 1):
+            control.should_save = False  # several processes would not agree
+        if not (control.should_log or control.should_evaluate):
+            self._tell(state)
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        self.saved = time.perf_counter()
+        self.saving = self.saved - self.worked
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs and state.is_world_process_zero:
+        if logs and "loss" in logs:
             self.loss = float(logs["loss"])
-            if control.should_evaluate:  # the evaluation of this update shows the loss as well
-                return
-            self.show(TrainingProgress(state.global_step, state.max_steps, state.epoch or 0.0, self.loss))
+            if not control.should_evaluate:  # else the evaluation of this update shows the loss as well
+                self._tell(state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         made = evaluations(state.log_history)[-1]
         self.best.offer(made, writes=state.is_world_process_zero)
+        self.worked = time.perf_counter()
         if self.is_over(state.log_history):
             control.should_training_stop = control.should_save = True
+        self._tell(state, made.dev_loss, made.dev_score)
+
+    def _tell(self, state: Any, dev_loss: float | None = None, dev_score: float | None = None) -> None:
         if state.is_world_process_zero:
-            so_far = (state.global_step, state.max_steps, state.epoch or 0.0, self.loss)
-            self.show(TrainingProgress(*so_far, made.dev_loss, made.dev_score))
+            done, every, left = state.global_step, state.max_steps, None
+            if self.updated and (more := done - self.updated[0]):  # the first update warms up
+                left = (time.perf_counter() - self.updated[1]) / more * (every - done)
+            epoch = state.epoch or 0.0
+            self.show(TrainingProgress(done, every, epoch, self.loss, dev_loss, dev_score, left))

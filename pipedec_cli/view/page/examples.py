@@ -29,12 +29,11 @@ def examples(report: Report) -> Section | None:
         return None
     scored = report.first.quality.scored
     metrics = {} if scored is None or scored.is_unscored else scored.scores.measure.headline
+    objects = report.part == Fields.part
     chosen, left, entries = shown_places(report), BUDGET, list[dict[str, Any]]()
     for number, place in enumerate(chosen):
         for screen in SCREENS:
-            entry = _example(
-                place, list(runs.values()), list(metrics), screen, objects=report.part == Fields.part
-            )
+            entry = _example(place, [*runs.values()], [*metrics], screen, objects=objects)
             taken = size(entry)
             if taken <= left / (len(chosen) - number):
                 break

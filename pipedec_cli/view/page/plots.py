@@ -129,9 +129,7 @@ def lines(title: str, note: str, x: str, y: str, series: Sequence[Series], *, fr
             if one.style == ":":
                 axes.axhline(ys[0], **one.look | {"marker": ""}, linestyle=":")
             else:
-                axes.plot(
-                    xs, ys, **one.look, linestyle=one.style, markevery=max(1, len(xs) // 10), clip_on=False
-                )
+                axes.plot(xs, ys, **one.look, ls=one.style, markevery=max(1, len(xs) // 10), clip_on=False)
         if from_zero:
             axes.set_ylim(bottom=0)
         else:
@@ -179,9 +177,7 @@ def cloud(
     def paint(axes: Axes) -> None:
         for place, (name, (across, up)) in enumerate(points.items()):
             look = Series(name, place).look
-            axes.errorbar(
-                across.value, up.value, up.errors, across.errors, **look, capsize=3, linestyle="none"
-            )
+            axes.errorbar(across.value, up.value, up.errors, across.errors, **look, capsize=3, ls="none")
             if name == chosen:
                 ring: dict[str, Any] = {"marker": "o", "ms": 15, "fillstyle": "none", "color": _ACCENT}
                 axes.plot(across.value, up.value, linestyle="none", label="advised", **ring)

@@ -158,9 +158,7 @@ def training_plots(curves: Curves) -> Iterator[Plot]:
         )
 
     loss_note = "Per token, each model against its own targets: right answers, or the texts of its teacher."
-    score_note = (
-        "On some dev examples, against the same targets: ROUGE-L, or the F1 of the fields of objects."
-    )
+    score_note = "On some dev examples, against the same targets: ROUGE-L, or the F1 of fields."
     if losses := [*series("loss"), *series("dev_loss", ", dev", "--")]:
         yield lines("Loss in training", loss_note, "updates", "loss", losses)
     if scores := series("dev_score"):

@@ -4,8 +4,6 @@ Each writer makes the files of one data set in a folder, as a user has it after 
 examples, each with a source of its own and, in turns, two or three subsequences a target.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

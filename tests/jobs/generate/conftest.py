@@ -1,7 +1,5 @@
 """A workspace after `segment` and both trainings, for the tests of `pipedec generate`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

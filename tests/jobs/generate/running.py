@@ -1,7 +1,5 @@
 """`pipedec generate` as the tests run it, and the rows that they give it."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

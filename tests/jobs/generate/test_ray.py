@@ -1,7 +1,5 @@
 """All shards of a job by the workers of a Ray cluster: a fake one in this process, and a real one whose workers are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

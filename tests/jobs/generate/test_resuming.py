@@ -1,7 +1,5 @@
 """Stopping at any byte and going on; and predictions made whole for a report, out of what is there."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One job in several shards, each made on its own, then put together; and records that cannot be used."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

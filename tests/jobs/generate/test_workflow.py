@@ -1,7 +1,5 @@
 """`pipedec generate` as a user runs it: where sources come from, what is made of them, and where it goes."""
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

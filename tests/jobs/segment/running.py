@@ -1,7 +1,5 @@
 """`pipedec segment` as the tests run it, and what it leaves."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -62,7 +62,7 @@ def alone(tmp_path_factory):
     """The losses of one process that learns from the same batches, and the weights that it ends with."""
     folder = tmp_path_factory.mktemp("alone")
     losses = learn(folder, replace(HYPER, batch_size=4))
-    assert [step for step, *_ in losses] == [1, 2, 3, 4, 4, 5, 6, 7, 8, 8]
+    assert [step for step, *_ in losses] == [*range(1, 9)]
     return losses, weights_of(load_checkpoint(str(folder)))
 
 

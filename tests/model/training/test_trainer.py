@@ -11,11 +11,12 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.training.best import Best
 from pipedec_cli.model.training.collate import Encoded
 from pipedec_cli.model.training.cost import training_cost
 from pipedec_cli.model.training.hyperparameters import hyperparameters
 from pipedec_cli.model.training.result import TrainingProgress
-from pipedec_cli.model.training.trainer import train
+from pipedec_cli.model.training.trainer import _Reporter, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
 
@@ -33,15 +34,35 @@ def test_the_loss_falls_and_is_shown(tmp_path):
     shown = []
     hyper = replace(QUICK, batch_size=5, max_steps=40, learning_rate=3e-3)
     outcome = run(checkpoint, tmp_path, hyper, dev=examples_of(checkpoint)[:2], show=shown.append)
-    losses = [progress.loss for progress in shown if progress.loss is not None]
+    losses = [*dict.fromkeys(progress.loss for progress in shown if progress.loss is not None)]
     assert losses[-1] < 0.5 * losses[0]
     updates = [progress.update for progress in shown]
-    assert updates == sorted(set(updates)), "once, where a loss and an evaluation coincide"
+    assert updates == [*range(1, 41)], "once, where a loss and an evaluation coincide"
+    assert shown[0].left is None and all(progress.left for progress in shown[1:-1]) and shown[-1].left == 0
     assert next(progress for progress in shown if progress.update == 40).dev_loss is not None
     assert {progress.updates for progress in shown} == {40}
     assert (outcome.updates, outcome.examples_seen) == (40, 200)
     assert outcome.loss == pytest.approx(sum(losses) / len(losses), rel=1e-3)
     assert not checkpoint.model.training
+
+
+def test_checkpoints_that_take_long_take_a_twentieth_of_the_time_and_the_last_is_written(
+    tmp_path, monkeypatch
+):
+    now, saved = 0.0, []
+    monkeypatch.setattr("pipedec_cli.model.training.trainer.time.perf_counter", lambda: now)
+    reporter = _Reporter(lambda _: None, Best(tmp_path, fresh_toy(), keeps=False), None)
+    for update in range(1, 31):  # of 10 seconds; a checkpoint takes 6
+        now += 10
+        control = SimpleNamespace(should_save=True, should_log=True, should_training_stop=update == 30)
+        reporter.on_step_end(
+            SimpleNamespace(eval_strategy="no"), SimpleNamespace(global_step=update), control
+        )
+        if control.should_save:
+            saved.append(update)
+            now += 6
+            reporter.on_save()
+    assert saved == [1, 11, 21, 30]
 
 
 def test_gradients_of_small_batches_add_up_to_those_of_a_large_one(tmp_path):
@@ -126,8 +147,7 @@ def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_
     hyper = replace(QUICK, epochs=3, batch_size=4, max_steps=None)
     expected = training_cost(checkpoint, examples_of(checkpoint), hyper)
     assert expected.updates == 9  # 10 examples in batches of 4, three times
-    assert (expected.parameters, expected.disk) == (parameters, 4 * parameters * 8)
-    assert expected.seconds > 0
+    assert (expected.parameters, expected.disk) == (parameters, 4 * parameters * 11)
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
     for count in (1, 3, 25):
