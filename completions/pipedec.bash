@@ -1,10 +1,63 @@
-_pipedec_completion() {
-    local IFS=$'
-'
-    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \
-                   COMP_CWORD=$COMP_CWORD \
-                   _PIPEDEC_COMPLETE=complete_bash $1 ) )
-    return 0
+# Made by .ci/completions. No Tab starts Python.
+_pipedec() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words= prefix=
+    [ "$command" = shard ] && [ "$COMP_CWORD" -gt 2 ] && command="shard ${COMP_WORDS[2]}"
+    [ "$COMP_CWORD" -eq 1 ] && command=
+    COMPREPLY=()
+    case "$command $previous" in
+        "segment --level") words="sentence phrase clause field" ;;
+        "segment --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
+        "train --decoder") words="pipelined sequential" ;;
+        "train --delay") words="1 2 3 any" ;;
+        "train --device") words="cpu cuda" ;;
+        "train --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
+        "generate --delay") words="1 2 3 wait" ;;
+        "generate --empty-rows") words="retry stop retract" ;;
+        "generate --draft") words="pipelined source jacobi" ;;
+        "generate --split") words="train dev test" ;;
+        "generate --batch-size") words="auto" ;;
+        "generate --dtype") words="float32 bfloat16 float16 int8" ;;
+        "generate --device") words="cpu cuda" ;;
+        "score --task") words="summarization keyphrases multispan fields" ;;
+        "score --protocol") words="rouge chan2019 meng2017 multispanqa fields" ;;
+        "score --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
+        "report --compare") words="sequential exact exact-pipelined exact-source exact-jacobi transformers prompt-lookup ctranslate2 ctranslate2:int8 ctranslate2:bfloat16" ;;
+        "report --delays") words="1 2 3 wait" ;;
+        "report --empty-rows") words="retry stop retract" ;;
+        "report --split") words="train dev test" ;;
+        "report --dtype") words="float32 bfloat16 float16 int8" ;;
+        "report --device") words="cpu cuda" ;;
+        "report --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
+        "bench --shape") words="wikihowqa cnn_dailymail pubmed msqa kp20k kptimes fields" ;;
+        "bench --compare") words="sequential transformers ctranslate2 ctranslate2:int8 ctranslate2:bfloat16" ;;
+        "bench --delays") words="1 2 3" ;;
+        "bench --dtypes") words="float32 bfloat16 float16 int8" ;;
+        "bench --device") words="cpu cuda" ;;
+        "export --to") words="gguf" ;;
+        "export --dtype") words="float32 bfloat16 float16 int8" ;;
+        "import --split") words="train dev test" ;;
+        "shard run --delay") words="1 2 3 wait" ;;
+        "shard run --dtype") words="float32 bfloat16 float16 int8" ;;
+        "shard run --address") words="auto" ;;
+        *" --address"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fidelity"|*" --fields"|*" --gold"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --min-start-prob"|*" --model"|*" --out"|*" --part"|*" --prompt-template"|*" --protocol"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --source-prefix"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --time-max"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
+        *) case "$command" in
+            "") words="segment train generate score report bench export import demo shard" ;;
+            shard) words="run merge" ;;
+            "segment") [[ $current == -* ]] && words="--level --separator --source-field --target-field --sources-only --fields --schema --dev --test --split-long --tokenizer --limit --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "train") [[ $current == -* ]] && words="--teacher --model --decoder --delay --epochs --max-steps --batch-size --learning-rate --bf16 --lora --chat --no-chat --max-source-tokens --seed --device --resume --overwrite --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "generate") [[ $current == -* ]] && words="--model --delay --empty-rows --stop-on-repeat --no-stop-on-repeat --min-start-prob --exact --draft --unconstrained --confidence --spans --schema --fields --shots --ask --calibrate --time-max --plain --split --limit --source-field --source-prefix --prompt-template --chat --no-chat --max-source-tokens --skip-invalid --batch-size --dtype --device --out --show-prompt --text --resume --live --workspace --config --set --json --quiet --help-all --help" ;;
+            "score") [[ $current == -* ]] && words="--task --protocol --gold --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "report") [[ $current == -* ]] && words="--compare --delays --empty-rows --model --baseline --split --limit --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --fidelity --batch-sizes --device --config --set --quiet --json --help-all --help" ;;
+            "export") [[ $current == -* ]] && words="--model --to --dtype --out --workspace --quiet --help" ;;
+            "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help" ;;
+            "demo") [[ $current == -* ]] && words="--updates --out --set --quiet --help-all --help" ;;
+            "shard run") [[ $current == -* ]] && words="--model --delay --dtype --out --part --ray --address --workspace --config --set --json --quiet --help-all --help" ;;
+            "shard merge") [[ $current == -* ]] && words="--out --json --quiet --help" ;;
+        esac ;;
+    esac
+    [[ $current == *,* && $current != -* ]] && prefix=${current%,*},
+    COMPREPLY=( $(compgen -P "$prefix" -W "$words" -- "${current##*,}") )
 }
 
-complete -o default -F _pipedec_completion pipedec
+complete -o default -F _pipedec pipedec

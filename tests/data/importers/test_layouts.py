@@ -60,29 +60,10 @@ LINES = {"a.src": ["title one <eos> body one", "two", "three"], "a.trg": ["a b;c
 LINED = [(None, "title one body one", ("a b", "c", "d")), (None, "two", ("e",)), (None, "three", ())]
 #: BIO without needless B and with it, and BILOU; a tab between columns lets a token hold a space.
 CONLL = {
-    "train.conll": [
-        "-DOCSTART- -X- O O",
-        "",
-        "# a comment",
-        "EU NNP B-NP I-ORG",
-        "and x O O",
-        "Ann y x I-PER",
-        "Lee x y B-PER",
-        "",
-        "",
-        "New\tB-LOC",
-        "York City\tI-LOC",
-        "\xa0\tO",
-        "York City\tI-ORG",
-        "",
-        "Bo B-PER",
-        "and O",
-        "Bo U-PER",
-        "O O",
-        "Li B-PER",
-        "Wu L-PER",
-        "Xi I-PER",
-    ],
+    "train.conll": (
+        "-DOCSTART- -X- O O||# a comment|EU NNP B-NP I-ORG|and x O O|Ann y x I-PER|Lee x y B-PER|||"
+        "New\tB-LOC|York City\tI-LOC|\xa0\tO|York City\tI-ORG||Bo B-PER|and O|Bo U-PER|O O|Li B-PER|Wu L-PER|Xi I-PER"
+    ).split("|"),
     "valid.bio": ["none O"],
 }
 MENTIONED = [
