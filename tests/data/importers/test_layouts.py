@@ -63,7 +63,9 @@ CONLL = {
     "train.conll": (
         "-DOCSTART- -X- O O||# a comment|EU NNP B-NP I-ORG|and x O O|Ann y x I-PER|Lee x y B-PER|||"
         "New\tB-LOC|York City\tI-LOC|\xa0\tO|York City\tI-ORG||Bo B-PER|and O|Bo U-PER|O O|Li B-PER|Wu L-PER|Xi I-PER"
-    ).split("|"),
+    )
+    .replace("|", "\n")
+    .splitlines(),
     "valid.bio": ["none O"],
 }
 MENTIONED = [
