@@ -261,6 +261,7 @@ def build_model(settings: TrainSettings, data: TrainingData, method: MethodSetti
     """The model before its first update; a `UserError` if there is no such model."""
     import torch
 
+    from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import start_checkpoint
     from pipedec_cli.model.training.lora import add_adapters
     from pipedec_cli.model.training.loss import recompute
@@ -275,8 +276,10 @@ def build_model(settings: TrainSettings, data: TrainingData, method: MethodSetti
         checkpoint.prompt(settings.prompt_template or "", chat=bool(settings.chat))  # raises the error
     if settings.lora:
         add_adapters(checkpoint.model, settings.lora, settings.seed)
-    if settings.checkpoint_activations:
-        recompute(checkpoint.model)
+    width = checkpoint.backbone.sizes(checkpoint.model.config).width
+    large = width >= 512 and choose_device(settings.device).type == "cpu"
+    if (again := settings.checkpoint_activations or ("cheap" if large else "none")) != "none":
+        recompute(checkpoint.model, again)
     return checkpoint
 
 

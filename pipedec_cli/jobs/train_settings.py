@@ -80,8 +80,10 @@ class TrainSettings(WorkflowSettings):
     )
     rate_schedule: Literal["linear", "constant"] = key("linear", "Whether the rate falls to zero or stays.")
     warmup: float = key(0.05, "Share of the updates in which the rate rises.", min=0.0, max=1.0)
-    checkpoint_activations: bool = key(
-        False, "Keep only the input of each layer and compute the rest again: slower, far less memory."
+    checkpoint_activations: Literal["none", "cheap", "all"] | None = key(
+        None,
+        "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "
+        "third more time; what is cheap; or none [default: cheap on a CPU from a width of 512].",
     )
     keep_adapter: bool = key(
         False, "With --lora: write the adapter alone, which refers to the folder of --model."

@@ -10,9 +10,10 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.training.collate import encode
+from pipedec_cli.model.training.collate import collator, encode
 from pipedec_cli.model.training.cost import training_cost
-from pipedec_cli.model.training.loss import TeacherForcing, recompute
+from pipedec_cli.model.training.loss import TeacherForcing, recompute, recomputes
+from pipedec_cli.model.training.order import Turn
 from pipedec_cli.model.training.trainer import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
 from tests.running import read_json
@@ -135,9 +136,26 @@ def test_what_training_takes_is_reckoned_and_less_is_kept_where_it_is_computed_a
     examples = examples_of(checkpoint)
     whole = training_cost(checkpoint, examples, QUICK)
     assert whole.parameters == checkpoint.model.num_parameters() and whole.seconds > 0
-    recompute(checkpoint.model)
-    assert training_cost(checkpoint, examples, QUICK).memory > 0
+    for what in ("cheap", "all"):
+        recompute(checkpoint.model, what)
+        assert training_cost(checkpoint, examples, QUICK).memory > 0
     assert {parameter.grad for parameter in checkpoint.model.parameters()} == {None}
+
+
+@pytest.mark.parametrize("what", ["cheap", "all"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_computed_again_changes_no_gradient(family, what):
+    checkpoint, gradients = fresh_toy(shape=replace(SMALL, family=family, dropout=0.1)), []
+    examples = [(Turn(0, number), one) for number, one in enumerate(examples_of(checkpoint)[:3])]
+    for again in (False, True):
+        if again:
+            recompute(checkpoint.model, what)
+        assert recomputes(checkpoint.model) == (what if again else None)
+        torch.manual_seed(0)
+        TeacherForcing(checkpoint.model).train()(**collator(checkpoint, 0)(examples))["loss"].backward()
+        gradients.append([weight.grad for weight in checkpoint.model.parameters()])
+        checkpoint.model.zero_grad(set_to_none=True)
+    assert all(one.equal(other) for one, other in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

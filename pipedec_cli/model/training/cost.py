@@ -111,17 +111,15 @@ class _Forward:
     def __init__(self, checkpoint: Checkpoint, hyper: Hyperparameters) -> None:
         self.device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
         self.module = TeacherForcing(checkpoint.model).to(torch.device(self.device)).train()
-        self._bf16 = hyper.bf16
+        self.bf16 = hyper.bf16
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Any:
         batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self._bf16):
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bf16):
             return self.module(**batch)["loss"]
 
 
-def _kept_bytes(
-    checkpoint: Checkpoint, source: int, target: int, loss: Callable[[Mapping[str, Tensor]], Any]
-) -> tuple[int, int]:
+def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, loss: _Forward) -> tuple[int, int]:
     """The bytes that a forward pass keeps for the backward pass: of any batch, and of each example with so many tokens.
 
     They are a polynomial of degree 2 in the two lengths, since attention is over pairs of tokens. Six passes over short
@@ -150,9 +148,16 @@ def _kept_bytes(
     coefficients = torch.linalg.solve(equations, torch.tensor(measured, dtype=torch.double)).tolist()
     terms = _terms(source / unit, target / unit)
     of_example = sum(map(mul, coefficients[1:], terms[1:]))
-    if recomputes(checkpoint.model):  # the inputs of the layers are kept, which no hook sees
+    if again := recomputes(
+        checkpoint.model
+    ):  # no hook sees what is kept: the inputs of layers, and the products
         sizes = checkpoint.backbone.sizes(checkpoint.model.config)
-        of_example += 4 * (source + target) * sizes.width * sizes.layers
+        of_token = 4 * sizes.width
+        if again == "cheap":
+            wide = (4 if checkpoint.backbone.prompted else 8) * sizes.width
+            products = wide + 2 * (sizes.heads * sizes.head_width + sizes.feed_width)
+            of_token += (2 if loss.bf16 else 4) * products
+        of_example += (source + target) * of_token * sizes.layers
     return int(coefficients[0]), int(of_example)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks, Function
 from pipedec_cli.model.engine.torch.modules import Modules
@@ -22,6 +22,23 @@ from pipedec_cli.pipeline.attention import distance, position, visible
 
 #: The most logits that exist at a time in training: 341 predictions over 49,152 words, some 64 MiB in float32.
 LOGITS: Final = 1 << 24
+
+Recomputed = Literal["cheap", "all"]
+#: The results that are kept where what is cheap is computed again.
+_PRODUCTS: Final = [
+    *(getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm")),
+    *(
+        getattr(torch.ops.aten, f"_scaled_dot_product_{kind}").default
+        for kind in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
+    ),
+]
+_HOW: Final[dict[Recomputed, dict[str, Any]]] = {
+    "all": {"use_reentrant": False},
+    "cheap": {
+        "use_reentrant": False,
+        "context_fn": partial(create_selective_checkpoint_contexts, _PRODUCTS),
+    },
+}
 
 
 def full_states(
@@ -72,7 +89,7 @@ def decoder_states(
 
     again = model.training and recomputes(model)
     run: Callable[..., Tensor] = (
-        partial(checkpoint, use_reentrant=False) if again else lambda layer, *states: layer(*states)
+        partial(checkpoint, **_HOW[again]) if again else lambda layer, *states: layer(*states)
     )
     hidden = blocks.dropout(model)(backbone.embedding(model)(tokens))
     bias: Tensor | None = None
@@ -109,15 +126,22 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: i
     return mixed.transpose(1, 2).flatten(2)
 
 
-def recompute(model: Any) -> None:
-    """Let training keep only the input of each layer, and compute the rest again in the backward pass."""
+def recompute(model: Any, what: Recomputed) -> None:
+    """Let training compute again in the backward pass, and not keep: ``all`` of a layer but its input, or ``cheap``.
+
+    Cheap is what lies between the products and the attention, such as norms and activations. It takes more memory than
+    the products do, and little time.
+    """
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
+    enable(_HOW[what])
 
 
-def recomputes(model: Any) -> bool:
-    """Whether `recompute` was called; transformers keeps the flags."""
-    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+def recomputes(model: Any) -> Recomputed | None:
+    """What `recompute` was called with, if it was; transformers keeps it."""
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            return "cheap" if "context_fn" in module._gradient_checkpointing_func.keywords else "all"
+    return None
 
 
 def summed_loss(

@@ -168,7 +168,7 @@ def test_activations_that_are_computed_again_change_no_gradient(family):
     for again in (False, True):
         checkpoint = fresh(family, dropout=0.1)
         if again:
-            recompute(checkpoint.model)
+            recompute(checkpoint.model, "all")
         batch = collator(checkpoint, 0)([(Turn(0, 0), one) for one in examples_of(checkpoint)[:3]])
         torch.manual_seed(0)
         TeacherForcing(checkpoint.model).train()(**batch)["loss"].backward()
