@@ -27,7 +27,7 @@ CACHED: Final = 160  # tokens in the grid while a step is timed, on average
 STEPS: Final = 8  # timed one after the other
 _FILLING: Final = 16  # rows in a call that only fills the grid
 _WORD: Final = 4  # bytes
-_KEY_BYTES: Final = 2  # the least bytes of a number in keys and values, beside int8 weights
+_KEY_BYTES: Final = 2  # the least bytes of a number in keys and values, beside int8 and int4 weights
 _TOKEN: Final = 3  # any token
 
 
@@ -70,7 +70,7 @@ class MemoryProbe:
         return Bandwidth(self.reader, tuple(self.readings), median(self.readings))
 
 
-def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
+def step_bytes(model: Any, *, item: float, source: int, cached: int) -> int:
     """Bytes that a decoder step must read, at `item` bytes a number: its matrices once, and one example's keys and values.
 
     The source or prompt has `source` tokens, the grid `cached`. A layer with a window reads no more tokens of a prompt and
@@ -93,7 +93,7 @@ def step_bytes(model: Any, *, item: int, source: int, cached: int) -> int:
     windowed = min(tokens, getattr(config, "sliding_window", None) or tokens)
     seen = sum(beside + (windowed if kind == "sliding_attention" else tokens) for kind in kinds)
     remembered = 2 * sizes.heads * sizes.head_width * seen
-    return item * matrices + max(item, _KEY_BYTES) * int(remembered)
+    return int(item * matrices + max(item, _KEY_BYTES) * remembered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,12 @@ def time_steps(
 
     The probe is read beside each repeat, after a rest. `on_repeat` is called after each engine and number of rows.
     """
+    from pipedec_cli.model.engine.native.kinds import INTEGERS
+
     cases: list[tuple[Engine, int, int, list[tuple[float, float, float]]]] = []
     for (engine, model), count in product(engines, rows):
-        item = engine.weights.dtype.itemsize
+        dtype = engine.weights.dtype
+        item = INTEGERS.get(dtype, float(dtype.itemsize))
         cases.append((engine, count, step_bytes(model, item=item, source=len(source), cached=CACHED), []))
     for _ in range(1 + repeats):
         for engine, count, needed, found in cases:

@@ -10,7 +10,7 @@ from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import find_model
-from pipedec_cli.jobs.settings import Dtype, Settings, option, quiet_option, workspace_option
+from pipedec_cli.jobs.settings import Settings, option, quiet_option, workspace_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,9 @@ class ExportSettings(Settings):
         "sequential", "A sequential model: a folder, hub name, GGUF file, or the workspace's `sequential`."
     )
     to: Literal["gguf"] = option("gguf", "The format: gguf is llama.cpp's.")
-    dtype: Dtype = option("float32", "The type of the matrices in the file; int8 is llama.cpp's Q8_0.")
+    dtype: Literal["float32", "bfloat16", "float16", "int8"] = option(
+        "float32", "The type of the matrices in the file; int8 is llama.cpp's Q8_0."
+    )
     out: Path | None = option(None, "The file to write [default: MODEL.gguf in this folder].")
     workspace: Path | None = workspace_option()
     quiet: bool = quiet_option()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 #: What is compared unless --dtypes is given, by the type of the device.
-_USUAL: Final = {"cpu": ("bfloat16", "int8"), "cuda": ("bfloat16", "float16")}
+_USUAL: Final = {"cpu": ("bfloat16", "int8", "int4"), "cuda": ("bfloat16", "float16")}
 
 
 def fidelity(settings: BenchSettings, notify: Notify) -> tuple[FidelityTable, dict[str, Any]]:

@@ -81,7 +81,9 @@ class RunSettings(WorkflowSettings):
     )
     skip_invalid: bool = _data(False, "List invalid records in NAME.invalid.jsonl.")
     batch_size: int | Literal["auto"] = _machine("auto", "Examples decoded at the same time.")
-    dtype: Dtype = _machine("float32", "float32, bfloat16, float16 (GPU) or int8 (CPU).", metavar="TYPE")
+    dtype: Dtype = _machine(
+        "float32", "float32, bfloat16, float16 (GPU), int8 or int4 (CPU).", metavar="TYPE"
+    )
     device: str = common.device_option(panel="Machine")
     threads: int | None = common.threads_key()
     trace: bool | None = key(

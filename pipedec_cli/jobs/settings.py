@@ -21,7 +21,7 @@ from pipedec_cli.model.text import check_template
 #: Settings that say where results go and how they are shown. They do not change a result.
 _UNRECORDED = {"typed", "workspace", "config", "set_keys", "as_json", "quiet", "out", "open"}
 
-Dtype = Literal["float32", "bfloat16", "float16", "int8"]
+Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)

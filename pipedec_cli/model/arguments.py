@@ -14,8 +14,10 @@ from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.pipeline.schedule import Schedule, Waiting
 
 DTYPES: Final[dict[str, torch.dtype]] = {
-    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8")
+    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8", "int4")
 }
+#: torch's stubs lack it.
+INT4: Final = DTYPES["int4"]
 #: A larger number of examples, tokens or time-steps is a mistake.
 MOST: Final = 1_000_000
 
@@ -68,8 +70,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
     if name == "float16" and device.type == "cpu":
         raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
-    if name == "int8" and device.type != "cpu":
-        raise UserError("int8 is for the CPU", todo="use bfloat16, or --device cpu")
+    if name in ("int8", "int4") and device.type != "cpu":
+        raise UserError(f"{name} is for the CPU", todo="use bfloat16, or --device cpu")
     return DTYPES[name]
 
 

@@ -18,6 +18,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.arguments import (
+    INT4,
     check_min_start_prob,
     check_positive_int,
     check_texts,
@@ -63,12 +64,12 @@ class Decoder:
         batch_size: int = 1,
         max_source_tokens: int | None = None,
         consume: bool = False,
-        quantize: bool = False,
+        quantize: torch.dtype | None = None,
     ) -> None:
         """The weights are laid out for the engine when they are first needed.
 
         `consume` empties the model's own matrices then, so that they are in memory once: afterwards only the config of
-        the model can be used. `quantize` rounds them to int8; a UserError if that is not possible. `batch_size` is the
+        the model can be used. `quantize` rounds them to int8 or int4; a UserError if that is not possible. `batch_size` is the
         default of `run`, `max_source_tokens` replaces the checkpoint's.
         """
         self.checkpoint = checkpoint
@@ -327,13 +328,13 @@ def load(
 ) -> Decoder:
     """Load a folder that `pipedec train` made, another local folder or a hub model, ready to generate.
 
-    `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8`` or, on a GPU, ``float16``; `device` is ``auto``, ``cpu``,
+    `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8`` or ``int4``, on a GPU ``float16``; `device` is ``auto``, ``cpu``,
     ``cuda`` or ``cuda:N``; see `Decoder` for the rest. A UserError if the checkpoint or the device is not there, or
     the model's family is not supported.
     """
     where = choose_device(device)
     kind = choose_dtype(dtype, where)
-    quantize = kind == torch.int8
+    quantize = kind if kind in (torch.int8, INT4) else None
     served = methodcaller("served", kind) if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
     checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), served=served)

@@ -97,7 +97,7 @@ needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no on
 #: What the kernels compute.
 DTYPES = [
     *(pytest.param(dtype, marks=needs_kernels) for dtype in (torch.float32, torch.bfloat16)),
-    pytest.param(torch.int8, marks=needs_int8),
+    *(pytest.param(dtype, marks=needs_int8) for dtype in (torch.int8, torch.int4)),
 ]
 in_every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -165,7 +165,11 @@ def narrowed_copy(model, dtype):
 
 def compiled(model, dtype):
     """A copy of a model laid out for the kernels in a dtype."""
-    return lay_out(narrowed_copy(model, dtype), native=True, quantize=dtype == torch.int8)
+    return lay_out(
+        narrowed_copy(model, dtype),
+        native=True,
+        quantize=dtype if dtype in (torch.int8, torch.int4) else None,
+    )
 
 
 def last_logits(weights, calls, *sources):

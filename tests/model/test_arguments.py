@@ -69,8 +69,8 @@ def test_a_method_is_one_and_its_ids_are_the_models(decoder):
     refused(lambda: list(decoder.texts(SOURCES, beyond)), "the model's vocabulary goes from 0 to 426")
 
 
-@pytest.mark.parametrize("wrong", ["int4", None, 3, [1], torch.float32])
-def test_there_are_four_dtypes_and_devices_are_named(folder, wrong):
-    said = "float32, bfloat16, float16, int8"
+@pytest.mark.parametrize("wrong", ["int3", None, 3, [1], torch.float32])
+def test_there_are_five_dtypes_and_devices_are_named(folder, wrong):
+    said = "float32, bfloat16, float16, int8, int4"
     refused(lambda: load(folder, dtype=wrong, device="cpu"), "there is no dtype", said)
     refused(lambda: load(folder, device=wrong), "there is no device", "auto, cpu, cuda or cuda:N")

@@ -1,4 +1,4 @@
-"""Products of int8 and of bfloat16 in every way that this CPU has, an engine with weights in int8, and what chooses."""
+"""Products of int8, int4 and bfloat16 in every way that this CPU has, an engine with weights in int8, and what chooses."""
 
 import copy
 import os
@@ -28,8 +28,9 @@ from tests.model.engines import (
 
 WAYS = [] if missing else kinds.ways(library())
 MOST = 127.0
-#: Numbers that share a scale.
-GROUP = 64
+#: Numbers that share a scale, and the range of weights, where the largest becomes the first.
+GROUP, FOUR = 64, 32
+RANGES = {torch.int8: (-127, 127), torch.int4: (-8, 7)}
 #: Rows, inputs and outputs: around the sizes of tiles, panels and words.
 SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 1100, 96)]
 
@@ -37,18 +38,20 @@ SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70
 # --- Products ---------------------------------------------------------------------------------------------------------
 
 
-def grouped(numbers):
-    """[n, inputs] in groups [n, groups, GROUP], with zeros behind, and the largest absolute value of each [n, groups, 1]."""
-    groups = F.pad(numbers, (0, -numbers.shape[1] % GROUP)).unflatten(1, (-1, GROUP))
-    return groups, groups.abs().amax(dim=-1, keepdim=True)
+def grouped(numbers, size):
+    """[n, inputs] in groups [n, groups, size], with zeros behind, and the largest number of each by size [n, groups, 1]."""
+    groups = F.pad(numbers, (0, -numbers.shape[1] % size)).unflatten(1, (-1, size))
+    return groups, groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
 
 
-def by_torch(x, matrix):
-    """x · matrixᵀ in int8 by its definition: integers within a group, whose sums are added by the scales of both sides."""
-    (given, largest), (weights, most) = grouped(x), grouped(matrix)
-    scales = (most / MOST).bfloat16().float()
+def by_torch(x, matrix, dtype=torch.int8):
+    """x · matrixᵀ by the definition: integers within a group, whose sums are added by the scales of both sides."""
+    size, (low, high) = GROUP if dtype == torch.int8 else FOUR, RANGES[dtype]
+    (given, largest), (weights, most) = grouped(x, size), grouped(matrix, size)
+    largest = largest.abs()
+    scales = (most.abs() / high if dtype == torch.int8 else most / low).bfloat16().float()
     whole = torch.where(largest > 0, given * (MOST / largest), 0.0).round().long()
-    narrow = torch.where(most > 0, weights * (1 / scales), 0.0).round().clamp(-MOST, MOST).long()
+    narrow = torch.where(most != 0, weights * (1 / scales), 0.0).round().clamp(low, high).long()
     sums = torch.einsum("rgi,ogi->rog", whole, narrow)
     return (sums * (largest / MOST).double()[:, None, :, 0] * scales.double()[None, :, :, 0]).sum(dim=-1)
 
@@ -61,19 +64,20 @@ def multiplied(dtype, way, x, matrix):
 
 
 @needs_int8
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
-def test_every_way_to_multiply_int8_is_the_plain_reading_by_torch_and_a_row_depends_on_itself_alone(
-    rows, inputs, outputs
+def test_every_way_to_multiply_integers_is_the_plain_reading_by_torch_and_a_row_depends_on_itself_alone(
+    rows, inputs, outputs, dtype
 ):
     torch.manual_seed(rows)
     x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
     x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
-    expected = by_torch(x, matrix)
+    expected = by_torch(x, matrix, dtype)
     for way in WAYS:
-        found = multiplied(torch.int8, way, x, matrix)
+        found = multiplied(dtype, way, x, matrix)
         assert ((found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)).all()
         for row in range(rows):
-            assert torch.equal(multiplied(torch.int8, way, x[row : row + 1], matrix)[0], found[row])
+            assert torch.equal(multiplied(dtype, way, x[row : row + 1], matrix)[0], found[row])
 
 
 @needs_int8
@@ -90,10 +94,11 @@ def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
 
 
 @needs_int8
-def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output():
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output(dtype):
     x, matrix = torch.randn(5, 40), torch.randn(50, 40)
     x[1, 3], x[2, 4], x[3], matrix[7, 0] = torch.nan, torch.inf, 0.0, torch.nan
-    out = multiplied(torch.int8, WAYS[-1], x, matrix)
+    out = multiplied(dtype, WAYS[-1], x, matrix)
     assert not out[1:3].isfinite().any()
     assert not out[:, 7].isfinite().any()
     assert out[[0, 3, 4], :7].isfinite().all()
@@ -143,6 +148,9 @@ def test_logits_in_int8_are_near_those_of_float32(kind):
     exact = last_logits(compiled(model, torch.float32), calls, SOURCES[0])
     assert 0 < (last_logits(weights, calls, SOURCES[0]) - exact).norm() < 0.07 * exact.norm()
     assert (weights.dtype, isinstance(weights.encoder, NativeEncoder)) == (torch.int8, True)
+    four = compiled(model, torch.int4)
+    assert (four.dtype, four.encoder.weights.dtype) == (torch.int4, torch.int8)
+    assert 0 < (last_logits(four, calls, SOURCES[0]) - exact).norm() < 0.5 * exact.norm()
 
 
 # --- What chooses -----------------------------------------------------------------------------------------------------

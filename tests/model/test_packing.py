@@ -37,8 +37,11 @@ def copy_of(kind):
 @in_every_dtype
 @pytest.mark.parametrize("kind", [*KINDS, "llama", "qwen3", "gemma3"])
 def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice(kind, dtype):
-    """The embedding is left where it is not tied to the output matrix, or where torch's encoder needs it."""
-    model, quantize = narrowed_copy(copy_of(kind), dtype), dtype == torch.int8
+    """The embedding is left where it is not tied to the output matrix, or torch's encoder or int4 needs it."""
+    model, quantize = (
+        narrowed_copy(copy_of(kind), dtype),
+        dtype if dtype in (torch.int8, torch.int4) else None,
+    )
     tied = model.lm_head.weight is model.get_input_embeddings().weight
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
     kept = last_logits(lay_out(model, native=True, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4)
@@ -49,7 +52,7 @@ def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice
     left = {name for name in matrices if "attention_bias" not in name}
     assert left <= {"shared.weight", "model.embed_tokens.weight"}
     assert (weights.stepping.struct.embedding is None) is (not left)
-    if dtype != torch.bfloat16:
+    if dtype not in (torch.bfloat16, torch.int4):
         assert bool(left) is not tied
 
 
@@ -117,7 +120,7 @@ def test_torch_steps_where_kernels_cannot_or_are_switched_off(monkeypatch):
     with pytest.raises(BuildError, match="PIPEDEC_NATIVE"):  # asked for, and not to be had
         lay_out(small_model("t5"), native=True)
     with pytest.raises(UserError, match="int8 cannot be had here: PIPEDEC_NATIVE is 0; use --dtype bfloat16"):
-        lay_out(small_model("t5"), quantize=True)
+        lay_out(small_model("t5"), quantize=torch.int8)
 
 
 @needs_kernels

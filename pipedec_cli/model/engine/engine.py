@@ -48,7 +48,7 @@ def lay_out(
     prepack: bool | None = None,
     native: bool | None = None,
     consume: bool = False,
-    quantize: bool = False,
+    quantize: torch.dtype | None = None,
 ) -> DecoderWeights:
     """Lay out a model on its device: for the compiled kernels if they can be used, else for torch.
 
@@ -57,7 +57,7 @@ def lay_out(
         prepack: use torch, with or without matrices packed for oneDNN. None: packed if possible.
         native: use the compiled kernels (True) or torch (False). None: whatever is possible.
         consume: let the kernels empty each matrix that they have copied. Only the model's config is of use afterwards.
-        quantize: round matrices to int8, which only the kernels compute.
+        quantize: round matrices to int8 or int4, which only the kernels compute.
 
     Raises:
         BuildError: `native` is True, and the kernels cannot be used.
@@ -65,7 +65,7 @@ def lay_out(
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, vocabulary, reason = torch.int8 if quantize else embedding.dtype, len(embedding), ""
+    dtype, vocabulary, reason = quantize or embedding.dtype, len(embedding), ""
     if native or (native is None and prepack is None):
         try:
             packed = pack_native(model, dtype, consume=consume)
@@ -74,7 +74,8 @@ def lay_out(
         except BuildError as error:
             if quantize:
                 todo = "use --dtype bfloat16 or float32"
-                raise UserError(f"int8 cannot be had here: {error}", todo=todo) from error
+                name = str(quantize).removeprefix("torch.")
+                raise UserError(f"{name} cannot be had here: {error}", todo=todo) from error
             if native:
                 raise
             reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""

@@ -1,6 +1,6 @@
 #pragma once
 
-// int8 in groups of inputs that share a scale.
+// Weights of 8 or 4 bits, and rows of 8, in groups of inputs that share a scale.
 
 #include "kinds.h"
 
@@ -17,19 +17,22 @@ inline Ints rounded(Floats x) { // to the nearest, ties to even
 #endif
 }
 
-// Rows, and how they are multiplied: int8 with a scale for each group, whose sums are int32. Groups are added in float32.
+// Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
 //
-// The instructions multiply unsigned bytes with signed bytes. So 128 is added to the weights, and the sums of a group begin
-// at −128 times the sum of the row's numbers. Behind the words of a row stand the FACTS of each of its groups: the scale, and
-// where the sums begin.
-struct Grouped {
+// The instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
+// at −ZERO times the sum of the row's numbers. Behind the words of a row stand the FACTS of each of its groups: the scale, and
+// where the sums begin. A group of a panel is a bfloat16 for each output, its scale, and then ROWS of words. A word has four
+// neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
+template <long BITS, long WIDTH> struct Grouped {
     using Given = Word;
     using Sums = Ints;
     typedef int8_t Bytes __attribute__((vector_size(LANES)));
     typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
     typedef uint16_t Evens __attribute__((vector_size(4 * LANES)));
     static constexpr bool GROUPED = true;
-    static constexpr long GROUP = 64, NUMBERS = 4, UNITS = GROUP / NUMBERS, GIVEN = 1, FACTS = 2;
+    static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, GIVEN = 1, FACTS = 2;
+    static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
+    static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
     // sums += products of the unsigned bytes of `w` and the signed bytes of `x`, four each
@@ -73,41 +76,48 @@ struct Grouped {
                 sums += whole;
             });
             facts[0] = bits_as<Word>(largest / MOST);
-            facts[1] = static_cast<Word>(-128 * sum_of(sums));
+            facts[1] = static_cast<Word>(-ZERO * sum_of(sums));
         }
     }
-};
 
-// Weights of 8 bits. A group of a panel is a bfloat16 for each output, its scale, and then a row of words for each four inputs.
-struct Int8 : Grouped {
-    static constexpr long SCALES = PANEL / 2, GROUP_WORDS = SCALES + UNITS * PANEL; // of a panel's group
-
+    // Part k of the words of a panel, as unsigned bytes.
+    static Ints part(Ints words, long k) { return BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f); }
+    // Where the number of input i of a group stands in its word.
+    static long shift(long i) { return 8 * (i % NUMBERS) + BITS * (i / NUMBERS % PARTS); }
     // The weight of input i and output j.
     static float get(const Word *panel, long i, long j) {
         const Word *group = panel + i / GROUP * GROUP_WORDS;
-        const Word word = group[SCALES + i % GROUP / NUMBERS * PANEL + j];
-        return BFloat16::get(group, j) * static_cast<float>(static_cast<int32_t>(word >> 8 * (i % NUMBERS) & 255) - 128);
+        const Word word = group[SCALES + i % GROUP / (NUMBERS * PARTS) * PANEL + j];
+        return BFloat16::get(group, j) * static_cast<float>(static_cast<int32_t>(word >> shift(i % GROUP) & ((1 << BITS) - 1)) - ZERO);
     }
-    // Write the weights number(0) … number(inputs − 1) of output j.
+    // Write the weights number(0) … number(inputs − 1) of output j. In 4 bits the largest becomes −8, whatever its sign.
     template <class F> static void pack(Word *panel, long j, long inputs, F number) {
         for (long first = 0; first < inputs; first += GROUP, panel += GROUP_WORDS) {
-            int32_t largest = 0; // of NaN the bits are the largest
-            for (long i = first; i < first + GROUP; ++i) largest = std::max(largest, bits_as<int32_t>(number(i)) & 0x7fffffff);
-            const float most = bits_as<float>(largest);
-            const Word scale = most == most ? BFloat16::round(most / MOST) : 0x7fc0;
-            std::memcpy(reinterpret_cast<uint16_t *>(panel) + j, &scale, sizeof(uint16_t));
-            const float by = most > LEAST && most < INF ? 1.0f / bits_as<float>(scale << 16) : 0.0f;
-            for (long u = 0; u < UNITS; ++u) {
-                Word word = 0;
-                for (long i = 0; i < NUMBERS; ++i) word |= static_cast<Word>(whole(number(first + u * NUMBERS + i), by) + 128) << 8 * i;
-                panel[SCALES + u * PANEL + j] = word;
+            int32_t most = 0; // of NaN the bits are the largest
+            float largest = 0;
+            for (long i = first; i < first + GROUP; ++i) {
+                const int32_t size = bits_as<int32_t>(number(i)) & 0x7fffffff;
+                if (size > most) most = size, largest = number(i);
             }
+            const float step = BITS == 8 ? std::fabs(largest) / HIGHEST : largest / LOWEST;
+            const Word scale = step == step ? BFloat16::round(step) : 0x7fc0;
+            std::memcpy(reinterpret_cast<uint16_t *>(panel) + j, &scale, sizeof(uint16_t));
+            const float size = std::fabs(largest), by = size > LEAST && size < INF ? 1.0f / bits_as<float>(scale << 16) : 0.0f;
+            Word *words = panel + SCALES + j;
+            for (long u = 0; u < ROWS; ++u) words[u * PANEL] = 0;
+            for (long i = 0; i < GROUP; ++i)
+                words[i / (NUMBERS * PARTS) * PANEL] |= static_cast<Word>(whole(number(first + i), by) + ZERO) << shift(i);
         }
     }
     static int32_t whole(float number, float by) {
-        return by > 0 ? static_cast<int32_t>(std::lrint(std::max(-MOST, std::min(MOST, number * by)))) : 0;
+        constexpr float low = LOWEST, high = HIGHEST;
+        return by != 0 ? static_cast<int32_t>(std::lrint(std::max(low, std::min(high, number * by)))) : 0;
     }
 };
+
+
+using Int8 = Grouped<8, 64>;
+using Int4 = Grouped<4, 32>;
 
 } // namespace
 #endif

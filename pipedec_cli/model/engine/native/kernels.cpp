@@ -33,12 +33,14 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
 // Call work(E{}, K{}) with the kinds of a model's matrices and of its cache; kinds that are not compiled are wide.
 template <class F> void as_kinds(const Model &m, F work) {
 #ifdef HAS_INT8
-    if (m.weights == INT8) {
+    const auto in_groups = [&](auto e) {
 #ifdef __AVX512BF16__
-        if (m.pairs) return work(Int8{}, Pairs{});
+        if (m.pairs) return work(e, Pairs{});
 #endif
-        return work(Int8{}, BFloat16{});
-    }
+        work(e, BFloat16{});
+    };
+    if (m.weights == INT8) return in_groups(Int8{});
+    if (m.weights == INT4) return in_groups(Int4{});
 #endif
 #ifdef __AVX512BF16__
     if (m.weights == BFLOAT16 && m.pairs) return work(Pairs{}, Pairs{});

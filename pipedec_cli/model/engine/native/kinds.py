@@ -19,13 +19,16 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
+from pipedec_cli.model.arguments import INT4
 from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.library import Library
 from pipedec_cli.model.engine.native.structures import ModelStruct
 
 Way = Literal["wide", "pairs", "tiles"]
-WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-#: The number in `Library.kinds` of int8, and of each way to multiply bfloat16.
+WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, INT4: 3}
+#: Integers with a scale for a group of inputs, and the bytes of a weight with its share of the scale.
+INTEGERS: Final = {torch.int8: 1 + 2 / 64, INT4: 1 / 2 + 2 / 32}
+#: The number in `Library.kinds` of integers, and of each way to multiply bfloat16.
 _INT8: Final = 1
 _WAYS: Final[dict[Way, int]] = {"wide": 0, "pairs": 2, "tiles": 4}
 #: Rows, inputs and outputs of the trial's product, and how often it is made: some milliseconds in all.
@@ -35,9 +38,9 @@ _TRIAL, _ROUNDS = (32, 768, 512), 5
 def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
     """How weights of a dtype are multiplied: a structure with `weights`, `pairs` and `tiles`.
 
-    A BuildError if the CPU has no instructions for int8.
+    A BuildError if the CPU has no instructions for int8, which int4 needs as well.
     """
-    if dtype == torch.int8 and not kernels.kinds & _INT8:
+    if dtype in INTEGERS and not kernels.kinds & _INT8:
         raise BuildError(f"int8 needs an x86 with AVX2 or AVX-512, and this is {kernels.features}")
     return make_kind(dtype, "wide" if dtype == torch.float32 else bfloat16_way(kernels))
 
@@ -103,7 +106,12 @@ def has_bfloat16_products() -> bool:
 
 
 def encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
-    """The dtype of the compiled encoder beside a decoder in `dtype`; None if torch's encoder is faster."""
+    """The dtype of the compiled encoder beside a decoder in `dtype`; None if torch's encoder is faster.
+
+    Beside int4 it is int8: arithmetic bounds an encoder, which gains nothing from fewer bytes.
+    """
+    if dtype == INT4:
+        return torch.int8
     if dtype != torch.int8 and not has_slow_products():
         return None
     if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:

@@ -27,7 +27,7 @@ struct Model {
     int64_t window, rotaries;    // positions that a windowed layer sees; number of kinds of frequencies
     double epsilon, scale;
     double embedding_scale, query_scale, cap; // logits lie between ±cap; 0: no cap
-    const void *embedding; // [vocabulary][width] in the weights' dtype, beside int8 in bfloat16; null: columns of the head
+    const void *embedding; // [vocabulary][width] in the weights' dtype, beside int8 and int4 in bfloat16; null: columns of the head
     const float *final_norm;
     const float *frequencies, *amplitudes; // radians for each position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]
     const Word *head; // the output matrix; an encoder may read embeddings from it as well
@@ -52,7 +52,7 @@ struct Row {
 
 namespace {
 
-enum Weights { FLOAT32, BFLOAT16, INT8 };
+enum Weights { FLOAT32, BFLOAT16, INT8, INT4 };
 enum Activation { RELU, GELU, SILU };
 
 } // namespace

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pipedec_cli.model.arguments import INT4
 from pipedec_cli.model.engine.native.build import BuildError
-from pipedec_cli.model.engine.native.kinds import encoder_dtype, kind_of
+from pipedec_cli.model.engine.native.kinds import INTEGERS, encoder_dtype, kind_of
 from pipedec_cli.model.engine.native.library import Library, team_library
 from pipedec_cli.model.engine.native.specs import ModelSpec, describe, floats
 from pipedec_cli.model.engine.native.structures import LayerStruct, ModelStruct
@@ -28,7 +29,7 @@ TOGETHER: Final = 8192
 class NativeWeights:
     """A packed encoder or decoder: `struct` points into the tensors that are `kept`.
 
-    The cache has the dtype of the weights. Beside int8 weights it is in bfloat16.
+    The cache has the dtype of the weights. Beside int8 and int4 weights it is in bfloat16.
     """
 
     library: Library
@@ -47,7 +48,7 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
 
     Args:
         model: in float32 or bfloat16; of transformers, or a `BareModel`.
-        dtype: the model's, or int8: then matrices are rounded, with a scale for each output and 64 inputs.
+        dtype: the model's, or int8 or int4: then matrices are rounded, with a scale for each output and 64 or 32 inputs.
         consume: empty the matrices that are copied, so that they are not in memory twice. The model is then unusable.
     """
     spec = describe(model)
@@ -58,7 +59,8 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
     kernels, dtype = team_library(), dtype or embedding.dtype
-    tied = head.data_ptr() == embedding.data_ptr()
+    # In 4 bits embeddings would lose more than the output matrix does: they are kept beside it.
+    tied = head.data_ptr() == embedding.data_ptr() and dtype != INT4
     if consume and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
@@ -91,7 +93,7 @@ def pack(
         tied = not beside.struct.embedding
     embedding = None
     if not tied:
-        narrow = torch.bfloat16 if dtype == torch.int8 else dtype
+        narrow = torch.bfloat16 if dtype in INTEGERS else dtype
         embedding = looked_up.detach().to(narrow, copy=consume and spec.head is not None).contiguous()
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
@@ -110,7 +112,7 @@ class _Packing:
 
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
         self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
-        self.given = torch.float32 if dtype == torch.int8 else dtype  # the dtype that the library packs
+        self.given = torch.float32 if dtype in INTEGERS else dtype  # the dtype that the library packs
         self.layers = (LayerStruct * len(spec.layers))()
         ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
         vocabulary = len(spec.stack.embed_tokens.weight)

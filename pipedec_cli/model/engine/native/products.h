@@ -162,7 +162,7 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 // ---- products in groups
 
 #ifdef HAS_INT8
-constexpr long FETCHED = 4; // how far ahead weights are fetched into the cache, in groups
+constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
 
 // The sum so far, and the sums of a group times the scales of weights and row.
 inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *facts) {
@@ -170,10 +170,9 @@ inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *fa
 }
 
 // out[R][PANEL] (+)= x[R] · groups of a panel. `facts` are those of the first row's first group.
-template <int R>
+template <class E, int R>
 void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel, long groups, float *out, long out_row, bool more,
                 const Word *ahead, long step) {
-    using E = Int8;
     Floats left_out[R], right_out[R]; // in registers for few rows, else in the first cache
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -187,17 +186,21 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         const Word *words = panel + E::SCALES;
         __builtin_prefetch(ahead);
         ahead += step / 2;
-        for (long u = 0; u < E::UNITS; ++u, words += PANEL, ahead += step) {
+        for (long u = 0; u < E::ROWS; ++u, words += PANEL, ahead += step) {
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
-            Ints left_weights = load_words(words), right_weights = load_words(words + LANES);
-            in_registers(left_weights);
-            in_registers(right_weights);
+            const Ints left_words = load_words(words), right_words = load_words(words + LANES);
+#pragma GCC unroll 2
+            for (long k = 0; k < E::PARTS; ++k) {
+                Ints left_weights = E::part(left_words, k), right_weights = E::part(right_words, k);
+                in_registers(left_weights);
+                in_registers(right_weights);
 #pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) {
-                const Ints given = all_words(x[r * x_row + u]);
-                E::add(left[r], left_weights, given);
-                E::add(right[r], right_weights, given);
+                for (int r = 0; r < R; ++r) {
+                    const Ints given = all_words(x[r * x_row + u * E::PARTS + k]);
+                    E::add(left[r], left_weights, given);
+                    E::add(right[r], right_weights, given);
+                }
             }
         }
         const auto *scales = reinterpret_cast<const uint16_t *>(panel);
@@ -215,23 +218,23 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
     }
 }
 
-template <int R = TILE_ROWS, class... Arguments> void group_tile_of(long rows, Arguments... arguments) {
-    if (rows == R) group_tile<R>(arguments...);
-    else if constexpr (R > 1) group_tile_of<R - 1>(rows, arguments...);
+template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(long rows, Arguments... arguments) {
+    if (rows == R) group_tile<E, R>(arguments...);
+    else if constexpr (R > 1) group_tile_of<E, R - 1>(rows, arguments...);
 }
 
 // As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
-inline void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
-    using E = Int8;
+template <class E>
+void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
     const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const long chunk = blocks == 1 ? groups : CHUNK / E::UNITS;
     for (long from = 0; from < groups; from += chunk) {
-        const long count = std::min(chunk, groups - from), words = count * E::UNITS;
-        const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED : count) * E::GROUP_WORDS;
+        const long count = std::min(chunk, groups - from), words = count * E::ROWS;
+        const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED / E::GROUP : count) * E::GROUP_WORDS;
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
             const Word *mine = x + row * x_row;
-            group_tile_of(height, mine + from * E::UNITS, mine + units + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
+            group_tile_of<E>(height, mine + from * E::UNITS, mine + units + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
                           from > 0, ahead + block * words * PANEL / blocks, PANEL / blocks);
             row += height;
         }
@@ -267,12 +270,13 @@ void matrix_product([[maybe_unused]] bool tiles, const typename E::Given *x, lon
         for (long r = 0; r < rows; r += BLOCK) { // what is added up stays in the first cache
             const long count = std::min(BLOCK, rows - r);
 #ifdef HAS_TILES
-            if (tiles) {
-                groups_in_tiles(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
-                continue;
-            }
+            if constexpr (std::is_same_v<E, Int8>)
+                if (tiles) {
+                    groups_in_tiles(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
+                    continue;
+                }
 #endif
-            group_product(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
+            group_product<E>(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
         }
 }
 
