@@ -326,7 +326,7 @@ def load(
     max_source_tokens: int | None = None,
     consume: bool = True,
 ) -> Decoder:
-    """Load a folder that `pipedec train` made, another local folder or a hub model, ready to generate.
+    """Load a folder that `pipedec train` made, another local folder, a GGUF file or a hub model, ready to generate.
 
     `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8`` or ``int4``, on a GPU ``float16``; `device` is ``auto``, ``cpu``,
     ``cuda`` or ``cuda:N``; see `Decoder` for the rest. A UserError if the checkpoint or the device is not there, or
