@@ -259,18 +259,14 @@ def _record(
 
 def build_model(settings: TrainSettings, data: TrainingData, method: MethodSettings) -> Checkpoint:
     """The model before its first update; a `UserError` if there is no such model."""
-    import torch
-
-    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.arguments import DTYPES, choose_device
     from pipedec_cli.model.scratch import start_checkpoint
     from pipedec_cli.model.training.lora import add_adapters
     from pipedec_cli.model.training.loss import recompute
 
     teacher = data.teacher.checkpoint if data.teacher else None
     start = (settings.model or "", method, data.train, settings.seed, data.segmenter)
-    frozen = (
-        torch.bfloat16 if settings.lora and settings.bf16 else torch.float32
-    )  # what is trained is in float32
+    frozen = DTYPES["bfloat16" if settings.lora and settings.bf16 else "float32"]
     checkpoint = start_checkpoint(*start, teacher, settings.family, frozen)
     if settings.prompted and not any(one.backbone.prompted for one in (checkpoint, teacher or checkpoint)):
         checkpoint.prompt(settings.prompt_template or "", chat=bool(settings.chat))  # raises the error
