@@ -83,8 +83,6 @@ class BlindDecoder(Decoder):
             kind = "pipelined decoder" if prompted else plain.checkpoint.backbone.name
             what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
             raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
-        if rows.questions and (rows.shots or chat is False):
-            raise UserError("a question needs a chat model", todo="leave --shots and --no-chat out")
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
@@ -93,6 +91,11 @@ class BlindDecoder(Decoder):
         ] = ()  # for each key the least confidence of a value, from `calibrate`
         tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
+        if rows.questions and not self.chat:
+            what = "a free question is a turn of a chat"
+            raise UserError(
+                what, todo="leave --shots and --no-chat out, and take a model with a chat template"
+            )
         usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         plain.checkpoint.end_as_usual(chat=self.chat)
         segmentation = Segmentation("field", (), " ", fields=(*rows.fields, *map(Field, rows.questions)))

@@ -174,7 +174,8 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
         ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),
         ((*schema, "--time-max", 20_000), "at most 16384 tokens"),
         (("--ask", " "), "--ask is empty"),
-        (("--ask", "Who?", "--no-chat"), "needs a chat model"),
+        (("--ask", "Who?", "--no-chat"), "is a turn of a chat"),
+        (("--ask", "Who?", "--shots", f"{place / 'train.jsonl'}:2"), "is a turn of a chat"),
         (("--shots", f"{place / 'train.jsonl'}:9"), "has 4 records with an object as target"),
         (("--shots", f"{place / 'train.jsonl'}:2", "--chat"), "examples do not go into a chat"),
     ):
@@ -182,6 +183,10 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
     assert "name it with --model" in refused("generate", place / "docs.jsonl", *schema)
     t5 = tiny_checkpoint(tmp_path / "t5")
     assert "only an ordinary decoder-only model" in refused(*again_with(place, *schema, "--model", t5))
+    foreign(tmp_path / "plain", template=None)
+    assert "is a turn of a chat" in refused(
+        *again_with(place, "--ask", "Who?", "--model", tmp_path / "plain")
+    )
     foreign(tmp_path / "odd", template=CHATML.replace("message.content | trim", "message.content * 2"))
     assert "does not take a user's words once" in refused(
         *again_with(place, *schema, "--model", tmp_path / "odd")
