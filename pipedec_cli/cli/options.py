@@ -15,15 +15,13 @@ from pipedec_cli.cli.help import HelpfulCommand, show_all
 from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.jobs.settings import Settings, WorkflowSettings
 from pipedec_cli.jobs.threads import settle_threads
+from pipedec_cli.view.console import Talk
 
 S = TypeVar("S", bound=Settings)
 
 
 def settings_of(kind: type[Settings]) -> Iterator[Setting]:
-    """The settings of a dataclass; those that all commands of the workflow share come last.
-
-    Where the dataclass says which settings are `shown`, all others are keys.
-    """
+    """The settings of a dataclass, those of all commands last; where some are `shown`, all others are keys."""
     hints, shared = get_type_hints(kind), {one.name for one in fields(WorkflowSettings)}
     for one in sorted(fields(kind), key=lambda one: one.name in shared):
         if "declaration" in one.metadata:
@@ -59,13 +57,15 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
         recipe, config, typed_keys = (context.meta.get(place, {}) for place in PLACES)
         found = recipe | config | typed_keys
         settings = kind(**given, **found, typed=frozenset(typed | set(typed_keys)))
+        out = getattr(settings, "out", None)
+        above = [folder for folder in Path(out or ".").absolute().parents if not folder.exists()]
         if values.get("config"):
-            out = getattr(settings, "out", None)
-            written = [Path(out)] if out else []
-            keep_apart([values["config"]], written, "name another file")
+            keep_apart([values["config"]], [Path(out)] if out else [], "name another file")
         if hasattr(settings, "threads"):
             settle_threads(settings.threads)
         run(settings)
+        for made in filter(Path.exists, above[:1]):
+            Talk(getattr(settings, "quiet", False)).say(f"made the folder {made}")
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -32,7 +32,7 @@ from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segme
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
+from pipedec_cli.data.workspace import Workspace, load_segmentation, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
 from pipedec_cli.jobs.commands import command_line, spelled
@@ -169,7 +169,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
         "manifest": manifest({**settings.recorded, "separator": separators, "joiner": joiner}, inputs=inputs),
     }
-    outdated = _outdated_models(place, folder, segmented)
+    outdated = _outdated_models(place, folder, segmented, settings.level)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
@@ -177,8 +177,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
         notify.warn(why)
     if outdated:
-        other = f"was trained on other data than {folder} holds now"
-        notify.warn(f"{outdated} {other}: train again, or its test is not one")
+        notify.warn(outdated)
     notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
     if settings.tokenizer and statistics:
         forecast(settings.tokenizer, folder, notify)
@@ -250,18 +249,21 @@ def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings
     keep_apart(inputs, written)
 
 
-def _outdated_models(place: Workspace, folder: Path, splits: Splits) -> Path | None:
-    """The workspace's models, if they were trained on sources that are now held out."""
+def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Level) -> str | None:
+    """A warning if the workspace's models were trained on sources that are now held out, or at another level."""
     models, before = place.root / "models", folder / "train.jsonl"
     if folder != place.data or not before.exists() or not any(models.glob("*")):
         return None
     import numpy as np
 
+    other = f"{models} was trained on other data than {folder} holds now: train again, or its test is not one"
     with suppress(UserError):
+        if (then := load_segmentation(place.segmentation).level) != level:
+            return f"{models} was trained at level {then}, and {folder} now holds level {level}: train again"
         both = (read_split(before, need_target=False), splits["train"])
         known, now = (np.unique(source_hashes(rows)) for rows in both)
-        return None if np.array_equal(known, now) else models
-    return models
+        return None if np.array_equal(known, now) else other
+    return other
 
 
 def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:

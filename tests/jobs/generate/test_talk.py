@@ -120,6 +120,14 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
     assert ", …" in line
 
 
+def test_a_folder_that_is_made_is_said(place):
+    told = f"made the folder {Path('new/er').absolute()}"
+    assert [told in done("--limit", "1", "--out", f"new/er/{n}.jsonl").stderr for n in range(2)] == [
+        True,
+        False,
+    ]
+
+
 def test_json_that_is_read_as_plain_text_is_noticed(place):
     write_lines("data.jsonl", {"source": "a"})
     Path("data.txt").write_text("a\n", encoding="utf-8")
