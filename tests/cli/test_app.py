@@ -412,8 +412,7 @@ def test_a_command_line_is_the_difference_of_settings_to_their_defaults():
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 @pytest.mark.parametrize(
-    "word",
-    ["it's", "a\n\t'é'\\n\r{source}\n", "\x1b[31m\x07e\x7f\x9b", "\u2028\u200d☕\u202e", "\udcff"],
+    "word", ["it's", "a\n\t'é'\\n\r{source}\n", "\x1b[31m\x07e\x7f\x9b", "\u2028\u200d☕\u202e", "\udcff"]
 )
 def test_a_shell_reads_a_quoted_word_as_it_was_from_one_line(word):
     assert one_line(quoted(word)) == quoted(word), "nothing that is shown by another symbol"

@@ -16,18 +16,8 @@ from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import lines_of, read_json, run, write_lines
 
-FEW = [
-    "--max-steps",
-    "2",
-    "--batch-size",
-    "4",
-    "--set",
-    "evaluations=1",
-    "--set",
-    "dev_examples=2",
-    "--device",
-    "cpu",
-]
+FEW = ("--max-steps", "2", "--batch-size", "4", "--device", "cpu")
+FEW += ("--set", "evaluations=1", "--set", "dev_examples=2")
 
 
 @pytest.fixture

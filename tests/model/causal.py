@@ -16,12 +16,7 @@ _SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10, "
 _SIZES |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "low_freq_factor": 1.0}
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}
+_YARN = {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 128}
 _LINEAR = {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0}
 _WINDOW, _WHOLE = "sliding_attention", "full_attention"
 KINDS = {
