@@ -16,7 +16,7 @@ _pipedec() {
         "generate --draft") words="jacobi pipelined source" ;;
         "generate --split") words="dev test train" ;;
         "generate --batch-size") words="auto" ;;
-        "generate --dtype") words="bfloat16 float16 float32 int8" ;;
+        "generate --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "generate --device") words="cpu cuda" ;;
         "score --task") words="fields keyphrases multispan summarization" ;;
         "score --protocol") words="chan2019 fields meng2017 multispanqa rouge" ;;
@@ -25,19 +25,19 @@ _pipedec() {
         "report --delays") words="1 2 3 wait" ;;
         "report --empty-rows") words="retract retry stop" ;;
         "report --split") words="dev test train" ;;
-        "report --dtype") words="bfloat16 float16 float32 int8" ;;
+        "report --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "report --device") words="cpu cuda" ;;
         "report --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
         "bench --shape") words="cnn_dailymail fields kp20k kptimes msqa pubmed wikihowqa" ;;
         "bench --compare") words="sequential transformers ctranslate2 ctranslate2:int8 ctranslate2:bfloat16" ;;
         "bench --delays") words="1 2 3" ;;
-        "bench --dtypes") words="bfloat16 float16 float32 int8" ;;
+        "bench --dtypes") words="bfloat16 float16 float32 int4 int8" ;;
         "bench --device") words="cpu cuda" ;;
         "export --to") words="gguf" ;;
         "export --dtype") words="bfloat16 float16 float32 int8" ;;
         "import --split") words="dev test train" ;;
         "shard run --delay") words="1 2 3 wait" ;;
-        "shard run --dtype") words="bfloat16 float16 float32 int8" ;;
+        "shard run --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "shard run --address") words="auto" ;;
         *" --address"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fidelity"|*" --fields"|*" --gold"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --min-start-prob"|*" --model"|*" --out"|*" --part"|*" --prompt-template"|*" --protocol"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --source-prefix"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --time-max"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
         *) case "$command" in

@@ -269,10 +269,7 @@ def _render_plain(template: str, **given: Any) -> str:
 
 
 def _is_plain(template: str) -> bool:
-    """Whether a chat template only goes through the messages and writes parts of them, which takes next to nothing.
-
-    Any other may be a program that takes all memory or never ends.
-    """
+    """Whether a chat template only writes parts of the messages; any other may take all memory, or never end."""
     from jinja2 import Environment, nodes
 
     if len(template) > _LONGEST_PLAIN:
