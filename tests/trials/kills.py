@@ -25,7 +25,7 @@ from typing import Any, Final
 from pipedec_cli.cli.app import main
 from pipedec_cli.data.demo import make_demo
 from pipedec_cli.data.trained import checkpoints, is_model
-from pipedec_cli.data.workspace import load_split
+from pipedec_cli.data.workspace import read_split
 from pipedec_cli.data.writing import write_json_lines
 
 #: Imported before the first fork.
@@ -154,7 +154,7 @@ class Segment(Trial):
         data = folder / "data"
         if not (data / "segmentation.json").exists():
             return 0
-        records = [load_split(data / f"{name}.jsonl") for name in ("train", "dev", "test")]
+        records = [list(read_split(data / f"{name}.jsonl")) for name in ("train", "dev", "test")]
         now = {name: (data / Path(name).name).read_bytes() == content for name, content in whole.items()}
         mixed = any(now[name] for name in now if "sentences" not in name) and not all(now.values())
         return int(mixed or sum(map(len, records)) != EXAMPLES)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipedec_cli.data.workspace import Workspace, load_split
+from pipedec_cli.data.workspace import Workspace, read_split
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Event, Stepped
@@ -24,7 +24,7 @@ from tests.browser import chromium, lacking
 def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
     """Save the live grid of a workspace's first test example after `steps` decoder calls, as SVG."""
     place = Workspace.find(workspace)
-    source = load_split(place.data / "test.jsonl", need_target=False)[0].source
+    source = next(read_split(place.data / "test.jsonl", need_target=False)).source
     decoder, finished = load(place.model("pipelined")), None
     view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
     for event in decoder.run([source], decoder.method(delay)):
