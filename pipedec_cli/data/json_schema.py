@@ -77,7 +77,7 @@ def read_short(text: str) -> dict[str, Field]:
         kind = _WORDS.get(word) if before else None
         name = before.strip() if kind else name
         enum = tuple(dict.fromkeys(filter(None, map(str.strip, choices.split("|")))))
-        if bool(colon) != bool(enum) or not name or name in fields:
+        if bool(colon) != bool(enum) or not name or name in fields or name.endswith("[]"):
             todo = 'write for example --fields "name, age int, tags list, kind: pub|restaurant"'
             raise UserError(f"--fields has {part!r}, which is no key, or is there twice", todo=todo)
         keys: Keys = tuple(

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, FieldSegmenter, plain_text, read_plain, read_values, value_texts
+from pipedec_cli.data.fields import (
+    Field,
+    FieldSegmenter,
+    plain_text,
+    read_plain,
+    read_values,
+    rows_of,
+    texts_of,
+    value_texts,
+)
 
 #: Text with more of what separates than chance would give.
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("|;: ab")).map(str.strip).filter(bool)
@@ -37,6 +46,57 @@ def test_an_object_reads_back_from_its_rows_and_from_its_plain_text(value):
     assert read_values(texts, SCHEMA) == (value, 0)
     plain = plain_text(texts, SCHEMA)
     assert read_plain(plain, SCHEMA) == FieldSegmenter(SCHEMA).cut(plain) == texts
+
+
+NESTED = (
+    Field("name"),
+    Field("at.city", path=("at", "city")),
+    Field("menu[].a:b;", "list", path=("menu", 0, "a:b;")),
+    Field("menu[].of.price", "number", path=("menu", 0, "of", "price")),
+    Field("at.open[].day", enum=("Mon", "Tue"), path=("at", "open", 0, "day")),
+)
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={"a:b;": st.lists(TEXT, min_size=1), "of": st.fixed_dictionaries({"price": st.integers()})},
+    ).filter(bool),
+    min_size=1,
+    max_size=4,
+)
+DAYS = st.lists(st.sampled_from(["Mon", "Tue"]).map(lambda day: {"day": day}), min_size=1, max_size=12)
+AT = st.fixed_dictionaries({}, optional={"city": TEXT, "open": DAYS}).filter(bool)
+
+
+@given(st.fixed_dictionaries({}, optional={"name": TEXT, "at": AT, "menu": ITEMS}))
+def test_nested_objects_and_lists_read_back_from_their_rows_and_from_their_plain_text(value):
+    texts = value_texts(value, NESTED, "x:1")
+    assert len(texts) == len(rows_of(NESTED, len(texts)))
+    assert read_values(texts, NESTED) == (value, 0)
+    assert texts_of(value, NESTED) == read_plain(plain_text(texts, NESTED), NESTED) == texts
+
+
+def test_items_without_values_are_none_and_items_of_a_plain_text_are_numbered_anew():
+    texts = value_texts(
+        {"menu": [{}, {"of": {"price": 3}}, {"a:b;": [""]}, {"of": {"price": 4}}, None]}, NESTED, "x:1"
+    )
+    assert texts == ("", "", "", "3", "", "", "4", "")
+    wild = (
+        "menu[7].of.price: 4; menu[2].of.price: 3; menu[0].of.price: 9; menu.of.price: 8; menu[x].of.price: 7"
+    )
+    assert read_plain(wild, NESTED) == texts
+    with pytest.raises(ValueError, match="9 texts for 5 keys"):
+        rows_of(NESTED, 9)
+    for wrong, told in (
+        ({"menu": {"of": 1}}, "'menu' is an object here and a list of objects in the schema"),
+        ({"at": "x"}, "'at' is a value here and an object in the schema"),
+        (
+            {"menu": [{"of": {"price": "x"}}]},
+            "'menu[1].of.price' is of kind string here and number in the schema",
+        ),
+    ):
+        with pytest.raises(UserError) as refusal:
+            value_texts(wrong, NESTED, "data.jsonl:7")
+        assert told in str(refusal.value)
 
 
 def test_a_plain_text_has_the_filled_keys_in_the_order_of_the_schema():

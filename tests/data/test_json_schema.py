@@ -226,7 +226,7 @@ def test_the_short_form_names_keys_kinds_and_choices():
         ("at.city", "string", (), ("at", "city")),
         ("menu[].price", "number", (), ("menu", 0, "price")),
     ]
-    for wrong in ("kind:", ": a|b", "a, a int"):
+    for wrong in ("kind:", ": a|b", "a, a int", "menu[]"):
         with pytest.raises(UserError, match="--fields has '"):
             read_short(wrong)
     with pytest.raises(UserError, match="'a' is an object here and a value at a; give all values"):
