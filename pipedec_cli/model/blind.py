@@ -86,27 +86,21 @@ class BlindDecoder(Decoder):
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
-        self.thresholds: tuple[
-            float, ...
-        ] = ()  # for each key the least confidence of a value, from `calibrate`
+        #: For each key the least confidence of a value, from `calibrate`.
+        self.thresholds: tuple[float, ...] = ()
         tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
-            what = "a free question is a turn of a chat"
-            raise UserError(
-                what, todo="leave --shots and --no-chat out, and take a model with a chat template"
-            )
+            todo = "leave --shots and --no-chat out, and take a model with a chat template"
+            raise UserError("a free question is a turn of a chat", todo=todo)
         usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         plain.checkpoint.end_as_usual(chat=self.chat)
         segmentation = Segmentation("field", (), " ", fields=(*rows.fields, *map(Field, rows.questions)))
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
         checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
         super().__init__(checkpoint, batch_size=plain.batch_size)
-        self.text, self.unconstrained, self.confident = (
-            copy.copy(plain.text),
-            plain.unconstrained,
-            plain.confident,
-        )
+        self.unconstrained, self.confident = plain.unconstrained, plain.confident
+        self.text = copy.copy(plain.text)
         self.text.eos = checkpoint.eos
         self._read(template or usual)
 

@@ -117,8 +117,7 @@ def test_the_threshold_with_the_best_f1_is_taken():
     answers = [(0.9, True), (0.4, True), (0.1, False), (0.4, False), (0.001, True)]
     assert best_threshold(answers, 3) == 0.0  # 6 / 8 beats 4 / 6
     assert best_threshold(answers[:4], 3) == 0.2  # 4 / 6 beats 2 / 4 and 4 / 7
-    assert best_threshold([(0.9, False)], 0) == 2.0
-    assert best_threshold([], 3) == 2.0
+    assert best_threshold([(0.9, False)], 0) == best_threshold([], 3) == 2.0
 
 
 def test_questions_are_answered_as_they_are(place):
@@ -141,15 +140,12 @@ def test_the_prompt_is_shown_before_anything_is_generated(place):
     model = ("--model", place / "model", "--text", "Aromi is open.", "--show-prompt")
     asked = shown(*model, "--schema", place / "schema.json")
     assert "Text: Aromi is open. Answer with the value alone" in asked
-    assert (
-        "--- row 2 What is the food? One of: Thai, Greek.<|im_end|> <|im_start|> assistant --- row 3" in asked
-    )
+    assert "--- row 2 What is the food? One of: Thai, Greek.<|im_end|> <|im_start|> assistant ---" in asked
     own = shown(*model, "--prompt-template", "{source} = {question}", "--ask", "Who?")
     assert "Aromi is open. = <|im_end|>" not in own and "Aromi is open. = --- row 1 Who?<|im_end|>" in own
     shots = ("--shots", f"{place / 'train.jsonl'}:2", "--schema", place / "schema.json")
     lines = shown(*model, *shots)
-    assert lines.count("food: Thai") == 2
-    assert "stars: none" in lines and "open: none" in lines
+    assert lines.count("food: Thai") == 2 and "stars: none" in lines and "open: none" in lines
     assert lines.endswith("--- row 4 open:")
     assert "--show-prompt is for" in refused("generate", *model)
 
