@@ -21,7 +21,7 @@ pipedec generate                                  # the test set with the worksp
 pipedec generate --delay 2 --resume               # go on after a stop
 pipedec generate --text "name[The Mill], food[Chinese]" --live
 pipedec generate --exact my-model --draft source  # the same text in fewer calls, no training
-pipedec generate docs.jsonl --model my-chat-model --schema person.json  # objects, without training
+pipedec generate docs.jsonl --model my-chat-model --schema person.json  # objects, no training
 pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl
 cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
