@@ -70,8 +70,8 @@ class MemoryProbe:
         return Bandwidth(self.reader, tuple(self.readings), median(self.readings))
 
 
-def step_bytes(model: Any, *, item: float, source: int, cached: int) -> int:
-    """Bytes that a decoder step must read, at `item` bytes a number: its matrices once, and one example's keys and values.
+def step_bytes(model: Any, *, item: float, source: int, cached: int, head_item: float | None = None) -> int:
+    """Bytes that a decoder step must read, at `item` bytes a number (the output matrix at `head_item`): its matrices once, and one example's keys and values.
 
     The source or prompt has `source` tokens, the grid `cached`. A layer with a window reads no more tokens of a prompt and
     the grid than the window has; an encoder's output it reads whole.
@@ -86,14 +86,15 @@ def step_bytes(model: Any, *, item: float, source: int, cached: int) -> int:
     }  # the source's are computed before
     read = [module for module in model.get_decoder().modules() if isinstance(module, nn.Linear)]
     head = model.get_output_embeddings()
-    matrices: int = sum(module.weight.numel() for module in {head, *read} - unread)
+    matrices: int = sum(module.weight.numel() for module in {*read} - unread - {head})
     sizes, config = backbone.sizes(model.config), model.config.get_text_config(decoder=True)
     kinds = getattr(config, "layer_types", None) or [""] * sizes.layers
     beside, tokens = (0, source + cached) if backbone.prompted else (source, cached)
     windowed = min(tokens, getattr(config, "sliding_window", None) or tokens)
     seen = sum(beside + (windowed if kind == "sliding_attention" else tokens) for kind in kinds)
     remembered = 2 * sizes.heads * sizes.head_width * seen
-    return int(item * matrices + max(item, _KEY_BYTES) * remembered)
+    needed = item * matrices + (head_item or item) * head.weight.numel()
+    return int(needed + max(item, _KEY_BYTES) * remembered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +126,17 @@ def time_steps(
 
     The probe is read beside each repeat, after a rest. `on_repeat` is called after each engine and number of rows.
     """
+    import torch
+
     from pipedec_cli.model.engine.native.kinds import INTEGERS
 
     cases: list[tuple[Engine, int, int, list[tuple[float, float, float]]]] = []
     for (engine, model), count in product(engines, rows):
         dtype = engine.weights.dtype
         item = INTEGERS.get(dtype, float(dtype.itemsize))
-        cases.append((engine, count, step_bytes(model, item=item, source=len(source), cached=CACHED), []))
+        head_item = INTEGERS[torch.int8] if dtype in INTEGERS else None  # in int4, too
+        needed = step_bytes(model, item=item, source=len(source), cached=CACHED, head_item=head_item)
+        cases.append((engine, count, needed, []))
     for _ in range(1 + repeats):
         for engine, count, needed, found in cases:
             rest()

@@ -118,6 +118,9 @@ template <long BITS, long WIDTH> struct Grouped {
 
 using Int8 = Grouped<8, 64>;
 using Int4 = Grouped<4, 32>;
+template <> struct HeadOf<Int4> { // of all matrices it suffers most in 4 bits
+    using Kind = Int8;
+};
 
 } // namespace
 #endif

@@ -126,6 +126,11 @@ struct Pairs : BFloat16 {
 };
 #endif
 
+// The kind of the output matrix beside others.
+template <class E> struct HeadOf {
+    using Kind = E;
+};
+
 // The height of a panel for so many inputs, in words.
 template <class E> long units(long inputs) { return round_up((inputs + E::NUMBERS - 1) / E::NUMBERS, E::UNITS); }
 // The words of a panel, and of a row to be multiplied: in kinds with groups they have more than the numbers.

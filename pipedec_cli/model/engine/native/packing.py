@@ -59,9 +59,8 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
     kernels, dtype = team_library(), dtype or embedding.dtype
-    # In 4 bits embeddings would lose more than the output matrix does: they are kept beside it.
-    tied = head.data_ptr() == embedding.data_ptr() and dtype != INT4
-    if consume and "causal" not in spec.sizes:
+    tied = head.data_ptr() == embedding.data_ptr()
+    if (consume or dtype == INT4) and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
     return pack(spec, kernels, dtype, consume=consume, tied=tied)
@@ -112,6 +111,8 @@ class _Packing:
 
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
         self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
+        # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
+        self.head_kind = kind_of(kernels, torch.int8 if dtype == INT4 else dtype)
         self.given = torch.float32 if dtype in INTEGERS else dtype  # the dtype that the library packs
         self.layers = (LayerStruct * len(spec.layers))()
         ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
@@ -182,7 +183,7 @@ class _Packing:
             fits = sum(map(len, parts)) == outputs and {part.shape[1] for part in parts} == {inputs}
             _require(fits, f"{name} is")
         self._added.append((struct, name, self._size, matrices))
-        self._size += len(matrices) * self.kernels.words(self.kind, outputs, inputs) * WORD
+        self._size += len(matrices) * self.kernels.words(self._kind_of(name), outputs, inputs) * WORD
 
     def fill(self, *, consume: bool, keep: Tensor | None) -> None:
         """Pack all matrices into one piece of memory. `consume` empties each one that is packed, except `keep`."""
@@ -194,18 +195,23 @@ class _Packing:
         for struct, name, offset, matrices in self._added:
             setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
-                self._pack(parts, start + offset, number, len(matrices))
+                self._pack(self._kind_of(name), parts, start + offset, number, len(matrices))
                 for part in parts:
                     if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
                         part.data = part.data.new_empty(0)
 
-    def _pack(self, parts: list[nn.Parameter], panels: int, number: int, every: int) -> None:
+    def _kind_of(self, name: str) -> ModelStruct:
+        return self.head_kind if name == "head" else self.kind
+
+    def _pack(
+        self, kind: ModelStruct, parts: list[nn.Parameter], panels: int, number: int, every: int
+    ) -> None:
         """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
         matrix = torch.cat([part.detach() for part in parts]) if len(parts) > 1 else parts[0].detach()
         for first in range(0, len(matrix), TOGETHER):
             portion = matrix[first : first + TOGETHER].to(self.given).contiguous()
             place = number + first // self.kernels.panel * every
-            self.kernels.pack(self.kind, portion, panels, place, every)
+            self.kernels.pack(kind, portion, panels, place, every)
 
 
 def _require(fits: bool, what: str) -> None:

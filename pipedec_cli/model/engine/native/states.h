@@ -34,7 +34,7 @@ template <class E> class States {
           inner_kv(m.key_heads * m.head_width), x_row(round_up(m.width, PANEL) + LANES),
           qkv_row(round_up(inner + 2 * inner_kv, PANEL) + LANES), attended_row(inner + LANES),
           fed_row(round_up(m.feed_width, PANEL) + LANES),
-          words_row(round_up(given_words<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads) {
+          words_row(round_up(std::max(given_words<E>(std::max({m.width, inner, m.feed_width})), given_words<H>(m.width)), LANES) + LANES), h(n * x_row), scratch(threads) {
         for (auto &s : scratch) {
             if (few) reserve(s.own);
             s.line.resize(x_row);
@@ -44,6 +44,7 @@ template <class E> class States {
 
   protected:
     using Given = typename E::Given;
+    using H = typename HeadOf<E>::Kind;
     struct Rows { // rows to be multiplied
         const Given *x;
         long count, row;
@@ -65,8 +66,8 @@ template <class E> class States {
             for (long i = 0; i < m.width; ++i) to[i] = scale * (m.weights == FLOAT32 ? Float32::get(m.embedding, first + i) : BFloat16::get(m.embedding, first + i));
             return;
         }
-        const Word *panel = m.head + token / PANEL * panel_words<E>(m.width);
-        for (long i = 0; i < m.width; ++i) to[i] = scale * weight<E>(panel, i, token % PANEL);
+        const Word *panel = m.head + token / PANEL * panel_words<H>(m.width);
+        for (long i = 0; i < m.width; ++i) to[i] = scale * weight<H>(panel, i, token % PANEL);
     }
 
     // 1 / sqrt(mean of squares + epsilon)
@@ -97,14 +98,14 @@ template <class E> class States {
             });
     }
 
-    // The norm of the first rows of h, in the form that products take.
-    Rows normalised(Scratch &s, long count, const float *weight, float scale = 1.0f) {
+    // The norm of the first rows of h, in the form that products with matrices of kind M take.
+    template <class M = E> Rows normalised(Scratch &s, long count, const float *weight, float scale = 1.0f) {
         Prepared &to = few ? s.own : common;
         each_row(count, [&](long r) {
             if constexpr (AS_THEY_ARE) normalise(r, weight, scale, to.x.data() + r * x_row);
             else {
                 normalise(r, weight, scale, s.line.data());
-                prepare(to, r, s.line.data(), m.width);
+                prepare<M>(to, r, s.line.data(), m.width);
             }
         });
         if constexpr (AS_THEY_ARE) return {to.x.data(), count, x_row};
@@ -123,8 +124,8 @@ template <class E> class States {
         }
     }
 
-    template <class N> void prepare(Prepared &to, long r, const N *x, long width) const {
-        E::give(x, width, units<E>(width), to.words.data() + r * words_row);
+    template <class M = E, class N> void prepare(Prepared &to, long r, const N *x, long width) const {
+        M::give(x, width, units<M>(width), to.words.data() + r * words_row);
     }
 
     // Call work(first row, rows, panel) for each panel and each piece of rows. A panel serves all pieces while it is in the
@@ -137,8 +138,8 @@ template <class E> class States {
     }
 
     // out[rows][PANEL] = rows · one panel of a matrix
-    void multiply(const Rows &x, long first, long rows, const Word *matrix, long panel, long inputs, float *out, long out_row) const {
-        matrix_product<E>(m.tiles, x.x + first * x.row, x.row, rows, matrix + panel * panel_words<E>(inputs), inputs, out, out_row);
+    template <class M = E> void multiply(const Rows &x, long first, long rows, const Word *matrix, long panel, long inputs, float *out, long out_row) const {
+        matrix_product<M>(m.tiles, x.x + first * x.row, x.row, rows, matrix + panel * panel_words<M>(inputs), inputs, out, out_row);
     }
 
     // qkv[rows][outputs] = x · matrix, plus the `bias` if there is one
