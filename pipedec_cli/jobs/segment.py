@@ -60,7 +60,7 @@ class SegmentSettings(WorkflowSettings):
         "A subsequence is a sentence; a phrase, between separators; a clause, up to any punctuation; or a field of an object.",
     )
     separator: tuple[str, ...] = option(
-        (), r"Ends a phrase; repeat it for several; \n and \t are read \[default: ;]."
+        (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;]."
     )
     joiner: str | None = key(
         None,
@@ -73,7 +73,7 @@ class SegmentSettings(WorkflowSettings):
     fields: str | None = _schema(
         None,
         "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, kind: pub|bar' "
-        r"\[default: those of the targets].",
+        "[default: those of the targets].",
         metavar="NAME,NAME",
     )
     schema: str | None = _schema(
