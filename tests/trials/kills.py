@@ -124,6 +124,15 @@ class Train(Trial):
         return mixed + sum(not (path / "optimizer.pt").exists() for path in checkpoints(model))
 
 
+class Unsaved(Train):
+    """A training that saves nothing before its end, in a folder where nothing stands."""
+
+    command = Train.command.replace("evaluations=4", "evaluations=1")
+
+    def prepare(self, folder: Path) -> None:
+        pass
+
+
 class Report(Trial):
     command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false --set resamples=99 --set batch_size=2"
 
@@ -160,7 +169,9 @@ class Segment(Trial):
         return int(mixed or sum(map(len, records)) != EXAMPLES)
 
 
-TRIALS: Final = {"generate": Generate, "train": Train, "report": Report, "segment": Segment}
+TRIALS: Final = {
+    **{"generate": Generate, "train": Train, "train unsaved": Unsaved, "report": Report, "segment": Segment}
+}
 EXAMPLES: Final = 400
 
 
