@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.checkpoints import TOLD
+
 #: Written and read, as counted in a case's folder after a command that succeeded with this on stdout.
 Count = Callable[[Path, str], tuple[int, int]]
 
@@ -42,6 +44,13 @@ def segmented(name: str) -> Count:
 
 def generated(folder: Path, stdout: str) -> tuple[int, int]:
     return _filled_lines((folder / "out.jsonl").read_bytes()), _records_in(folder / "data.jsonl")
+
+
+def learnt(folder: Path, stdout: str) -> tuple[int, int]:
+    """Only texts that a tiny checkpoint knows by heart count as written."""
+    right, made = dict(TOLD), map(json.loads, (folder / "out.jsonl").read_bytes().splitlines())
+    written = sum(line["prediction"] == " ".join(right[line["source"]]) for line in made)
+    return written, _records_in(folder / "data.jsonl")
 
 
 def generated_or_set_aside(folder: Path, stdout: str) -> tuple[int, int]:

@@ -26,7 +26,8 @@ from unittest.mock import patch
 
 from pipedec_cli.cli.app import main
 from tests.trials.mutations import hurt
-from tests.trials.targets import VALUE, Target, targets
+from tests.trials.target import VALUE, Target
+from tests.trials.targets import targets
 
 # Read by huggingface_hub when it is imported: whatever a case asks for, nothing reaches for the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -83,6 +84,8 @@ def call(words: list[str], folder: Path) -> Ended:
     given = io.TextIOWrapper(io.BytesIO(b"".join(path.read_bytes() for path in folder.glob("stdin.*"))))
     here, code, crash = Path.cwd(), None, ""
     environment = {"COLUMNS": "100", "NO_COLOR": "1"}
+    if (folder / "cache").exists():
+        environment["XDG_CACHE_HOME"] = str(folder / "cache")
     os.chdir(folder)
     try:
         with (

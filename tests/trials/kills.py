@@ -170,7 +170,11 @@ class Segment(Trial):
 
 
 TRIALS: Final = {
-    **{"generate": Generate, "train": Train, "train unsaved": Unsaved, "report": Report, "segment": Segment}
+    "generate": Generate,
+    "train": Train,
+    "train unsaved": Unsaved,
+    "report": Report,
+    "segment": Segment,
 }
 EXAMPLES: Final = 400
 

@@ -12,6 +12,12 @@ _SNIPPETS: Final = (
     *(b"\x1b[2J\x1b[31m", b"\xc2\x9b31m", "\u202e\u2028".encode(), b"\\ud800", b"\\u0000", b"\\u001b[2J"),
     *(b"9" * 5_000, b"1e999", b"-1", b"NaN", b"null", b"[" * 100_000, b'{"a":' * 5_000, b"[[" * 40),
     *(b'"', b"'", b",", b";", b"\t", b"}", b"]", b"{", b":", b"=", b" ", b"x" * 2_000),
+    *(
+        b"{{ 'x' * 10**10 }}",
+        b"{% for n in range(10**9) %}{% endfor %}",
+        b"{{ a.b.c }}",
+        b"{{",
+    ),  # of chat templates
 )
 #: What may stand in JSON where something else belongs.
 _VALUES: Final = (

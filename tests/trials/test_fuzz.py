@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
-from tests.trials.targets import VALUE, targets
+from tests.trials.target import VALUE
+from tests.trials.targets import targets
 
 FEW, MANY = 60, 2_000
 

@@ -1,0 +1,169 @@
+"""Targets of the fuzzer that a model reads: its own files, what it decodes, and what runs and trainings leave."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import chdir, suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from unittest.mock import patch
+
+from pipedec_cli.data.trained import ADAPTER
+from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.library import library
+from pipedec_cli.model.training import lora
+from tests.checkpoints import change, tiny_checkpoint
+from tests.model.chats import DATED, foreign
+from tests.running import run
+from tests.trials.counting import generated, generated_of_text, generated_or_set_aside, learnt, merged
+from tests.trials.target import ROWS, SCHEMA, VALUE, Target, lines
+
+Files = Mapping[str, bytes]
+
+GENERATE: Final = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
+FEW: Final = ("--max-steps", "2", "--batch-size", "2", "--set", "dev_examples=1", "--set", "evaluations=2")
+DATA: Final = {"data.jsonl": lines(ROWS[:3])}
+
+
+def _files(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _left(files: Files, *words: str, cached: bool = False) -> Files:
+    """The files, and what a command leaves beside them, also in the cache."""
+    with TemporaryDirectory() as name, chdir(name), patch.dict(os.environ):
+        if cached:
+            os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
+        for path, content in files.items():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_bytes(content)
+        run(*words, "--quiet")
+        return _files(Path())
+
+
+@cache
+def _model(**settings: Any) -> Files:
+    with TemporaryDirectory() as folder:
+        tiny_checkpoint(Path(folder, "model"), **settings)
+        return _files(Path(folder))
+
+
+@cache
+def _adapted() -> Files:
+    """A Llama's adapter in ``model``, and what it is for in ``base``."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
+        lora.add_adapters(checkpoint.model, 2, seed=0)
+        save_checkpoint(checkpoint, folder / "model")
+        change(folder / "model" / ADAPTER, base_model_name_or_path="base")
+        return _files(folder)
+
+
+@cache
+def _chat(*, inside: bool = False) -> Files:
+    """A chat model. Its template, a program, is a file of its own or is `inside` tokenizer_config.json."""
+    with TemporaryDirectory() as name:
+        folder = foreign(Path(name, "model"), template=DATED)
+        if inside:
+            (folder / "chat_template.jinja").unlink()
+            change(folder / "tokenizer_config.json", chat_template=DATED)
+        return _files(Path(name))
+
+
+def _shards(whole: Files) -> Files:
+    """The lines of a run as its three shards would have them, with their manifests."""
+    parts = {}
+    for number, line in enumerate(whole["out.jsonl"].splitlines(keepends=True), start=1):
+        manifest = json.loads(whole["out.manifest.json"]) | {
+            "examples": 1,
+            "shard": {"number": number, "of": 3, "records": 3},
+            "result": {"examples": 1, "sha256": hashlib.sha256(line).hexdigest()},
+        }
+        job = manifest | {"examples": 3, "shard": None, "shards": 3, "result": None}
+        parts["made/manifest.json"] = json.dumps(job).encode()
+        parts[f"made/part-{number}-of-3.jsonl"] = line
+        parts[f"made/part-{number}-of-3.manifest.json"] = json.dumps(manifest).encode()
+    return parts
+
+
+def checkpoint_targets() -> Iterable[Target]:
+    """The files of models, and the cache of prepared ones."""
+    shown = ("generate", "--text", "a", "--model", "model", "--set", "max_tokens=20")
+    for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
+        yield Target(shown, _model(level="sentence"), (ending,), share=2)
+    for family in ("llama", "gemma3"):
+        yield Target(shown, _model(family=family), ("/config.json",), share=3)
+        yield Target(shown, _model(family=family), (".safetensors",))
+    if find_spec("peft"):  # without which an adapter is refused, whatever it holds
+        yield Target(shown, _adapted(), ("adapter_config.json",), share=2)
+        yield Target(shown, _adapted(), ("adapter_model.safetensors",), share=2)
+    taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
+    yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
+    chat = (*shown, "--chat")
+    yield Target(chat, _chat(), ("chat_template.jinja",), share=3)
+    yield Target(chat, _chat(inside=True), ("tokenizer_config.json",), share=2)
+    with suppress(BuildError):
+        library()  # a case must not compile it into its own cache
+    for family in ("t5", "llama"):
+        left = _left({**_model(level="sentence", family=family), **DATA}, *GENERATE, cached=True)
+        prepared = {name: left[name] for name in left if not name.startswith("out")}
+        yield Target(
+            GENERATE, prepared, tuple(name for name in prepared if "prepared" in name), learnt, share=2
+        )
+
+
+def decoding_targets() -> Iterable[Target]:
+    """What a model decodes, what it is asked without training, and files of predictions that go on."""
+    yield Target(GENERATE, {**_model(), **DATA}, ("data.jsonl",), generated, share=2)
+    aside = (*GENERATE, "--skip-invalid")
+    yield Target(aside, {**_model(), **DATA}, ("data.jsonl",), generated_or_set_aside, share=2)
+    texts = {"stdin.txt": "".join(f"{row['source']}\n" for row in ROWS).encode()}
+    words = ("generate", "-", "--plain", "--model", "model", "--out", "out.jsonl")
+    yield Target(words, {**_model(), **texts}, ("stdin.txt",), generated_of_text)
+    made = _left({**_model(), **DATA}, *GENERATE)
+    begun = {**made, "out.jsonl": b"".join(made["out.jsonl"].splitlines(keepends=True)[:2])}
+    yield Target((*GENERATE, "--resume"), begun, ("out.jsonl", "out.manifest.json"), generated, share=3)
+    yield Target(("shard", "merge", "made"), _shards(made), (".jsonl", ".json"), merged, share=2)
+    objects = [{"source": f"case {n}", "target": {"name": f"n {n}", "stars": n}} for n in range(6)]
+    asked = {
+        **DATA,
+        "s.json": json.dumps(SCHEMA).encode(),
+        "shots.jsonl": lines(objects),
+        "q.txt": b"Who?\nWhy?\n",
+    }
+    blind = (*GENERATE, "--time-max", "3")
+    for words, name in (
+        (("--schema", "s.json"), "s.json"),
+        (("--shots", "shots.jsonl:2"), "shots.jsonl"),
+        (("--set", "questions=q.txt"), "q.txt"),
+        (("--fields", VALUE), VALUE),
+        (("--ask", VALUE), VALUE),
+    ):
+        keys = {VALUE: b"name, age int, kind: pub|restaurant, address.city"}
+        yield Target((*blind, *words), {**_chat(), **asked, **keys}, (name,), generated, share=2)
+
+
+def training_targets() -> Iterable[Target]:
+    """What `segment` leaves, as a model takes it; the teacher's texts; and a training that was stopped."""
+    data = _left({"data.jsonl": lines(ROWS)}, "segment", "data.jsonl")
+    plain = {**_model(level="sentence", decoder="sequential"), **data}
+    files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
+    yield Target(("generate", "--model", "model"), plain, files, share=2)
+    trained = ("train", "--model", "model", *FEW, "--out", "t")
+    manifest = json.dumps({"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}).encode()
+    files = ("data/segmentation.json", "data/sentences.json", "data/train.jsonl", "t/manifest.json")
+    yield Target((*trained, "--overwrite"), {**_model(), **data, "t/manifest.json": manifest}, files)
+    taught = ("train", "--teacher", "model", *FEW, "--out", "t")
+    texts = {name: text for name, text in _left(plain, *taught).items() if not name.startswith("t/")}
+    yield Target(taught, texts, ("-train.jsonl", "-train.manifest.json"), share=2)
+    left = _left({**_model(), **data}, *trained)
+    stopped = {name: left[name] for name in left if not name.startswith("t/") or "checkpoint-1" in name}
+    stopped["t/training.json"] = json.dumps({**json.loads(left["t/training.json"]), "result": None}).encode()
+    files = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "t/training.json")
+    yield Target((*trained, "--resume"), stopped, files, share=2)
