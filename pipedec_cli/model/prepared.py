@@ -116,11 +116,18 @@ class BareModel(nn.Module):
 
 
 def read_prepared(folder: Path) -> Prepared | None:
-    """What the cache holds of a folder with these very files; None if there is nothing, or it cannot be read."""
+    """What the cache holds of a folder with these very files; None if there is nothing, or it is not what was written."""
     with suppress(OSError, RuntimeError, ValueError, msgspec.DecodeError):
         if is_safe(path := _path(folder)):
-            return msgspec.json.decode(path.read_bytes(), type=Prepared)
+            checksum, _, content = path.read_bytes().partition(b"\n")
+            if checksum == _checksum(content):
+                return msgspec.json.decode(content, type=Prepared)
     return None
+
+
+def _checksum(content: bytes) -> bytes:
+    """The first line of a file in the cache: without it a changed number or token would change the result."""
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def keep_prepared(folder: Path, model: Any, tokenizer: Any, settings: Any) -> None:
@@ -144,7 +151,8 @@ def keep_prepared(folder: Path, model: Any, tokenizer: Any, settings: Any) -> No
             modules = {name: module for name, each in model.named_modules() if (module := _kept(each))}
             unread = sorted(names - set(tensors))
             prepared = Prepared(model.config.to_dict(), settings, parts, sizes, unread, shared, modules)
-            write_text(path, msgspec.json.encode(prepared).decode())
+            content = msgspec.json.encode(prepared)
+            write_text(path, b"\n".join((_checksum(content), content)).decode())
             by_age = sorted(path.parent.glob("prepared-*.json"), key=lambda each: each.stat().st_mtime)
             for older in by_age[:-MOST_KEPT]:
                 older.unlink()

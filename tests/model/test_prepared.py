@@ -150,11 +150,13 @@ def test_other_files_beside_the_weights_are_read_anew(tmp_path):
 
 
 @needs_kernels
-def test_a_cut_file_of_the_cache_is_made_again_and_older_ones_are_removed(tmp_path, cache, monkeypatch):
+def test_a_damaged_file_of_the_cache_is_made_again_and_older_ones_are_removed(tmp_path, cache, monkeypatch):
     load(saved(tmp_path), device="cpu")
     (kept,) = cache.iterdir()
-    kept.write_bytes(kept.read_bytes()[:1000])
-    assert [is_bare(tmp_path), is_bare(tmp_path)] == [False, True]
+    whole = kept.read_bytes()
+    for content in (whole[:1000], whole.replace(b"1e-6", b"1e-1"), b""):
+        kept.write_bytes(content)
+        assert [is_bare(tmp_path), is_bare(tmp_path)] == [False, True]
     monkeypatch.setattr(prepared, "MOST_KEPT", 1)
     change(tmp_path / "tokenizer_config.json", eos_token="w5")
     assert [is_bare(tmp_path), is_bare(tmp_path)] == [False, True]
