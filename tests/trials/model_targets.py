@@ -108,6 +108,13 @@ def checkpoint_targets() -> Iterable[Target]:
     chat = (*shown, "--chat")
     yield Target(chat, _chat(), ("chat_template.jinja",), share=3)
     yield Target(chat, _chat(inside=True), ("tokenizer_config.json",), share=2)
+    if find_spec("gguf"):
+        from tests.model.test_gguf import written
+
+        with TemporaryDirectory() as name:  # the cache is where the folder goes that is made of the file
+            place = {"m.gguf": written(name).read_bytes(), "cache/kept": b""}
+        words = ("generate", "--text", "a", "--model", "m.gguf", "--time-max", "9")
+        yield Target(words, place, ("m.gguf",), share=2)
     with suppress(BuildError):
         library()  # a case must not compile it into its own cache
     for family in ("t5", "llama"):
