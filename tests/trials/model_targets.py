@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir, suppress
 from functools import cache
 from importlib.util import find_spec
@@ -46,34 +46,23 @@ def _left(files: Files, *words: str, cached: bool = False) -> Files:
         return _files(Path())
 
 
-@cache
-def _model(**settings: Any) -> Files:
+def _made(make: Callable[[Path], object]) -> Files:
     with TemporaryDirectory() as folder:
-        tiny_checkpoint(Path(folder, "model"), **settings)
+        make(Path(folder))
         return _files(Path(folder))
 
 
 @cache
-def _adapted() -> Files:
-    """A Llama's adapter in ``model``, and what it is for in ``base``."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
-        lora.add_adapters(checkpoint.model, 2, seed=0)
-        save_checkpoint(checkpoint, folder / "model")
-        change(folder / "model" / ADAPTER, base_model_name_or_path="base")
-        return _files(folder)
+def _model(**settings: Any) -> Files:
+    return _made(lambda folder: tiny_checkpoint(folder / "model", **settings))
 
 
-@cache
-def _chat(*, inside: bool = False) -> Files:
-    """A chat model. Its template, a program, is a file of its own or is `inside` tokenizer_config.json."""
-    with TemporaryDirectory() as name:
-        folder = foreign(Path(name, "model"), template=DATED)
-        if inside:
-            (folder / "chat_template.jinja").unlink()
-            change(folder / "tokenizer_config.json", chat_template=DATED)
-        return _files(Path(name))
+def _adapt(folder: Path) -> None:
+    """Write a Llama's adapter into ``model``, and what it is for into ``base``."""
+    checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
+    lora.add_adapters(checkpoint.model, 2, seed=0)
+    save_checkpoint(checkpoint, folder / "model")
+    change(folder / "model" / ADAPTER, base_model_name_or_path="base")
 
 
 def _shards(whole: Files) -> Files:
@@ -92,7 +81,7 @@ def _shards(whole: Files) -> Files:
     return parts
 
 
-def checkpoint_targets() -> Iterable[Target]:
+def _checkpoint_targets() -> Iterable[Target]:
     """The files of models, and the cache of prepared ones."""
     shown = ("generate", "--text", "a", "--model", "model", "--set", "max_tokens=20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
@@ -101,31 +90,35 @@ def checkpoint_targets() -> Iterable[Target]:
         yield Target(shown, _model(family=family), ("/config.json",), share=3)
         yield Target(shown, _model(family=family), (".safetensors",))
     if find_spec("peft"):  # without which an adapter is refused, whatever it holds
-        yield Target(shown, _adapted(), ("adapter_config.json",), share=2)
-        yield Target(shown, _adapted(), ("adapter_model.safetensors",), share=2)
+        for ending in ("adapter_config.json", "adapter_model.safetensors"):
+            yield Target(shown, _made(_adapt), (ending,), share=2)
     taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
     yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
-    chat = (*shown, "--chat")
-    yield Target(chat, _chat(), ("chat_template.jinja",), share=3)
-    yield Target(chat, _chat(inside=True), ("tokenizer_config.json",), share=2)
+    chat = _made(lambda folder: foreign(folder / "model", template=DATED))
+    yield Target((*shown, "--chat"), chat, ("chat_template.jinja",), share=3)
+    inside = {**json.loads(chat["model/tokenizer_config.json"]), "chat_template": DATED}
+    chat = {**chat, "model/tokenizer_config.json": json.dumps(inside).encode()}
+    chat.pop("model/chat_template.jinja")
+    yield Target((*shown, "--chat"), chat, ("tokenizer_config.json",), share=2)
     if find_spec("gguf"):
         from tests.model.test_gguf import written
 
-        with TemporaryDirectory() as name:  # the cache is where the folder goes that is made of the file
-            place = {"m.gguf": written(name).read_bytes(), "cache/kept": b""}
-        words = ("generate", "--text", "a", "--model", "m.gguf", "--time-max", "9")
-        yield Target(words, place, ("m.gguf",), share=2)
+        file = {
+            **_made(written),
+            "cache/kept": b"",
+        }  # the cache is where the folder goes that is made of the file
+        words = ("generate", "--text", "a", "--model", "tiny.gguf", "--time-max", "9")
+        yield Target(words, file, ("tiny.gguf",), share=2)
     with suppress(BuildError):
         library()  # a case must not compile it into its own cache
     for family in ("t5", "llama"):
         left = _left({**_model(level="sentence", family=family), **DATA}, *GENERATE, cached=True)
-        prepared = {name: left[name] for name in left if not name.startswith("out")}
-        yield Target(
-            GENERATE, prepared, tuple(name for name in prepared if "prepared" in name), learnt, share=2
-        )
+        files = {name: left[name] for name in left if not name.startswith("out")}
+        (kept,) = (name for name in files if "prepared" in name)
+        yield Target(GENERATE, files, (kept,), learnt, share=2)
 
 
-def decoding_targets() -> Iterable[Target]:
+def _decoding_targets() -> Iterable[Target]:
     """What a model decodes, what it is asked without training, and files of predictions that go on."""
     yield Target(GENERATE, {**_model(), **DATA}, ("data.jsonl",), generated, share=2)
     aside = (*GENERATE, "--skip-invalid")
@@ -138,13 +131,9 @@ def decoding_targets() -> Iterable[Target]:
     yield Target((*GENERATE, "--resume"), begun, ("out.jsonl", "out.manifest.json"), generated, share=3)
     yield Target(("shard", "merge", "made"), _shards(made), (".jsonl", ".json"), merged, share=2)
     objects = [{"source": f"case {n}", "target": {"name": f"n {n}", "stars": n}} for n in range(6)]
-    asked = {
-        **DATA,
-        "s.json": json.dumps(SCHEMA).encode(),
-        "shots.jsonl": lines(objects),
-        "q.txt": b"Who?\nWhy?\n",
-    }
-    blind = (*GENERATE, "--time-max", "3")
+    asked = {**DATA, "s.json": json.dumps(SCHEMA).encode(), "shots.jsonl": lines(objects), "q.txt": b"Who?\n"}
+    asked |= _made(lambda folder: foreign(folder / "model"))
+    asked[VALUE] = b"name, age int, kind: pub|restaurant, address.city"
     for words, name in (
         (("--schema", "s.json"), "s.json"),
         (("--shots", "shots.jsonl:2"), "shots.jsonl"),
@@ -152,11 +141,10 @@ def decoding_targets() -> Iterable[Target]:
         (("--fields", VALUE), VALUE),
         (("--ask", VALUE), VALUE),
     ):
-        keys = {VALUE: b"name, age int, kind: pub|restaurant, address.city"}
-        yield Target((*blind, *words), {**_chat(), **asked, **keys}, (name,), generated, share=2)
+        yield Target((*GENERATE, "--time-max", "3", *words), asked, (name,), generated, share=2)
 
 
-def training_targets() -> Iterable[Target]:
+def _training_targets() -> Iterable[Target]:
     """What `segment` leaves, as a model takes it; the teacher's texts; and a training that was stopped."""
     data = _left({"data.jsonl": lines(ROWS)}, "segment", "data.jsonl")
     plain = {**_model(level="sentence", decoder="sequential"), **data}
@@ -174,3 +162,6 @@ def training_targets() -> Iterable[Target]:
     stopped["t/training.json"] = json.dumps({**json.loads(left["t/training.json"]), "result": None}).encode()
     files = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "t/training.json")
     yield Target((*trained, "--resume"), stopped, files, share=2)
+
+
+KINDS: Final = (_checkpoint_targets, _decoding_targets, _training_targets)

@@ -18,10 +18,8 @@ from tests.trials.target import ROWS, SCHEMA, VALUE, Target, lines
 
 def _table(rows: Iterable[Mapping[str, Any]], separator: str) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, delimiter=separator)
-    writer.writerows(
-        [("id", "source", "target"), *((row["id"], row["source"], row["target"]) for row in rows)]
-    )
+    cells = [("id", "source", "target"), *((row["id"], row["source"], row["target"]) for row in rows)]
+    csv.writer(text, delimiter=separator).writerows(cells)
     return text.getvalue().encode()
 
 
@@ -32,9 +30,6 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     made = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows), made)
     return made.getvalue()
-
-
-# ---- the targets ----------------------------------------------------------------------------------------------------
 
 
 def _segment_targets() -> Iterable[Target]:
@@ -88,31 +83,23 @@ def _import_targets() -> Iterable[Target]:
 
 
 def _score_targets() -> Iterable[Target]:
+    made = {"steps": 3, "tokens": 9, "truncated": None, "seconds": 0.1}
+    made |= {"grid": [{"start": 1, "tokens": [4, 1]}], "source_token_ids": [3]}
     predictions = [
-        {
-            "id": row["id"],
-            "prediction": row["target"],
-            "segments": row["keyphrases"],
-            "steps": 3,
-            "tokens": 9,
-            "truncated": None,
-            "seconds": 0.1,
-            "grid": [{"start": 1, "tokens": [4, 1]}],
-            "source_token_ids": [3],
-            **{name: row[name] for name in ("source", "target", "keyphrases")},
-        }
+        {"id": row["id"], "prediction": row["target"], "segments": row["keyphrases"], **made}
+        | {name: row[name] for name in ("source", "target", "keyphrases")}
         for row in ROWS
     ]
-    made = {
+    segmentation = {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20}
+    manifest = {
         "examples": 12,
-        "model": {"name": "m", "sha256": "0"},
-        "data": {"name": "d", "sha256": "1"},
-        "segmentation": {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20},
-        "versions": {"pipedec": "0.1.0", "torch": None},
         "settings": {"delay": 2, "limit": 12},
+        "segmentation": segmentation,
         "inputs": [],
     }
-    files = {"p.jsonl": lines(predictions), "p.manifest.json": json.dumps(made, indent=2).encode()}
+    manifest |= {"model": {"name": "m", "sha256": "0"}, "data": {"name": "d", "sha256": "1"}}
+    manifest |= {"versions": {"pipedec": "0.1.0", "torch": None}}
+    files = {"p.jsonl": lines(predictions), "p.manifest.json": json.dumps(manifest, indent=2).encode()}
     yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), scored, share=4)
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
@@ -121,20 +108,15 @@ def _score_targets() -> Iterable[Target]:
     objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
     rows = lines({"id": n, "prediction": "{}", "fields": objects, "target": objects} for n in range(4))
     yield Target(("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2)
-    gold = {
-        "p.jsonl": lines({"id": row["id"], "prediction": "a"} for row in ROWS),
-        "g.jsonl": lines(ROWS),
-    }
+    guessed = lines({"id": row["id"], "prediction": "a"} for row in ROWS)
+    gold = {"p.jsonl": guessed, "g.jsonl": lines(ROWS)}
     yield Target(("score", "p.jsonl", "--gold", "g.jsonl"), gold, tuple(gold), share=3)
-    questions = json.dumps(
-        published.questions_file(published.question(), published.question(id="q2"))
-    ).encode()
-    answers = {"a.json": json.dumps({"q1": ["Ann", "Bo"], "q2": []}).encode(), "g.json": questions}
+    asked = published.questions_file(published.question(), published.question(id="q2"))
+    answers = {"a.json": b'{"q1": ["Ann", "Bo"], "q2": []}', "g.json": json.dumps(asked).encode()}
     yield Target(("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4)
     texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
-    yield Target(
-        ("score", "p.txt", "--gold", "g.txt", "--set", "sources=s.txt"), texts, tuple(texts), share=2
-    )
+    words = ("score", "p.txt", "--gold", "g.txt", "--set", "sources=s.txt")
+    yield Target(words, texts, tuple(texts), share=2)
 
 
 def _value_targets() -> Iterable[Target]:
@@ -161,11 +143,6 @@ def _value_targets() -> Iterable[Target]:
 @cache
 def targets() -> tuple[Target, ...]:
     """All of them, each as often as its share says."""
-    models = (
-        model_targets.checkpoint_targets,
-        model_targets.decoding_targets,
-        model_targets.training_targets,
-    )
-    kinds = (_segment_targets, _import_targets, _score_targets, _value_targets, *models)
+    kinds = (_segment_targets, _import_targets, _score_targets, _value_targets, *model_targets.KINDS)
     found = (target for kind in kinds for target in kind())
     return tuple(target for target in found for _ in range(target.share))

@@ -54,13 +54,8 @@ def test_a_path_of_another_kind_than_is_meant_ends_a_command_in_one_line(tmp_pat
         *("segment PATH", "segment data.jsonl --dev PATH", "segment data.jsonl --config PATH"),
         *("import msqa PATH", "import pubmed PATH", "import wikihowqa PATH", "import parallel PATH"),
         *("score PATH", "score data.jsonl --gold PATH", "score data.jsonl PATH", "score -w PATH"),
-        *(
-            "import parallel data.jsonl --targets PATH",
-            "generate PATH --model none",
-            "generate -w PATH",
-            "train --model PATH",
-            "train -w PATH",
-        ),
+        *("import parallel data.jsonl --targets PATH", "generate PATH --model none", "generate -w PATH"),
+        *("train --model PATH", "train -w PATH"),
     ):
         ended = call([path if word == "PATH" else word for word in line.split()], tmp_path)
         assert (ended.code, wrong_with(ended)) == (2, []), line
