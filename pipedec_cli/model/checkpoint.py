@@ -27,6 +27,7 @@ from pipedec_cli.model.gguf.reading import loadable, local_file
 from pipedec_cli.model.prepared import Prepared, read_prepared
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_config, load_pretrained, load_tokenizer, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
+from pipedec_cli.model.tokenizer import PreparedTokenizer
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 
@@ -247,7 +248,7 @@ def _load_prepared(
         with quiet():
             return load_tokenizer(name, load_config(name, local=True)[0], local=True)
 
-    return model, prepared.load_tokenizer(original), prepared.settings
+    return model, PreparedTokenizer(prepared.tokenizer, original), prepared.settings
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

@@ -7,7 +7,7 @@ tokenizer, and what a model has beside its weights. Each later load reads these,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,7 @@ from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
 from pipedec_cli.model.engine.native.specs import describe
-from pipedec_cli.model.tokenizer import PreparedTokenizer, TokenizerParts, parts_of
+from pipedec_cli.model.tokenizer import TokenizerParts, parts_of
 
 #: The files of a folder, its weights apart, that a load depends on.
 _READ: Final = ("*.json", "*.jinja", "*.txt", "*.model")
@@ -79,10 +79,6 @@ class Prepared(Struct, frozen=True):
         whole = set(found) == set(self.weights) and there == {*self.weights, *self.unread}
         return BareModel(self, found) if whole else None
 
-    def load_tokenizer(self, original: Callable[[], Any]) -> PreparedTokenizer:
-        """The tokenizer; `original` loads the one of transformers."""
-        return PreparedTokenizer(self.tokenizer, original)
-
 
 class BareModel(nn.Module):
     """Weights on the CPU in a tree of modules with transformers' names, and their config. It computes nothing."""
@@ -99,12 +95,8 @@ class BareModel(nn.Module):
         for name in (*prepared.weights, *prepared.shared):
             owner = prepared.shared.get(name, name)
             owning, _, kind = name.rpartition(".")
-            parameter = (
-                nn.Parameter(weights[name], requires_grad=False)
-                if owner == name
-                else self.get_parameter(owner)
-            )
-            setattr(_module(self, owning), kind, parameter)
+            own = nn.Parameter(weights[name], requires_grad=False) if owner == name else None
+            setattr(_module(self, owning), kind, self.get_parameter(owner) if own is None else own)
         for name, kept in prepared.modules.items():
             module = _module(self, name)
             for key, value in kept.attributes.items():

@@ -34,6 +34,7 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         base = lora.base_of(Path(name)) if local else None
         tokenizer = load_tokenizer(name, config, local=local)
         _check_tokenizer(tokenizer, config.vocab_size, name)
+        _check_sizes(config, base or Path(name))
         make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
         options = {"config": config, "local_files_only": local, "trust_remote_code": False}
         model, info = make(str(base or name), **options, dtype=dtype, output_loading_info=True)
@@ -69,6 +70,15 @@ def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
     if (largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})) >= vocab_size:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
+
+
+def _check_sizes(config: Any, folder: Path) -> None:
+    """Refuse a config of more numbers than a folder's weights have bytes: transformers would allocate them all."""
+    with torch.device("meta"):
+        count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
+    files = (path for ending in ("safetensors", "bin") for path in folder.glob(f"*.{ending}"))
+    if 0 < sum(path.stat().st_size for path in files) < count:  # a hub model has no folder
+        raise ValueError("its weights are not of the sizes in config.json")
 
 
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:

@@ -5,13 +5,16 @@ from contextlib import suppress
 
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.preparation import token_counter
-from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
+from tests.model.engines import FAMILIES, KINDS, VOCABULARY, model_of
+from tests.model.test_checkpoint import words_tokenizer
 
 INFINITE, NONE = float("inf"), float("nan")
 
@@ -64,6 +67,24 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
     assert "its weights lack encoder.block.2." in refused(folder)
     change(folder / "config.json", num_layers=2, num_decoder_layers=1)
     assert "its weights have layers that config.json does not count, as decoder.block.1." in refused(folder)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
+def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(kind, tmp_path, monkeypatch):
+    """Transformers would draw matrices of that size by chance, with gigabytes of memory, before it compares them."""
+    settings = replace(PLAIN, decoder="pipelined")
+    save_checkpoint(Checkpoint(model_of(kind), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
+    given = json.loads((tmp_path / "config.json").read_bytes())
+    loaded = lambda *_, **__: pytest.fail("loaded")  # noqa: E731
+    monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", loaded)
+    fields = {"vocab_size", "d_model", "d_ff", "d_kv", "hidden_size", "head_dim", "intermediate_size"}
+    for part in [given["encoder"], given["decoder"]] if "encoder" in given else [given]:
+        for field in fields & part.keys():
+            before, part[field] = part[field], 1 << 20
+            (tmp_path / "config.json").write_text(json.dumps(given))
+            line = refused(tmp_path)
+            assert "its weights are not of the sizes in config.json" in line or "can be built of it" in line
+            part[field] = before
 
 
 @pytest.mark.parametrize(
