@@ -7,7 +7,7 @@ tokenizer, and what a model has beside its weights. Each later load reads these,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -68,7 +68,7 @@ class Prepared(Struct, frozen=True):
     def load_model(self, folder: Path, dtype: torch.dtype) -> BareModel | None:
         """The model in a dtype; None unless the folder has just the weights that were there before."""
         found, there = dict[str, Tensor](), set[str]()
-        for path in _weight_files(folder):
+        for path in folder.glob("model*.safetensors"):
             with suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
                 names = set(file.keys())
                 there |= names
@@ -112,14 +112,9 @@ def read_prepared(folder: Path) -> Prepared | None:
     with suppress(OSError, RuntimeError, ValueError, msgspec.DecodeError):
         if is_safe(path := _path(folder)):
             checksum, _, content = path.read_bytes().partition(b"\n")
-            if checksum == _checksum(content):
+            if checksum == hashlib.sha256(content).hexdigest().encode():
                 return msgspec.json.decode(content, type=Prepared)
     return None
-
-
-def _checksum(content: bytes) -> bytes:
-    """The first line of a file in the cache: without it a changed number or token would change the result."""
-    return hashlib.sha256(content).hexdigest().encode()
 
 
 def keep_prepared(folder: Path, model: Any, tokenizer: Any, settings: Any) -> None:
@@ -130,7 +125,7 @@ def keep_prepared(folder: Path, model: Any, tokenizer: Any, settings: Any) -> No
     with suppress(OSError, RuntimeError, ValueError, BuildError):
         describe(model)
         names, tensors = set[str](), {name: list(each.shape) for name, each in model.state_dict().items()}
-        for path in _weight_files(folder):
+        for path in folder.glob("model*.safetensors"):
             with safe_open(path, "pt") as file:
                 names |= set(file.keys())
         parts, shared = parts_of(tokenizer), _shared(model, names)
@@ -144,7 +139,7 @@ def keep_prepared(folder: Path, model: Any, tokenizer: Any, settings: Any) -> No
             unread = sorted(names - set(tensors))
             prepared = Prepared(model.config.to_dict(), settings, parts, sizes, unread, shared, modules)
             content = msgspec.json.encode(prepared)
-            write_text(path, b"\n".join((_checksum(content), content)).decode())
+            write_text(path, f"{hashlib.sha256(content).hexdigest()}\n{content.decode()}")
             by_age = sorted(path.parent.glob("prepared-*.json"), key=lambda each: each.stat().st_mtime)
             for older in by_age[:-MOST_KEPT]:
                 older.unlink()
@@ -189,10 +184,6 @@ def _module(root: nn.Module, name: str) -> nn.Module:
             module.add_module(part, nn.ModuleList() if after.isdigit() else nn.Module())
         module = module.get_submodule(part)
     return module
-
-
-def _weight_files(folder: Path) -> Iterator[Path]:
-    yield from sorted(folder.glob("model*.safetensors"))
 
 
 def _path(folder: Path) -> Path:
