@@ -36,8 +36,6 @@ _UNREAD: Final = frozenset({"training.json", "trainer_state.json", "sentences.js
 _MOST_NUMBERS: Final = 4096
 #: The number of models whose parts are kept, the latest; a file takes as much room as a tokenizer, some MB.
 MOST_KEPT: Final = 32
-#: The packages that complete the files.
-_PACKAGES: Final = ("pipedec", "transformers", "tokenizers")
 
 
 class _Module(Struct, frozen=True, omit_defaults=True):
@@ -188,7 +186,7 @@ def _module(root: nn.Module, name: str) -> nn.Module:
 
 def _path(folder: Path) -> Path:
     """The cache's file for a folder, by the content of all files that a load depends on."""
-    digest = hashlib.sha256(" ".join(version(package) for package in _PACKAGES).encode())
+    digest = hashlib.sha256(" ".join(map(version, ("pipedec", "transformers", "tokenizers"))).encode())
     for path in sorted({path for pattern in _READ for path in folder.glob(pattern)}):
         if path.name not in _UNREAD:
             digest.update(f"\n{path.name}\n".encode() + path.read_bytes())
