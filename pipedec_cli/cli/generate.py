@@ -17,20 +17,16 @@ from pipedec_cli.view.console import visible, write_stdout
 from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
-pipedec generate                                  # the test set with the workspace's model
-pipedec generate --delay 2 --resume               # go on after a stop
-pipedec generate --text "name[The Mill], food[Chinese]" --live
+pipedec generate --delay 2 --resume               # the test set; go on after a stop
 pipedec generate --exact my-model --draft source  # the same text in fewer calls, no training
 pipedec generate docs.jsonl --model my-chat-model --schema person.json  # objects, no training
-pipedec generate articles.csv --source-field body --model my-model --out summaries.jsonl
-cat questions.jsonl | pipedec generate - --out - --quiet | jq -r .prediction
 """
 
 
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    Each line of the output is a JSON object: id, prediction, segments, steps, tokens, and every field of the input. Decoding is greedy: there are no beams and no sampling.
+    Writes JSON lines: prediction, segments, the input's fields. Greedy: no beams, no sampling.
     """
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:

@@ -12,9 +12,7 @@ from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, key, option
 from pipedec_cli.pipeline.grid import EmptyRows
 
-_decoding, _data, _machine, _asking = (
-    partial(option, panel=name) for name in ("Decoding", "Data", "Machine", "Without training")
-)
+_decoding, _data, _asking = (partial(option, panel=name) for name in ("Decoding", "Data", "Without training"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +32,18 @@ class RunSettings(WorkflowSettings):
         metavar="N|wait",
     )
     empty_rows: EmptyRows | None = _decoding(None, "What to do after an empty row [default: trained].")
-    stop_on_repeat: bool | None = _decoding(
-        None, "End a text that repeats itself [default: trained].", "--stop-on-repeat/--no-stop-on-repeat"
-    )
-    min_start_prob: float | None = _decoding(
+    stop_on_repeat: bool | None = key(None, "End a text that repeats itself; default: as trained.")
+    min_start_prob: float | None = key(
         None, "Start early only if the first token is this likely.", min=0, max=1, metavar="P"
     )
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
-    unconstrained: bool = _decoding(False, "Let fields have values that the schema does not allow.")
+    unconstrained: bool = key(False, "Let fields have values that the schema does not allow.")
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
     spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(
         None,
-        "Write objects of this JSON Schema, or FILE.py:CLASS (pydantic), without training.",
+        "Write objects of a JSON Schema, or of a FILE.py:CLASS (pydantic).",
         metavar="FILE",
     )
     fields: str | None = _asking(
@@ -73,18 +69,16 @@ class RunSettings(WorkflowSettings):
     source_field: str = _data("source", "The field to generate from.")
     target_field: str = key("target", "The field with the right answer, for `pipedec score`.")
     id_field: str = key("id", "The field with the identifier; without it the line number is the identifier.")
-    source_prefix: str | None = _data(None, "Text before every source [default: as trained].")
+    source_prefix: str | None = key(None, "Text before every source; default: as trained.")
     prompt_template: str | None = common.prompt_template_option("as trained", panel="Data")
     chat: bool | None = common.chat_option("as trained", panel="Data")
     max_source_tokens: int | None = _data(
         None, "Cut longer sources [default: as trained].", min=2, max=65_536
     )
     skip_invalid: bool = _data(False, "List invalid records in NAME.invalid.jsonl.")
-    batch_size: int | Literal["auto"] = _machine("auto", "Examples decoded at the same time.")
-    dtype: Dtype = _machine(
-        "float32", "float32, bfloat16, float16 (GPU), int8 or int4 (CPU).", metavar="TYPE"
-    )
-    device: str = common.device_option(panel="Machine")
+    batch_size: int | Literal["auto"] = _decoding("auto", "Examples decoded at the same time.")
+    dtype: Dtype = _decoding("float32", "float32, bfloat16, float16 (GPU), int8, int4 (CPU).", metavar="TYPE")
+    device: str = common.device_option(panel="Decoding")
     threads: int | None = common.threads_key()
     trace: bool | None = key(
         None, "Write the grid and the source's token ids, for the report; default: in the workspace's files."

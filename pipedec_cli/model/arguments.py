@@ -77,7 +77,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def check_min_start_prob(value: float, rule: EmptyRows, schedule: Schedule) -> None:
     """Refuse a least probability that is none, or that does not go with the rule for empty rows or the schedule."""
-    asked = f"--min-start-prob {value}"
+    asked = f"min_start_prob {value}"
     if rule != "retract":
         todo = "use --empty-rows retract, or leave one of them out"
         raise UserError(f"{asked} does not go with --empty-rows {rule}", todo=todo)

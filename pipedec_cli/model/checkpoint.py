@@ -147,7 +147,7 @@ class Checkpoint:
             what = (
                 f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
             )
-            raise UserError(what, todo="use --source-prefix, or leave --prompt-template and --chat out")
+            raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(prompt.head, prompt.tail)
         return prompt

@@ -180,7 +180,7 @@ class Decoder:
             check_min_start_prob(min_start_prob, rule, schedule)
         if rule == "retract" and not isinstance(schedule, Whole) and usual.delay != "any" and not force:
             only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
-            todo = "train with --delay any, or leave --empty-rows retract and --min-start-prob out"
+            todo = "train with --delay any, or leave --empty-rows retract and min_start_prob out"
             raise UserError(only, todo=todo)
         if isinstance(schedule, Fixed) and rule != "retract":
             time_max = time_max or usual.time_max

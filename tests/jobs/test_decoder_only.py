@@ -150,7 +150,7 @@ def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_
         told = running.refused("train", "-w", workspace, *FEW, *asked)
         assert "scratch-tiny is a T5, whose encoder reads the source" in told
         told = running.refused("generate", "--text", "a", "--model", t5, *more)
-        assert "whose encoder reads the source" in told and "--source-prefix" in told
+        assert "whose encoder reads the source" in told and "source_prefix" in told
     told = running.refused("train", "-w", workspace, *FEW, "--model", t5, "--set", "family=llama")
     assert "family llama is for fresh weights" in told
     model = foreign(tmp_path / "base", template=None)

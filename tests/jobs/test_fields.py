@@ -57,7 +57,18 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
     assert (settings["delay"], settings["empty_rows"], settings["unconstrained"]) == ("together", None, False)
     assert None not in [value for line in lines_of(path) for value in line["fields"].values()]
     assert re.search("[0-9] values of fields lost: cut short", told)
-    free = run("generate", "-w", workspace, "--time-max", 6, "--unconstrained", "--text", "Aromi", "--json")
+    free = run(
+        "generate",
+        "-w",
+        workspace,
+        "--time-max",
+        6,
+        "--set",
+        "unconstrained=true",
+        "--text",
+        "Aromi",
+        "--json",
+    )
     assert isinstance(json.loads(free.stdout)["fields"], dict)
 
 
@@ -122,7 +133,7 @@ def test_the_report_compares_values_and_steps(workspace):
         (("train", "--delay", 2, *QUICK, "--overwrite"), "--delay 2 does not apply"),
         (("generate", "--delay", 1), "delay does not apply"),
         (("generate", "--empty-rows", "stop"), "empty_rows does not apply"),
-        (("generate", "--min-start-prob", 0.5), "min_start_prob does not apply"),
+        (("generate", "--set", "min_start_prob=0.5"), "min_start_prob does not apply"),
         (("generate", "--set", "sub_max=3"), "sub_max does not apply"),
         (("report", "--delays", "1,2"), "--delays does not apply"),
         (("report", "--set", "min_start_probs=0.5"), "min_start_probs=… does not apply"),

@@ -192,7 +192,7 @@ def test_retracted_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_wit
     assert pipelined.method(1, min_start_prob=0.6) == replace(retract, schedule=Fixed(1), min_start_prob=0.6)
     assert pipelined.method(time_max=40, min_start_prob=0).limits == Limits(40, 20, max_tokens=512)
     for rule in ("retry", "stop"):
-        with pytest.raises(UserError, match=f"--min-start-prob 0.5 does not go with --empty-rows {rule}"):
+        with pytest.raises(UserError, match=f"min_start_prob 0.5 does not go with --empty-rows {rule}"):
             pipelined.method(empty_rows=rule, min_start_prob=0.5)
     decoder = tiny_decoder(tmp_path, delay=1)
     for chosen in ({"empty_rows": "retract"}, {"min_start_prob": 0.5}):

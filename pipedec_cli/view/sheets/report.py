@@ -197,7 +197,7 @@ def _notes(report: Report) -> Iterator[str]:
     different = "" if scored is not None and scored.is_unscored else " with different right answers"
     yield f"alike predictions: the same text for different sources{different}"
     if report.stopped_on_repeat:
-        yield "stopped on repeat: texts that end because they began to repeat themselves (--stop-on-repeat)"
+        yield "stopped on repeat: texts that end because they began to repeat themselves (stop_on_repeat)"
     if report.explored:
         yield "empty rows hit sub_max: examples in which empty rows took the places of later subsequences"
     if any(entry.role == "exact" for entry in report.entries):

@@ -139,7 +139,7 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
             "--empty-rows retract",
             'empty_rows was "retry" and is now "retract"; time_max was 50 and is now null',
         ),
-        ("--min-start-prob 0.6", "min_start_prob was null and is now 0.6"),
+        ("--set min_start_prob=0.6", "min_start_prob was null and is now 0.6"),
         ("--model other --set force=true", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],

@@ -30,7 +30,10 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
     ("options", "what"),
     [
         ("--text=", "--text 1: is empty"),
-        ("--min-start-prob 0.5 --empty-rows stop", "--min-start-prob 0.5 does not go with --empty-rows stop"),
+        (
+            "--set min_start_prob=0.5 --empty-rows stop",
+            "min_start_prob 0.5 does not go with --empty-rows stop",
+        ),
         ("--draft source", "--draft is for --exact alone"),
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
         (
@@ -42,14 +45,14 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
             for given, named in (
                 ("--time-max 3", "--time-max"),
                 ("--empty-rows stop", "--empty-rows"),
-                ("--min-start-prob 0.9", "--min-start-prob"),
+                ("--set min_start_prob=0.9", "min_start_prob"),
                 ("--model nowhere", "--model"),
                 ("--delay wait", "--delay"),
                 ("--set sub_max=2", "--set sub_max=…"),
                 ("--set force=true", "--set force=…"),
             )
         ),
-        ("--model sequential --min-start-prob 0.9", "--min-start-prob is for a pipelined decoder"),
+        ("--model sequential --set min_start_prob=0.9", "min_start_prob=… is for a pipelined decoder"),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
         ("--text a --split dev", "--split says what DATA is, and there is none"),
         ("--text a --skip-invalid", "--skip-invalid says what DATA is, and there is none"),
@@ -72,8 +75,11 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--text a -w elsewhere --model sequential", "run `pipedec train --decoder sequential` first"),
         ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
-        ("--unconstrained", "--unconstrained is for a model that writes objects"),
-        ("--delay wait --min-start-prob 0.6", "says when to start early, and with --delay wait nothing does"),
+        ("--set unconstrained=true", "unconstrained=… is for a model that writes objects"),
+        (
+            "--delay wait --set min_start_prob=0.6",
+            "says when to start early, and with --delay wait nothing does",
+        ),
     ],
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
@@ -159,7 +165,7 @@ def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_s
 def test_a_start_that_waits_for_certainty_is_announced(place):
     assert (
         "Δt = 1, empty rows retract, min start prob 0.6"
-        in done("--delay", "1", "--min-start-prob", "0.6").stderr
+        in done("--delay", "1", "--set", "min_start_prob=0.6").stderr
     )
 
 

@@ -57,8 +57,8 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--delay wait", "pipelined-wait"),
         ("--model sequential", "sequential"),
         ("--empty-rows stop", "pipelined-delay2-stop"),
-        ("--min-start-prob 0.60", "pipelined-delay2-retract-minprob0.6"),
-        ("--min-start-prob 0", "pipelined-delay2-retract"),
+        ("--set min_start_prob=0.60", "pipelined-delay2-retract-minprob0.6"),
+        ("--set min_start_prob=0", "pipelined-delay2-retract"),
         ("--set sub_max=4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
         ("--set sub_max=20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
@@ -142,7 +142,7 @@ def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_read
     written("alone.jsonl", "--exact", plain, "--draft", "source", "--limit", "1")
     assert read_json("alone.manifest.json")["settings"]["source_prefix"] == ""
     options = ("--draft", "source", "--limit", "1", "--set", "trace=true")
-    written("asked.jsonl", "--exact", plain, "--source-prefix", "say: ", *options)
+    written("asked.jsonl", "--exact", plain, "--set", "source_prefix=say: ", *options)
     assert lines(Path("asked.jsonl"))[0]["source_token_ids"][:2] == exact[0]["source_token_ids"][:2]
     # one that was trained with a prefix, or without, keeps to that
     own = place / "models" / "sequential"

@@ -29,9 +29,9 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     [
         (True, None, "", True),
         (True, "--empty-rows retry,stop", "", True),
-        (True, "--set stop_on_repeat=false", " --no-stop-on-repeat", False),
+        (True, "--set stop_on_repeat=false", " --set stop_on_repeat=false", False),
         (False, None, "", False),
-        (False, "--set stop_on_repeat=true", " --stop-on-repeat", True),
+        (False, "--set stop_on_repeat=true", " --set stop_on_repeat=true", True),
     ],
 )
 def test_the_waiting_schedule_follows_the_rule_that_the_delays_beside_it_do(

@@ -218,9 +218,9 @@ def test_rules_and_starts_stand_side_by_side_and_json_is_all_that_goes_to_stdout
     assert {one["name"]: options_of(one) for one in (retry, stop, *starts)} == {
         "Δt = 1, retry": "--delay 1",
         "Δt = 1, stop": "--delay 1 --empty-rows stop",
-        "Δt = 1, min start prob 0": "--delay 1 --min-start-prob 0",
-        "Δt = 1, min start prob 0.6": "--delay 1 --min-start-prob 0.6",
-        "Δt = 1, min start prob 1": "--delay 1 --min-start-prob 1",
+        "Δt = 1, min start prob 0": "--delay 1 --set min_start_prob=0",
+        "Δt = 1, min start prob 0.6": "--delay 1 --set min_start_prob=0.6",
+        "Δt = 1, min start prob 1": "--delay 1 --set min_start_prob=1",
     }
     assert stop["row_budget_exhausted"] == 0.0
     steps = [entry["totals"]["steps"] for entry in starts]

@@ -60,7 +60,7 @@ def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told
     change(Path("hf-t5/config.json"), "pipedec")
     trained_with(workspace / "models/pipelined", source_prefix="say: ", max_source_tokens=30)
     reported("--baseline", "hf-t5", "--delays", "1", "--compare", "exact-pipelined,exact-source")
-    alike = "--source-prefix 'say: ' --max-source-tokens 30"
+    alike = "--set 'source_prefix=say: ' --max-source-tokens 30"
     assert options_of_all(workspace) == {
         "sequential": f"--model hf-t5 {alike}",
         "Δt = 1": "--delay 1",
