@@ -172,7 +172,7 @@ class Segment(Trial):
 TRIALS: Final = {
     "generate": Generate,
     "train": Train,
-    "train unsaved": Unsaved,
+    "train-unsaved": Unsaved,
     "report": Report,
     "segment": Segment,
 }
