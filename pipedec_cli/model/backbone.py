@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated, Any, Final, Literal
 
 import torch
@@ -111,4 +112,6 @@ class Backbone:
         """A model in float32 with weights drawn from torch's global generator."""
         import transformers
 
+        if isinstance(config, SimpleNamespace):  # of a prepared model
+            config = type(transformers.AutoConfig.for_model(config.model_type)).from_dict(vars(config))
         return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)

@@ -82,7 +82,7 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
 
 
 def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
+    monkeypatch.setattr("pipedec_cli.jobs.report_entries.find_model", lambda *_: "")
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017")
     run("report", "--recipe", "kptimes", "--set", "task=summarization")

@@ -75,6 +75,8 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(tmp_path, m
     place = tmp_path / "pipedec-workspace"
     for split in ("train", "test"):
         write_lines(place / "data" / f"{split}.jsonl", {"id": 1, "source": "a", "target_segments": ["a b"]})
+    segmentation = {"level": "phrase", "separators": [";"], "joiner": "; "}
+    write_lines(place / "data" / "segmentation.json", segmentation)
     write_lines(tmp_path / MODEL / "config.json", {})
     (tmp_path / "torch.py").write_text(TORCH)
     for name in threads.WAITING:
@@ -83,6 +85,8 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(tmp_path, m
     program = [sys.executable, "-m", "pipedec_cli", command, "--set", "threads=3"]
     ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
     said, found = ran.stderr.splitlines()
-    assert said == f"loading {loaded} …"
+    assert said == (
+        [f"loading {loaded} …"] if loaded else []
+    )  # train checks the weights that it starts from first
     assert found in [f"torch finds {turns} 3" for turns in threads.WAITING["GOMP_SPINCOUNT"]]
     assert ran.returncode == 9

@@ -97,6 +97,7 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "epochs": 10,
         "max_source_tokens": 2048,
         "time_max": 50,
+        "keep": "last",
     }
     assert recipe(name, "generate") == {"delay": "1", "empty_rows": "retry", "stop_on_repeat": False, **GRID}
     assert recipe(name, "score") == score
@@ -113,7 +114,7 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
 def test_recipes_are_the_general_one_and_the_papers_data_sets_with_the_levels_of_their_importers():
     assert list(RECIPES) == ["paper", *TARGET_LENGTHS, "fields"]
     trained = recipe("paper", "train")
-    assert trained.pop("delay") and recipe("fields", "train") == trained
+    assert trained.pop("delay") and trained.pop("keep") and recipe("fields", "train") == trained
     for name in TARGET_LENGTHS:
         assert recipe(name, "segment")["level"] == IMPORTERS[name][0]
     with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k"):

@@ -15,6 +15,10 @@ from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_s
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 
 
+def read_all(path, **options):
+    return [*read_split(path, **options)]
+
+
 def record(number, *segments):
     return Record(str(number), "s", "; ".join(segments), segments, (), "data.jsonl:1", {"x": 1})
 
@@ -23,10 +27,10 @@ def test_what_is_saved_is_loaded(tmp_path):
     splits, segmenter = {"train": [record(1, "a", "b"), record(2)], "test": []}, PhraseSegmenter((";", "|"))
     files = save_segmented(tmp_path, splits, SEGMENTATION, segmenter, {"counts": {"merged": 3}})
     assert [path.name for path in files] == ["train.jsonl", "dev.jsonl", "test.jsonl", "segmentation.json"]
-    first, second = read_split(tmp_path / "train.jsonl")
+    first, second = read_all(tmp_path / "train.jsonl")
     assert (first.id, first.target, first.target_segments, first.fields["x"]) == ("1", "a; b", ("a", "b"), 1)
     assert second.target_segments == ()
-    assert read_split(tmp_path / "dev.jsonl") == []
+    assert [*read_split(tmp_path / "dev.jsonl")] == []
     assert load_segmentation(tmp_path / "segmentation.json") == SEGMENTATION
     assert json.loads((tmp_path / "segmentation.json").read_text())["counts"] == {"merged": 3}
     assert load_segmenter(tmp_path) == segmenter
@@ -74,7 +78,7 @@ def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_pa
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(Path, "replace", replace)
         save("new")
-    held = {read_split(tmp_path / f"{name}.jsonl")[0].target for name in ("train", "dev", "test")}
+    held = {next(read_split(tmp_path / f"{name}.jsonl")).target for name in ("train", "dev", "test")}
     assert (tmp_path / "segmentation.json").exists() == (renamed == 4)
     assert held == ({"new"} if renamed == 4 else held)
 
@@ -88,7 +92,7 @@ def test_two_do_not_write_one_folder(tmp_path):
 
 
 def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
-    for load in (read_split, load_segmentation):
+    for load in (read_all, load_segmentation):
         with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
             load(tmp_path / "none.json")
     write_lines("segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " ")))
@@ -103,7 +107,7 @@ def test_half_a_surrogate_pair_in_a_segmentation_is_no_hindrance(write_lines):
 
 def test_records_without_a_target_are_loaded_where_none_is_needed(write_lines):
     path = write_lines("a.json", {"source": "a"}, {"source": "b", "target": "", "target_segments": []})
-    assert [one.target for one in read_split(path, need_target=False)] == [None, ""]
+    assert [one.target for one in read_all(path, need_target=False)] == [None, ""]
 
 
 GOOD = msgspec.to_builtins(SEGMENTATION)
@@ -114,8 +118,8 @@ WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "
 @pytest.mark.parametrize(
     ("load", "content", "message"),
     [
-        (read_split, {"source": "a", "target": "b"}, r"a\.json:1: the target is not segmented"),
-        (read_split, {"source": "a"}, r"a\.json:1: the record has no target; give --teacher"),
+        (read_all, {"source": "a", "target": "b"}, r"a\.json:1: the target is not segmented"),
+        (read_all, {"source": "a"}, r"a\.json:1: the record has no target; give --teacher"),
         *((load_segmentation, content, NOT_OURS) for content in (*(GOOD | change for change in WRONG), [])),
     ],
 )

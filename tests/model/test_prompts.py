@@ -8,7 +8,7 @@ from pipedec_cli.pipeline.grid import Slot
 
 def positions(prompts, rows):
     prompts.settle(rows)
-    return [prompts.position(*row) for row in rows]
+    return [prompts.place(*row)[1] for row in rows]
 
 
 def rows_at(sequence, *places):
@@ -39,7 +39,7 @@ def test_a_sequence_that_starts_anew_has_an_empty_prompt_and_no_known_tokens():
 
 
 def test_a_prompt_is_the_row_before_all_others_in_the_order_of_its_tokens():
-    rows = Prompts(1).prompt_rows(0, [5, 3])
+    rows = [row for row, _ in Prompts(1).prompt_rows(0, [5, 3])]
     assert [(row.slot.subsequence, row.slot.time, row.slot.token) for row in rows] == [
         (0, PROMPT_TIME, 5),
         (0, PROMPT_TIME + 1, 3),
