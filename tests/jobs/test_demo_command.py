@@ -23,7 +23,7 @@ def test_the_demo_runs_every_command_and_ends_in_a_comparison_and_what_to_do_nex
     assert "made with --limit" not in outcome.stderr, "the demo set it itself"
     assert all(count["right"] + count["missing"] > 0 for count in facts.values())
     assert "next: " not in outcome.stderr  # what a command by itself would say
-    last = [line.strip() for line in outcome.stderr.splitlines()[-7:] if line.startswith("  ")]
+    last = [line.strip() for line in outcome.stderr.splitlines()[-8:] if line.startswith("  ")]
     assert (last[0], last[-1]) == tuple(
         f"pipedec segment data.jsonl --level {one}" for one in ("sentence", "field")
     )
