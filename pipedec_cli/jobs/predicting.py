@@ -31,7 +31,7 @@ def announce(run: Run, notify: Notify) -> None:
     import torch
 
     checkpoint, trained = run.decoder.checkpoint, run.decoder.checkpoint.settings
-    used = run.manifest["settings"]
+    used = run.used
     on_cpu = checkpoint.device.type == "cpu"
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
     auto = " (auto)" if run.is_auto else ""
@@ -95,7 +95,7 @@ def stream(
     finally:
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
-    tally.report(run.manifest["settings"], notify, run.exact.costs if run.exact else None)
+    tally.report(run.used, notify, run.exact.costs if run.exact else None)
     return tally
 
 
@@ -170,7 +170,7 @@ def write_part(run: Run, folder: Path, notify: Notify) -> GenerateResult:
 
 
 def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> GenerateResult:
-    settings, rows = run.manifest["settings"], run.inputs.count
+    settings, rows = run.used, run.inputs.count
     return GenerateResult(
         out=str(path), rows=rows, counts=tally, settings=settings, resumed_from=done, invalid=invalid
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +37,7 @@ class Run:
     batch_size: int
     is_auto: bool  # whether the batch size was chosen for these inputs
     path: Path  # the file in the workspace
-    manifest: dict[str, Any]
+    used: dict[str, Any]  # the resolved settings, as the manifest has them
     keeps_trace: bool  # whether the grid is asked for, also behind lines without it
     live: bool
     live_speed: float | None
@@ -50,18 +50,36 @@ class Run:
     @property
     def trace(self) -> bool:
         """Whether lines hold the grid."""
-        return bool(self.manifest["settings"]["trace"])
+        return bool(self.used["trace"])
 
     @property
     def spans(self) -> bool:
         """Whether lines say where values stand."""
-        return bool(self.manifest["settings"].get("spans"))
+        return bool(self.used.get("spans"))
 
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
         """The run as one with these settings goes on: with the grid if that has it, unless the grid is asked for."""
         trace = begun.get("trace") is True or self.keeps_trace
-        settings = {**self.manifest["settings"], "trace": trace}
-        return replace(self, manifest={**self.manifest, "settings": settings})
+        return replace(self, used={**self.used, "trace": trace})
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What makes the lines: it hashes the weights, so a run that writes no file never asks for it."""
+        decoder, inputs, exact = self.decoder, self.inputs, self.exact
+        checkpoint = decoder.checkpoint
+        made: dict[str, Any] = {
+            "examples": inputs.count,
+            "segmentation": to_builtins(decoder.settings.segmentation) if checkpoint.settings else None,
+            "model": {"name": checkpoint.name, "sha256": decoder.sha256},
+            "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
+            **manifest(self.used),
+            "inputs": [inputs.file],
+        }
+        if inputs.shard:
+            made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
+        if exact and exact.drafter:
+            made["drafter"] = {"name": exact.drafter.checkpoint.name, "sha256": exact.drafter.sha256}
+        return made
 
     @property
     def labels(self) -> Sequence[str]:
@@ -115,16 +133,17 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         batch_size=batch_size,
         is_auto=is_auto,
         path=settings.place.generations(name),
-        manifest=_manifest(settings, decoder, inputs, method, batch_size),
+        used=_used(settings, decoder, inputs, method, batch_size),
         keeps_trace=settings.trace is True,
         live=settings.live,
         live_speed=settings.live_speed,
     )
 
 
-def _manifest(
+def _used(
     settings: RunSettings, decoder: Decoder, inputs: Inputs, method: Method, batch_size: int
 ) -> dict[str, Any]:
+    """All settings, resolved."""
     import torch
 
     checkpoint, schedule = decoder.checkpoint, method.schedule
@@ -134,7 +153,7 @@ def _manifest(
     has_starts = not isinstance(method.schedule, Whole | Together)
     delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
     in_workspace = not (settings.out or settings.text)
-    resolved = {
+    return {
         "decoder": decoder.settings.decoder,
         "delay": delay,
         "empty_rows": method.empty_rows if has_starts else None,
@@ -156,19 +175,6 @@ def _manifest(
         "batch_size": batch_size,
         "threads": torch.get_num_threads(),
     }
-    made: dict[str, Any] = {
-        "examples": inputs.count,
-        "segmentation": to_builtins(decoder.settings.segmentation) if checkpoint.settings else None,
-        "model": {"name": checkpoint.name, "sha256": decoder.sha256},
-        "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
-        **manifest(resolved),
-        "inputs": [inputs.file],
-    }
-    if inputs.shard:
-        made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
-    if exact and exact.drafter:
-        made["drafter"] = {"name": exact.drafter.checkpoint.name, "sha256": exact.drafter.sha256}
-    return made
 
 
 def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | None) -> str:

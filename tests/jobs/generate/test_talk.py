@@ -207,3 +207,8 @@ def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_
     assert mended["segments"] == meant["segments"]
     assert mended["source"] == "a \ud800", "the user's own field is passed through as it was"
     assert outcome.stderr.count("data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n") == 1
+
+
+def test_what_goes_to_standard_output_has_no_manifest_and_hashes_no_weights(place, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.model.decoder.fingerprint", lambda _: pytest.fail("weights are hashed"))
+    assert done("--text", "a").stdout.strip()
