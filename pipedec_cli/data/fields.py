@@ -130,10 +130,8 @@ def require_kind(key: str, value: object, where: str) -> Kind:
     """The kind of a filled value, see `kind_of`. Raises a UserError if no row can hold it."""
     kind = kind_of(value)
     if kind is None or kind == "other":
-        todo = (
-            "a value is a string, a number, true or false, a list of strings, an object or a list of objects"
-        )
-        raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=todo)
+        fits = "a string, a number, true or false, a list of strings, an object or a list of objects"
+        raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=f"a value is {fits}")
     return kind
 
 
@@ -151,12 +149,17 @@ def rows_of(fields: Sequence[Field], texts: int) -> list[tuple[Field, int]]:
 
     A ValueError if so many texts make no whole items.
     """
-    rows = [(field, int(field.listed)) for field in fields]
-    listed = [field for field in fields if field.listed]
-    items, left = divmod(texts - len(fields), len(listed)) if listed else (0, texts - len(fields))
-    if left or items < 0:
+    listed = sum(field.listed for field in fields)
+    more, left = divmod(texts - len(fields), listed) if listed else (0, texts - len(fields))
+    if left or more < 0:
         raise ValueError(f"{texts} texts for {len(fields)} keys")
-    return rows + [(field, item) for item in range(2, items + 2) for field in listed]
+    return rows_with(fields, 1 + more)
+
+
+def rows_with(fields: Sequence[Field], items: int) -> list[tuple[Field, int]]:
+    """The key and the item of each row of an object whose lists have so many items; see `rows_of`."""
+    later = [(field, item) for item in range(2, items + 1) for field in fields if field.listed]
+    return [(field, int(field.listed)) for field in fields] + later
 
 
 def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
@@ -211,7 +214,7 @@ def _rows_in(values: Mapping[Keys, object], fields: Sequence[Field]) -> list[tup
         for at, key in enumerate(keys)
         if isinstance(key, int) and (*keys[:at], 0, *keys[at + 1 :]) in listed and kind_of(value)
     )
-    return rows_of(fields, len(fields) + (max(items, default=1) - 1) * len(listed))
+    return rows_with(fields, max(items, default=1))
 
 
 def read_values(
@@ -229,13 +232,13 @@ def read_values(
     parts, lost = [], 0
     for (field, item), text in zip(rows_of(fields, len(texts)), texts, strict=True):
         value: Value | Any = NOTHING
-        if text is None or text.strip() or (field.forced and not unconstrained):
+        forced = field.forced and not unconstrained
+        if text is None or text.strip() or forced:
             parsed = None if text is None else field.parsed(text, unconstrained=unconstrained)
             lost += parsed is None
+            if parsed is None and forced:
+                parsed = field.parsed(field.enum[0]) if field.enum else {"boolean": False}.get(field.kind, 0)
             value = _meant(parsed, (forms or {}).get(field.name, {}))
-            if value is None and field.forced and not unconstrained:
-                first = field.parsed(field.enum[0]) if field.enum else field.kind != "boolean" and 0
-                value = _meant(first, (forms or {}).get(field.name, {}))
         parts.append(field.part(item, value, unconstrained=unconstrained))
     return assemble(parts), lost
 
@@ -286,13 +289,12 @@ def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tupl
         for name, item in ((key, 0), *_items_in(key)):
             if (field := names.get(alike(name))) and field.listed == bool(item):
                 found.setdefault((field.name, item), None if cut and number == len(pieces) else value)
-    items: dict[Keys, dict[int, int]] = {}
+    items: dict[Keys, set[int]] = {}
     for field in fields:
-        own = items.setdefault(_list_of(field), {})
-        own |= {item: 0 for name, item in found if name == field.name}
+        items.setdefault(_list_of(field), set()).update(item for name, item in found if name == field.name)
     places = {of: dict(enumerate(sorted(own), 1)) for of, own in items.items()}
     most = max((len(own) for of, own in places.items() if of), default=0)
-    rows = rows_of(fields, len(fields) + max(0, most - 1) * sum(field.listed for field in fields))
+    rows = rows_with(fields, most)
     return tuple(found.get((field.name, places[_list_of(field)].get(item, item)), "") for field, item in rows)
 
 

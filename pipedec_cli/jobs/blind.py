@@ -29,12 +29,12 @@ MOST_FITTED: Final = 200
 
 def calibration(settings: RunSettings) -> list[Record]:
     """The records with right answers that thresholds are fitted to."""
-    if settings.calibrate and not (
-        records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]
-    ):
-        what = "has no records with an object as target"
-        raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
-    return records if settings.calibrate else []
+    if not settings.calibrate:
+        return []
+    if records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]:
+        return records
+    what = "has no records with an object as target"
+    raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
 
 
 def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
@@ -52,13 +52,10 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
     fields: tuple[Field, ...] = ()
-    if settings.schema or settings.fields:
-        known = (
-            read_schema(settings.schema, notify.warn)
-            if settings.schema
-            else read_short(settings.fields or "")
-        )
-        fields = tuple(map(settled, known.values()))
+    if settings.schema:
+        fields = tuple(map(settled, read_schema(settings.schema, notify.warn).values()))
+    elif settings.fields:
+        fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
         fields, _ = learn_schema(records)
     if listed := [field.name for field in fields if field.listed]:

@@ -32,19 +32,10 @@ def sequential_training(model: str, workspace: Path | None) -> str:
         del of["prompt"]
     if of.get("data") == str(Workspace.find(workspace).data):
         del of["data"]
-    names = [
-        "data",
-        "model",
-        "family",
-        "lora",
-        "bf16",
-        "limit",
-        "source_prefix",
-        "chat",
-        "max_steps",
-        "epochs",
-    ]
-    same: dict[str, Any] = {name: of.get(name) or None for name in names} | {"workspace": workspace}
+    start = ("data", "model", "family", "lora", "bf16", "limit")
+    training = ("source_prefix", "chat", "max_steps", "epochs")
+    same: dict[str, Any] = {name: of.get(name) or None for name in (*start, *training)}
+    same["workspace"] = workspace
     return command_line(
         "train", TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
     )

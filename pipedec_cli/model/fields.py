@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Field, list_places, plain_text, read_values, rows_of, text_of, texts_of
+from pipedec_cli.data.fields import (
+    Field,
+    list_places,
+    plain_text,
+    read_values,
+    rows_of,
+    rows_with,
+    text_of,
+    texts_of,
+)
 from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Grid, ItemRows, Limits, Method, Opening
@@ -93,9 +102,8 @@ class FieldCodec:
             return grid.subsequences
         found = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
         items = max(item for _, item in found)
-        rows = rows_of(self.fields, len(self.fields) + (items - 1) * sum(one.listed for one in self.fields))
         nothing = Subsequence(0, [self.codec.eos], ended=True)
-        return [found.get((field.name, item), nothing) for field, item in rows]
+        return [found.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]
 
     def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
@@ -115,7 +123,7 @@ class FieldCodec:
         if field.name not in self._chosen:
             choice: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()  # noqa: E731
             if field.enum or field.kind == "boolean":
-                choice = _Listed(self.codec, field)
+                choice = _Choices(self.codec, field)
             elif field.kind in _BEGUN and self._pieces:
                 choice = _Number(self._pieces, field, self.codec.eos)
             self._chosen[field.name] = choice
@@ -157,7 +165,7 @@ def place_rows(
     return sorted(rows, key=lambda row: row[:2])
 
 
-class _Listed:
+class _Choices:
     """The tokens that may follow if a value, or each item of a list, is one of some texts."""
 
     def __init__(self, codec: TextCodec, field: Field) -> None:

@@ -90,11 +90,10 @@ class BareModel(nn.Module):
         self.dtype = next(iter(weights.values())).dtype
         for name in prepared.modules:
             _module(self, name)
+        parameters = {name: nn.Parameter(each, requires_grad=False) for name, each in weights.items()}
         for name in (*prepared.weights, *prepared.shared):
-            owner = prepared.shared.get(name, name)
             owning, _, kind = name.rpartition(".")
-            own = nn.Parameter(weights[name], requires_grad=False) if owner == name else None
-            setattr(_module(self, owning), kind, self.get_parameter(owner) if own is None else own)
+            setattr(_module(self, owning), kind, parameters[prepared.shared.get(name, name)])
         for name, kept in prepared.modules.items():
             module = _module(self, name)
             for key, value in kept.attributes.items():

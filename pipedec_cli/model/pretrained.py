@@ -76,9 +76,8 @@ def _check_sizes(config: Any, folder: Path) -> None:
     """Refuse a config of more numbers than a folder's weights have bytes: transformers would allocate them all."""
     with torch.device("meta"):
         count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
-    if (
-        0 < sum(path.stat().st_size for path in folder.glob("*.safetensors")) < count
-    ):  # a hub model has no folder
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if 0 < size < count:  # a hub model has no folder
         raise ValueError("its weights are not of the sizes in config.json")
 
 

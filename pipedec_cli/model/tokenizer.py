@@ -38,7 +38,7 @@ class PreparedTokenizer:
         """Load the backend. `original` loads the tokenizer of transformers, for what is not here."""
         from tokenizers import Tokenizer
 
-        self._parts, self._original = parts, original
+        self._original = original
         self.backend_tokenizer = Tokenizer.from_str(parts.backend)
         self.split_special_tokens = False
         self.chat_template, self.special_tokens_map = parts.chat_template, parts.named
@@ -78,10 +78,8 @@ class PreparedTokenizer:
         """All tokens and their ids."""
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
 
-    def get_chat_template(self) -> str:
-        """The chat template; a ValueError if there is none."""
-        if self.chat_template is None:
-            raise ValueError("there is no chat template")
+    def get_chat_template(self) -> str | None:
+        """The chat template."""
         return self.chat_template
 
     @cached_property
@@ -89,7 +87,7 @@ class PreparedTokenizer:
         return self._original()
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else is asked for, such as a chat template that is a program, the tokenizer of transformers does."""
+        """All other attributes are those of the tokenizer of transformers, such as `apply_chat_template`."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._transformers, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.repeats import before_repeats
@@ -148,12 +148,10 @@ class Grid:
     steps: int = field(default=0, init=False)  # decoder calls
     taken_back: int = field(default=0, init=False)  # subsequences
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
-    openings: list[Opening] = field(
-        default_factory=list, init=False
-    )  # of the subsequences, where they are known
-    _items: list[list[list[Subsequence]]] = field(
-        default_factory=list, init=False
-    )  # by list and item, its rows
+    #: Of the subsequences, where they are known.
+    openings: list[Opening] = field(default_factory=list, init=False)
+    #: The rows of each item of each list.
+    _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
     _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
@@ -236,9 +234,10 @@ class Grid:
         for number, rows in enumerate(method.lists):
             if due.get(number) == start:
                 new += zip(rows.places, rows.openings(len(self._items[number]) + 1), strict=True)
-        made = {place: Subsequence(start, known=opening.known) for place, opening in sorted(new, key=_first)}
+        new.sort(key=itemgetter(0))
+        made = {place: Subsequence(start, known=opening.known) for place, opening in new}
         self.subsequences += made.values()
-        self.openings += (opening for _, opening in sorted(new, key=_first))
+        self.openings += (opening for _, opening in new)
         self._items = self._items or [[] for _ in method.lists]
         for items, rows in zip(self._items, method.lists, strict=True):
             if rows.places[0] in made:
@@ -268,8 +267,9 @@ class Grid:
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The probabilities of the answers are needed if `Method.min_start_prob`
-        is not 0, and make the confidence of each row. A row that is taken back is the last of the planned rows. A ValueError if the numbers do not fit.
+        Rows that do not answer ignore theirs. The probabilities of the answers make the confidence of each row. They are
+        needed if `Method.min_start_prob` is not 0. A row that is taken back is the last of the planned rows. A ValueError
+        if the numbers do not fit.
         """
         method, planned = self.method, self._planned
         if len(answers) != len(planned) or not planned:
@@ -280,7 +280,8 @@ class Grid:
         self.steps += 1
         self._planned = ()
         made: list[Slot] = []
-        for slot, token, probability in zip(planned, answers, probabilities or repeat(1.0), strict=False):
+        probabilities = probabilities or [1.0] * len(answers)
+        for slot, token, probability in zip(planned, answers, probabilities, strict=True):
             row = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
                 row.eos_fed = row.ended  # false for a known token: its row has not begun to answer
@@ -338,7 +339,3 @@ class Grid:
         if rows[-1].empty and (method.empty_rows == "stop" or not self.live):
             return None
         return method.schedule.next_start(rows)
-
-
-def _first(pair: tuple[int, Opening]) -> int:
-    return pair[0]

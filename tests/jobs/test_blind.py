@@ -10,17 +10,10 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.jobs.blind import choose_shots
 from pipedec_cli.model.blind import best_threshold
 from tests.checkpoints import tiny_checkpoint
+from tests.jobs.test_fields import SCHEMA
 from tests.model.chats import CHATML, foreign
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-SCHEMA = {
-    "properties": {
-        "name": {"type": "string"},
-        "food": {"enum": ["Thai", "Greek"]},
-        "stars": {"type": "integer"},
-        "open": {"type": "boolean"},
-    }
-}
 FEW = ("--time-max", 5, "--device", "cpu")
 
 

@@ -82,9 +82,8 @@ def lay_out(
     if isinstance(backbone.parts, Blocks):
         layers: StepLayers = BlockLayers(model, prepack=prepack)
     else:
-        from pipedec_cli.model.engine.torch.module_layers import (
-            ModuleLayers,  # imports model code of transformers
-        )
+        # Late: it imports model code of transformers.
+        from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
 
         layers = ModuleLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)

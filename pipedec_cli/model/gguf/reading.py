@@ -136,10 +136,9 @@ def _read(file: Path, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(file.parent, **given, config=config, dtype=torch.float32)
     if ROPE_FACTORS in header.tensors:
         _scale(config, header, file)
-    weights = model.state_dict()
-    if config.tie_word_embeddings:
-        del weights["lm_head.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})  # transformers refuses to save it
+    save_file(
+        _untied(model), folder / "model.safetensors", {"format": "pt"}
+    )  # transformers refuses to save it
     config.save_pretrained(folder)
     AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
 
@@ -150,10 +149,16 @@ def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
 
     architecture = next(one for one, name in MODEL_ARCH_NAMES.items() if name == family)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
-    weights = model.state_dict()
+    own = _untied(model).items()
+    return {names.get_name(name, (".weight", ".bias")) or name: weight for name, weight in own}
+
+
+def _untied(model: Any) -> dict[str, torch.Tensor]:
+    """The weights of a model by name, without the output matrix where it is the embedding."""
+    weights: dict[str, torch.Tensor] = model.state_dict()
     if model.config.tie_word_embeddings:
         del weights["lm_head.weight"]
-    return {names.get_name(name, (".weight", ".bias")) or name: weight for name, weight in weights.items()}
+    return weights
 
 
 def _scale(config: Any, header: Header, file: Path) -> None:
