@@ -20,6 +20,7 @@ from pipedec_cli.data.objects import any_item, leaves
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, Segmenter
 from pipedec_cli.data.sentences import clause_ends, count_words, mostly_spaceless
+from pipedec_cli.data.tokenizer_file import check_growth
 
 #: Gives the length of each text, at least 1.
 TokenCounter = Callable[[Sequence[str]], list[int]]
@@ -35,6 +36,7 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
 
     try:
         local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
+        check_growth(tokenizer, local=Path(tokenizer).exists())
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
     except KeyboardInterrupt:
         raise

@@ -64,6 +64,4 @@ def _answer(make: Callable[[], str], sender: Connection) -> None:
         error = _TOO_MUCH
     except BaseException as raised:  # whatever a template raises, and Ctrl-C, which the parent gets as well
         error = first_line(raised)[:400]
-    sender.send_bytes(
-        json.dumps((text, error)).encode()
-    )  # no pickle: the parent trusts nothing that comes back
+    sender.send_bytes(json.dumps((text, error)).encode())  # no pickle: the parent trusts nothing

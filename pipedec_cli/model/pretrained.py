@@ -12,6 +12,7 @@ import msgspec
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.tokenizer_file import MOST, check_growth
 from pipedec_cli.model.backbone import OPENERS
 from pipedec_cli.model.families import FAMILIES, backbone_of
 from pipedec_cli.model.prepared import keep_prepared
@@ -53,6 +54,7 @@ def load_tokenizer(name: str, config: Any, *, local: bool) -> Any:
     """The tokenizer of transformers. No code of the checkpoint is run."""
     import transformers
 
+    check_growth(name, local=local)
     options = {"config": config, "local_files_only": local, "trust_remote_code": False}
     return transformers.AutoTokenizer.from_pretrained(name, **options)
 
@@ -63,6 +65,8 @@ def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
     if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
         # Where there are no files, transformers makes a tokenizer that knows nothing but the special tokens.
         raise ValueError("it has no tokenizer")
+    if max(map(len, vocabulary)) > MOST:
+        raise ValueError(f"its tokenizer has a token of more than {MOST:,} characters")
     trial = TextCodec(tokenizer, "", 8, 0)
     trial.decode(trial.ids([_TRIAL])[0])
     # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>, or Gemma 3's image tokens.

@@ -85,7 +85,13 @@ class TextCodec:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not (texts := [mended_text(text) for text in texts]):
             return []
-        encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        try:
+            encoded = list(self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
+        except BaseException as error:
+            # Rust's own error: a text takes too long in a regular expression of the tokenizer.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids

@@ -1,5 +1,6 @@
 """Checkpoints that somebody else made: nothing in them is run, read beyond its end, or taken for what it is not."""
 
+import base64
 import json
 from contextlib import suppress
 
@@ -211,3 +212,42 @@ def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(folde
     assert f"numbers that are NaN or infinite, as in {name}" in refused(folder)
     with pytest.raises(UserError, match="NaN or infinite"):
         load(folder, device="cpu")
+
+
+TEN = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaaaaaaaa"}
+MANY = {"type": "Replace", "pattern": {"String": "e"}, "content": "y" * 2_000}
+CHARSMAP = base64.b64encode(bytes(4) + b"y" * 2_000).decode()
+AROUND = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "</s>", "type_id": 0}}] * 1_000}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"normalizer": {"type": "Sequence", "normalizers": [TEN] * 9}},
+        {"normalizer": MANY},
+        {"normalizer": {"type": "Prepend", "prepend": "y" * 2_000}},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}},
+        {"decoder": {"type": "Sequence", "decoders": [TEN] * 9}},
+        {"post_processor": AROUND},
+    ],
+)
+def test_a_tokenizer_that_makes_much_of_a_short_text_is_refused_before_it_is_used(folder, part):
+    """Nine steps that make ten letters of one would take a gigabyte a letter."""
+    change(folder / "tokenizer.json", **part)
+    assert "in tokenizer.json" in refused(folder)
+    with pytest.raises(UserError, match=r"in tokenizer\.json"):
+        token_counter(str(folder))
+
+
+def test_a_token_of_many_characters_is_refused(folder):
+    path = folder / "tokenizer.json"
+    model = json.loads(path.read_text(encoding="utf-8"))["model"]
+    change(path, model={**model, "vocab": {**model["vocab"], "y" * 2_000: 5}})
+    assert "a token of more than 1,000 characters" in refused(folder)
+
+
+def test_a_text_that_a_regular_expression_of_the_tokenizer_takes_too_long_in_is_one_line(folder):
+    nested = {"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z"}
+    change(folder / "tokenizer.json", normalizer=nested)
+    with pytest.raises(UserError, match=r"^the model's tokenizer fails at a text: .*limit"):
+        load_checkpoint(str(folder)).codec().source("x" * 4_000)

@@ -136,9 +136,7 @@ def _read(file: Path, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(file.parent, **given, config=config, dtype=torch.float32)
     if ROPE_FACTORS in header.tensors:
         _scale(config, header, file)
-    save_file(
-        _untied(model), folder / "model.safetensors", {"format": "pt"}
-    )  # transformers refuses to save it
+    save_file(_untied(model), folder / "model.safetensors", {"format": "pt"})  # transformers refuses to
     config.save_pretrained(folder)
     AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
 

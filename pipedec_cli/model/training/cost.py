@@ -150,7 +150,7 @@ def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, loss: _Forward
     of_example = sum(map(mul, coefficients[1:], terms[1:]))
     if again := recomputes(
         checkpoint.model
-    ):  # no hook sees what is kept: the inputs of layers, and the products
+    ):  # no hook sees that the inputs of layers and the products are kept
         sizes = checkpoint.backbone.sizes(checkpoint.model.config)
         of_token = 4 * sizes.width
         if again == "cheap":
