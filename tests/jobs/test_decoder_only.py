@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,22 @@ def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_the
     assert (
         "1 of 2 sources was with text beyond the positions that the model was made for: id 1; --max" in talk
     )
+
+
+def test_the_baseline_of_a_chat_model_is_trained_by_the_command_that_the_report_names(workspace):
+    base = foreign(workspace / "a base")
+    train(workspace, "--model", base, "--chat", "--delay", "1")
+    quick = [word for key in ("timing_examples=1", "repeats=1", "memory=false") for word in ("--set", key)]
+    report = ("report", "-w", workspace, "--device", "cpu", *quick)
+    (command,) = re.findall("run `pipedec (.*?)` first, or give --baseline", running.refused(*report))
+    run(*shlex.split(command), *FEW[2:])
+    made = [settings_of(workspace / "models" / name) for name in ("pipelined", "sequential")]
+    assert [(one["chat"], one["prompt"]) for one in made] == [(True, "{source}")] * 2
+    trained = read_json(workspace / "models/sequential/training.json")["settings"]
+    assert (trained["model"], trained["training"]["max_steps"]) == (str(base), 2)
+    run(*report)
+    manifests = [read_json(path)["settings"] for path in workspace.glob("generations/*.manifest.json")]
+    assert [(one["chat"], one["prompt"]) for one in manifests] == [(True, "{source}")] * 2
 
 
 def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):

@@ -58,7 +58,10 @@ class Best:
                 self.evaluation = evaluation
 
     def offer(self, evaluation: Evaluation, *, writes: bool) -> None:
-        """Keep the present weights if this evaluation of them is the best. Only one process `writes`."""
+        """Keep the present weights if this evaluation of them is the best. Only one process `writes`.
+
+        However long that takes, unlike a checkpoint-N: weights that are not written cannot be the best.
+        """
         if not evaluation.better_than(self.evaluation):
             return
         self.evaluation = evaluation
