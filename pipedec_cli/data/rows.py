@@ -221,7 +221,7 @@ def _parquet_rows(path: Path) -> Iterator[RawRow]:
             for number, value in enumerate(values, start=1):
                 where = f"{path} row {number}"
                 yield RawRow(number, where, partial(_plain_value, value, where))
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
 
 

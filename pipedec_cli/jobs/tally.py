@@ -156,7 +156,10 @@ class Tally:
         made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
         calls = f"{many(made, unit)} in {many(self.steps, 'decoder call')}, each example's own"
         drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        yield f"{calls}: {made / max(1, self.steps):.2f} {unit}s a call{drafting}"
+        rate = (
+            f": {made / max(1, self.steps):.2f} {unit}s a call" if made >= self.steps or not self.keys else ""
+        )
+        yield f"{calls}{rate}{drafting}"  # less than a key a call says nothing: values of many tokens take calls
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
 

@@ -232,6 +232,10 @@ def test_what_json_lacks_in_parquet_is_carried_along_as_text_and_bytes_that_are_
     parquet.write_table(pyarrow.Table.from_pylist([{"source": "s", "image": b"\xff"}]), path)
     said = "data.parquet row 1 field 'image': not UTF-8: byte 0xff at position 1; leave the column out"
     assert said in refusal(path)
+    parquet.write_table(pyarrow.Table.from_pylist([{"source": "damaged"}]), path, compression="none")
+    damaged = path.read_bytes().replace(b"damaged", b"damag\xff\xff")
+    path.write_bytes(damaged)
+    assert "data.parquet: cannot be read: 'utf-8' codec" in refusal(path)
 
 
 def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypatch):

@@ -189,3 +189,9 @@ def test_texts_that_were_stopped_on_repeat_are_counted_and_named():
         tally.add(made, None, None)
     assert tally.stopped_on_repeat == 2
     assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines()]
+
+
+@pytest.mark.parametrize(("steps", "end"), [(3, "each example's own: 2.67 keys a call"), (573, "own")])
+def test_of_objects_keys_and_calls_are_counted_and_less_than_a_key_a_call_is_no_rate(steps, end):
+    (_, told) = Tally(examples=1, seconds=1.0, tokens=9, keys=8, steps=steps).lines()
+    assert told.startswith(f"8 keys in {steps} decoder calls") and told.endswith(end)
