@@ -156,10 +156,9 @@ class Tally:
         made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
         calls = f"{many(made, unit)} in {many(self.steps, 'decoder call')}, each example's own"
         drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        rate = (
-            f": {made / max(1, self.steps):.2f} {unit}s a call" if made >= self.steps or not self.keys else ""
-        )
-        yield f"{calls}{rate}{drafting}"  # less than a key a call says nothing: values of many tokens take calls
+        is_rate = made >= self.steps or not self.keys  # less than a key a call says nothing
+        rate = f": {made / max(1, self.steps):.2f} {unit}s a call" if is_rate else ""
+        yield f"{calls}{rate}{drafting}"
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
 
