@@ -1,6 +1,7 @@
 """The licence and the ignored files of the repository."""
 
 import hashlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -20,3 +21,10 @@ def test_the_declared_licence_is_there_word_for_word():
 def test_git_ignores_the_folders_that_the_commands_make():
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {f"{DemoSettings().out}/", "pipedec-workspace/"} <= set(ignored)
+
+
+def test_nothing_of_ours_is_pickled_nor_unpickled():
+    """Not even between the driver and the workers of a cluster: they exchange JSON."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("pipedec_cli/**/*.py")}
+    imported = re.compile(r"^\s*(import|from) \w*(pickle|dill|shelve|marshal)", re.MULTILINE)
+    assert texts and [name for name, text in texts.items() if imported.search(text)] == []

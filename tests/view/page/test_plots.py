@@ -100,3 +100,4 @@ def test_the_curve_of_one_model_has_a_colour_and_beside_others_the_first_is_grey
 def test_the_most_important_figures_stand_large_below_the_advice():
     page = report_page(make_report(**ALL, advice=Advice("take", "Take it.", entry="Δt = 2")), {})
     assert re.findall(r'<dd class="large">(.*?)</dd>', page) == ["3.7 ×", "20.0", "−1.2"]
+    assert "<dt>ROUGE-L over the baseline</dt>" in page, "a difference, no score"
