@@ -1,10 +1,13 @@
 """Settings for all tests."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from pipedec_cli.data.cache import cache_folder
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,6 +19,26 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A busy machine must not fail a property test: what is tested is what is computed, not how fast.
 settings.register_profile("pipedec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pipedec")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """The cache of this run: models that tests prepare must not push out the user's. Compiled kernels are shared."""
+    users = cache_folder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        own = cache_folder()
+        _copy_kernels(users, own)
+        yield
+        _copy_kernels(own, users)
+
+
+def _copy_kernels(source: Path, target: Path) -> None:
+    """Copies those that the target lacks. A torn copy does no harm: its checksum is wrong, so that it is made again."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in source.glob("kernels-*.*"):
+        if not (target / path.name).exists():
+            shutil.copy2(path, target)
 
 
 @pytest.fixture
