@@ -34,7 +34,7 @@ def own_cache(tmp_path_factory):
 
 
 def _copy_kernels(source: Path, target: Path) -> None:
-    """Copies those that the target lacks. A torn copy does no harm: its checksum is wrong, so that it is made again."""
+    """A torn copy does no harm: its checksum is wrong, so that the kernels are made again."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in source.glob("kernels-*.*"):
         if not (target / path.name).exists():

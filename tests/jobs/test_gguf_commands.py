@@ -10,9 +10,7 @@ from tests.model.test_gguf import made_checkpoint, written
 from tests.running import lines_of, read_json, refused, run, write_lines
 
 
-@pytest.fixture(autouse=True)
-def own_cache(empty_folder, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_folder / "cache"))
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def data(folder):
