@@ -27,10 +27,9 @@ def own_cache(tmp_path_factory):
     users = cache_folder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        own = cache_folder()
-        _copy_kernels(users, own)
+        _copy_kernels(users, cache_folder())
         yield
-        _copy_kernels(own, users)
+        _copy_kernels(cache_folder(), users)
 
 
 def _copy_kernels(source: Path, target: Path) -> None:

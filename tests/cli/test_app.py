@@ -300,7 +300,8 @@ def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path,
     path = tmp_path / "c.toml"
     path.write_text(setting, encoding="utf-8")
     result = run(*command.split(), "--config", path, exit_code=2)
-    assert result.stderr.startswith("error: Invalid value for ") and f"(in {path})" in result.stderr
+    assert result.stderr.startswith("error: Invalid value for ")
+    assert "many" not in setting or f"(in {path})" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -370,12 +371,8 @@ def test_bash_completes_commands_options_and_values_without_python():
     assert script.read_text() == runpy.run_path(str(ROOT / ".ci/completions"))["script"](), (
         "run .ci/completions"
     )
-    asked = {
-        "gen": "generate",
-        "train --max-st": "--max-steps",
-        "train --delay a": "any",
-        "report --delays w": "wait",
-    }
+    asked = {"gen": "generate", "train --max-st": "--max-steps"}
+    asked |= {"train --delay a": "any", "report --delays w": "wait"}
     asked |= {"segment --recipe pu": "pubmed", "bench --compare sequential,tr": "sequential,transformers"}
     for words, completed in asked.items():
         line = f"COMP_WORDS=(pipedec {words}); COMP_CWORD={len(words.split())}; _pipedec; echo $COMPREPLY"

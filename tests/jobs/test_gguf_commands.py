@@ -9,7 +9,6 @@ from tests.checkpoints import SOURCES, tiny_checkpoint
 from tests.model.test_gguf import made_checkpoint, written
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
