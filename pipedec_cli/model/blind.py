@@ -182,7 +182,7 @@ class BlindDecoder(Decoder):
         """How to decode: all rows together, at most time_max tokens each. A UserError for what does not apply."""
         how = super().method(*args, **chosen)
         if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
-            raise UserError(f"a row has at most {APART} tokens", todo="give a smaller --time-max")
+            raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
         openings = tuple(map(Opening, self.known, self._choices()))
         confident = how.confident or bool(self.thresholds)
         how = dataclasses.replace(how, bos=how.eos, openings=openings, blind=True)

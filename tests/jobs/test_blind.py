@@ -14,7 +14,7 @@ from tests.jobs.test_fields import SCHEMA
 from tests.model.chats import CHATML, foreign
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-FEW = ("--time-max", 5, "--device", "cpu")
+FEW = ("--set", "time_max=5", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
         ((*schema, "--delay", 2), "delay does not apply"),
         ((*schema, "--set", "sub_max=4"), "sub_max does not apply"),
         ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),
-        ((*schema, "--time-max", 20_000), "at most 16384 tokens"),
+        ((*schema, "--set", "time_max=20000"), "at most 16384 tokens"),
         (("--ask", " "), "--ask is empty"),
         (("--ask", "Who?", "--no-chat"), "is a turn of a chat"),
         (("--ask", "Who?", "--shots", f"{place / 'train.jsonl'}:2"), "is a turn of a chat"),

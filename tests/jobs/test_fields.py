@@ -43,7 +43,7 @@ def workspace(tmp_path_factory):
 
 
 def test_every_line_has_an_object_that_the_schema_allows(workspace):
-    told = run("generate", "-w", workspace, "--time-max", 6).stderr
+    told = run("generate", "-w", workspace, "--set", "time_max=6").stderr
     assert "4 fields at a time" in told and " keys in " in told and "tokens a call" not in told
     (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
     for line in lines_of(path):
@@ -61,8 +61,8 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
         "generate",
         "-w",
         workspace,
-        "--time-max",
-        6,
+        "--set",
+        "time_max=6",
         "--set",
         "unconstrained=true",
         "--text",
@@ -73,7 +73,7 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
 
 
 def test_every_value_of_a_trained_model_has_a_confidence(workspace):
-    asked = ("--time-max", 6, "--confidence", "--spans", "--text", "Aromi has 3 stars.", "--json")
+    asked = ("--set", "time_max=6", "--confidence", "--spans", "--text", "Aromi has 3 stars.", "--json")
     line = json.loads(run("generate", "-w", workspace, *asked).stdout)
     assert line["confidence"].keys() == line["fields"].keys() == line["spans"].keys()
     assert all(0 < sure <= 1 for sure in line["confidence"].values())
@@ -93,7 +93,7 @@ def test_the_text_of_a_model_from_elsewhere_is_kept_where_it_is_no_object(worksp
 
 
 def test_the_live_view_calls_rows_by_their_keys(workspace):
-    shown = run("generate", "-w", workspace, "--text", "Aromi", "--live", "--time-max", 4).stderr
+    shown = run("generate", "-w", workspace, "--text", "Aromi", "--live", "--set", "time_max=4").stderr
     rows = re.findall(r"^ *(\w+) [✓∅✂] ", shown, re.MULTILINE)
     assert rows == ["name", "food", "stars", "open"]
     assert re.search(r"^time +1 ", shown, re.MULTILINE)

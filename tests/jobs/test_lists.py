@@ -37,7 +37,7 @@ def workspace(tmp_path_factory):
 
 
 def test_items_are_written_scored_and_shown_by_their_names(workspace):
-    told = run("generate", "-w", workspace, "--delay", 3, "--time-max", 9, "--live").stderr
+    told = run("generate", "-w", workspace, "--delay", 3, "--set", "time_max=9", "--live").stderr
     assert "3 fields at a time, items: Δt = 3" in told
     rows = re.findall(r"^ *(\S+) [✓∅✂] ", told, re.MULTILINE)
     assert {"name", "menu[1].dish", "menu[1].at.price"} <= {*rows}

@@ -107,7 +107,7 @@ def _checkpoint_targets() -> Iterable[Target]:
             **_made(written),
             "cache/kept": b"",
         }  # the cache is where the folder goes that is made of the file
-        words = ("generate", "--text", "a", "--model", "tiny.gguf", "--time-max", "9")
+        words = ("generate", "--text", "a", "--model", "tiny.gguf", "--set", "time_max=9")
         yield Target(words, file, ("tiny.gguf",), share=2)
     with suppress(BuildError):
         library()  # a case must not compile it into its own cache
@@ -141,7 +141,7 @@ def _decoding_targets() -> Iterable[Target]:
         (("--fields", VALUE), VALUE),
         (("--ask", VALUE), VALUE),
     ):
-        yield Target((*GENERATE, "--time-max", "3", *words), asked, (name,), generated, share=2)
+        yield Target((*GENERATE, "--set", "time_max=3", *words), asked, (name,), generated, share=2)
 
 
 def _training_targets() -> Iterable[Target]:

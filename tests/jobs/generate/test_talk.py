@@ -43,7 +43,7 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         *(
             (f"--exact pipedec-workspace/models/sequential --draft source {given}", f"{named} is for a pipel")
             for given, named in (
-                ("--time-max 3", "--time-max"),
+                ("--set time_max=3", "--set time_max=…"),
                 ("--empty-rows stop", "--empty-rows"),
                 ("--set min_start_prob=0.9", "--set min_start_prob=…"),
                 ("--model nowhere", "--model"),
@@ -145,7 +145,7 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--time-max 3", "cut short: 12 by time_max, of 12"),
+        ("--set time_max=3", "cut short: 12 by time_max, of 12"),
         ("--delay 1 --set sub_max=6", "empty subsequences used up all 6 subsequences in 10 of 12"),
     ],
 )
@@ -156,9 +156,9 @@ def test_what_went_short_is_counted(place, options, told):
 
 def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
     told = "all of the first 16 texts were cut short by time_max: the model may not end its texts"
-    assert told not in done("--time-max", "3").stderr  # twelve
+    assert told not in done("--set", "time_max=3").stderr  # twelve
     new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS))
-    assert done("--time-max", "3").stderr.count(told) == 1
+    assert done("--set", "time_max=3").stderr.count(told) == 1
     assert told not in done("--out", "whole.jsonl").stderr
 
 

@@ -59,7 +59,7 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--empty-rows stop", "pipelined-delay2-stop"),
         ("--set min_start_prob=0.60", "pipelined-delay2-retract-minprob0.6"),
         ("--set min_start_prob=0", "pipelined-delay2-retract"),
-        ("--set sub_max=4 --time-max 30", "pipelined-delay2-timemax30-submax4"),
+        ("--set sub_max=4 --set time_max=30", "pipelined-delay2-timemax30-submax4"),
         ("--set sub_max=20 --max-source-tokens 99", "pipelined-delay2-source99"),
         ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
         pytest.param("--dtype int8", "pipelined-delay2-int8", marks=needs_int8),
