@@ -93,25 +93,35 @@ template <long BITS, long WIDTH> struct Grouped {
     // Write the weights number(0) … number(inputs − 1) of output j. In 4 bits the largest becomes −8, whatever its sign.
     template <class F> static void pack(Word *panel, long j, long inputs, F number) {
         for (long first = 0; first < inputs; first += GROUP, panel += GROUP_WORDS) {
-            int32_t most = 0; // of NaN the bits are the largest
-            float largest = 0;
-            for (long i = first; i < first + GROUP; ++i) {
-                const int32_t size = bits_as<int32_t>(number(i)) & 0x7fffffff;
-                if (size > most) most = size, largest = number(i);
+            float numbers[GROUP];
+            for (long i = 0; i < GROUP; ++i) numbers[i] = number(first + i);
+            Ints sizes = {};
+            for (long i = 0; i < GROUP; i += LANES) {
+                const Ints some = reinterpret_cast<Ints>(load(numbers + i)) & all_words(0x7fffffffu);
+                sizes = some > sizes ? some : sizes; // of NaN the bits are the largest
             }
-            const float step = BITS == 8 ? std::fabs(largest) / HIGHEST : largest / LOWEST;
+            const int32_t most = largest_lane(sizes);
+            const float size = bits_as<float>(most);
+            const float *of_size = std::find_if(numbers, numbers + GROUP - 1, [&](float x) { return (bits_as<int32_t>(x) & 0x7fffffff) == most; });
+            const float step = BITS == 8 ? size / HIGHEST : *of_size / LOWEST;
             const Word scale = step == step ? BFloat16::round(step) : 0x7fc0;
             std::memcpy(reinterpret_cast<uint16_t *>(panel) + j, &scale, sizeof(uint16_t));
-            const float size = std::fabs(largest), by = size > LEAST && size < INF ? 1.0f / bits_as<float>(scale << 16) : 0.0f;
+            const bool plain = size > LEAST && size < INF; // else all become 0
+            const Floats by = all(plain ? 1.0f / bits_as<float>(scale << 16) : 0.0f), low = all(LOWEST), high = all(HIGHEST);
+            const Ints kept = all_words(plain ? ~0u : 0u);
+            int32_t whole[GROUP];
+            for (long i = 0; i < GROUP; i += LANES) {
+                Floats scaled = load(numbers + i) * by;
+                scaled = scaled < high ? scaled : high;
+                const Ints some = (rounded(scaled > low ? scaled : low) & kept) + ZERO;
+                std::memcpy(whole + i, &some, sizeof(some));
+            }
             Word *words = panel + SCALES + j;
-            for (long u = 0; u < ROWS; ++u) words[u * PANEL] = 0;
-            for (long i = 0; i < GROUP; ++i)
-                words[i / (NUMBERS * PARTS) * PANEL] |= static_cast<Word>(whole(number(first + i), by) + ZERO) << shift(i);
+            for (long u = 0; u < ROWS; ++u, words += PANEL) {
+                *words = 0;
+                for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i) *words |= static_cast<Word>(whole[i]) << shift(i);
+            }
         }
-    }
-    static int32_t whole(float number, float by) {
-        constexpr float low = LOWEST, high = HIGHEST;
-        return by != 0 ? static_cast<int32_t>(std::lrint(std::max(low, std::min(high, number * by)))) : 0;
     }
 };
 
