@@ -33,8 +33,8 @@ class BenchSettings(Settings):
     family: Family | None = common.family_key()
     compare: str = option(
         "sequential,transformers",
-        "Decoders to compare with, commas between: sequential (always), transformers, ctranslate2, ctranslate2:int8, "
-        "ctranslate2:bfloat16.",
+        "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
+        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
         metavar="NAMES",
     )
     delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")

@@ -57,7 +57,7 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
+        "transformers, transformers:bfloat16, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(

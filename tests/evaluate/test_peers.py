@@ -91,6 +91,20 @@ def test_peer_of_one_token_a_call_makes_as_many_calls_as_ours_up_to_the_bound(pl
             assert len(made.tokens) == 3
 
 
+def test_transformers_in_bfloat16_decodes_weights_of_its_own_or_is_absent(
+    plain, sources, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: True)
+    peer = make_peer("transformers:bfloat16", plain, tmp_path, 3, exactly=True)
+    assert len(peer.run(sources[:1], 1, time.perf_counter).outputs[0].tokens) == 3
+    dtypes = (peer.settings["dtype"], str(peer.checkpoint.model.dtype), str(plain.model.dtype))
+    assert dtypes == ("bfloat16", "torch.bfloat16", "torch.float32")
+    assert (peer.checkpoint.eos, peer.spec()[1]["dtype"]) == (plain.eos, "bfloat16")
+    monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: False)
+    absent = make_peer("transformers:bfloat16", plain, tmp_path)
+    assert absent == Absent("transformers:bfloat16", "this CPU has no instructions for bfloat16")
+
+
 def test_transformers_decodes_greedily_whatever_the_checkpoint_would_have_it_do(tmp_path):
     place = tiny_checkpoint(tmp_path / "sequential", decoder="sequential")
     asked = {"repetition_penalty": 9.0, "no_repeat_ngram_size": 2, "num_beams": 3, "forced_bos_token_id": 7}

@@ -113,7 +113,7 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
         ("--compare exact", "on a trained model"),
         (
             "--compare foo",
-            "there is no 'foo'; choose from sequential, transformers, ctranslate2, ctranslate2:",
+            "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, ctranslate2, ctranslate2:",
         ),
         ("--set out=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),

@@ -12,7 +12,14 @@ from pipedec_cli.evaluate.timing import Runner
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
-PeerName = Literal["transformers", "prompt-lookup", "ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16"]
+PeerName = Literal[
+    "transformers",
+    "transformers:bfloat16",
+    "prompt-lookup",
+    "ctranslate2",
+    "ctranslate2:int8",
+    "ctranslate2:bfloat16",
+]
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
 #: Tokens that prompt lookup proposes at once, its usual setting.
 LOOKED_UP: Final = 10
@@ -43,10 +50,14 @@ def make_peer(
     """
     family, _, dtype = name.partition(":")
     if family != "ctranslate2":
-        from pipedec_cli.evaluate.peers.transformers import Transformers
+        from pipedec_cli.evaluate.peers.transformers import Transformers, from_spec
+        from pipedec_cli.model.arguments import computes_bfloat16
 
         looked_up = LOOKED_UP if name == "prompt-lookup" else None
-        return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
+        if dtype and checkpoint.device.type == "cpu" and not computes_bfloat16():
+            return Absent(name, f"this CPU has no instructions for {dtype}")
+        made = Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
+        return from_spec(**made.spec()[1] | {"dtype": dtype}) if dtype else made
     from pipedec_cli.evaluate.peers import ctranslate2
     from pipedec_cli.model.gguf.reading import loadable
 
