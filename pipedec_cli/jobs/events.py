@@ -77,7 +77,7 @@ class Notify:
     """How a job speaks to its listener. Without a listener it speaks to nobody."""
 
     def __init__(self, listener: Callable[[Any], None] | None = None) -> None:
-        self._listener = listener
+        self._listener, self._warned = listener, set[str]()
 
     def __call__(self, event: object) -> None:
         """Send one event."""
@@ -89,8 +89,10 @@ class Notify:
         self(Message(text))
 
     def warn(self, text: str) -> None:
-        """Send one warning."""
-        self(Message(text, warning=True))
+        """Send one warning; nothing if it was sent before."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self(Message(text, warning=True))
 
     @contextmanager
     def stage(self, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:

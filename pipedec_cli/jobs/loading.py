@@ -228,9 +228,15 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
 
 
 def announce_compiling(device: str, notify: Notify) -> None:
-    """Say that some seconds pass when the kernels are about to be compiled."""
-    from pipedec_cli.model.engine.native.build import is_compiled
+    """Say that some seconds pass when the kernels are about to be compiled, or warn that no compiler is there."""
+    from pipedec_cli.model.engine.native.build import BuildError, find_compiler, is_compiled
     from pipedec_cli.model.engine.native.library import VARIABLE
 
-    if device == "cpu" and os.environ.get(VARIABLE) != "0" and not is_compiled():
-        notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+    if device == "cpu" and os.environ.get(VARIABLE) != "0":
+        try:
+            find_compiler()
+        except BuildError as error:
+            todo = "`apt-get install g++` or `xcode-select --install` brings one"
+            notify.warn(f"{error}: torch decodes, and takes 3 to 5 times as long; {todo}")
+        if not is_compiled():
+            notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

@@ -5,6 +5,8 @@ import stat
 
 import pytest
 
+from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.loading import announce_compiling
 from pipedec_cli.model.engine.native import build
 from pipedec_cli.model.engine.native.build import BuildError, compiled, is_compiled
 
@@ -159,6 +161,13 @@ def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path):
     assert is_compiled()
     with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
         compiled()
+    told = []
+    notify = Notify(told.append)
+    for device in ("cuda", "cpu", "cpu"):
+        announce_compiling(device, notify)
+    (message,) = told  # once, though several models are loaded
+    assert message.warning and "torch decodes, and takes 3 to 5 times as long" in message.text
+    assert "apt-get install g++" in message.text
 
 
 def test_older_compilers_get_fewer_flags(compiler, cache):
