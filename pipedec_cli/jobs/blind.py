@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, texts_of
+from pipedec_cli.data.fields import Field, list_places, rows_of, texts_of
 from pipedec_cli.data.json_schema import read_schema, read_short, settled
 from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.reading import contents
@@ -58,11 +58,12 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
         fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
         fields, _ = learn_schema(records)
-    if listed := [field.name for field in fields if field.listed]:
-        what = f"{listed[0]!r} is in a list of objects, which needs a model that was trained for it"
-        raise UserError(
-            what, todo="leave it out of the schema, or train with `pipedec segment --level field`"
-        )
+    for places in list_places(fields):
+        if all(fields[at].kind == "list" for at in places):
+            what = f"{fields[places[0]].name!r} has no key beside it that tells the items apart"
+            raise UserError(
+                what, todo="put a string beside it, or train with `pipedec segment --level field`"
+            )
     if count > len(records):
         what = f"has {len(records):,} records with an object as target"
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
@@ -84,7 +85,11 @@ def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int)
     shown = Counter[tuple[str, bool | str]]()
     texts = [texts_of(record.target_fields or {}, fields) for record in records]
     ways = [
-        [(field.name, way) for field, text in zip(fields, row, strict=True) for way in (bool(text), text)]
+        [
+            (field.name, way)
+            for (field, _), text in zip(rows_of(fields, len(row)), row, strict=True)
+            for way in (bool(text), text)
+        ]
         for row in texts
     ]
     chosen: list[int] = []

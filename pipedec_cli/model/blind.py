@@ -2,6 +2,7 @@
 
 Each row sees the prompt and itself alone, so it is what the model writes if only this row follows the prompt. In a chat a
 row asks for one key, or is a question of the user. Else it is the line of a key behind examples, and a line break ends it.
+For a list of objects a row asks for the names of all items. When it has ended, rows for their other keys start.
 """
 
 from __future__ import annotations
@@ -11,30 +12,41 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import takewhile
 from typing import Any, Final
 
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, texts_of, value_texts
+from pipedec_cli.data.fields import Field, list_places, rows_of, rows_with, text_of, texts_of, value_texts
+from pipedec_cli.data.objects import path_name
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.text import SOURCE, Prompt, TextCodec, prompt_around, template_ids
+from pipedec_cli.model.questions import (
+    NONE,
+    Choice,
+    LineCodec,
+    NamesOnce,
+    NumberOrNone,
+    ObjectList,
+    is_none,
+    question_of,
+    with_none,
+)
+from pipedec_cli.model.text import SOURCE, Prompt, prompt_around, template_ids
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Method, Opening
+from pipedec_cli.pipeline.grid import Grid, Method, Opening
+from pipedec_cli.pipeline.schedule import Subsequence
 
 #: The part of a prompt that stands for what differs between the rows.
 QUESTION: Final = "{question}"
-#: The answer that means "no value".
-NONE: Final = "none"
 #: The default prompts: questions for keys, questions of the user, and lines of keys behind examples.
 KEYS_PROMPT: Final = (
     "Text: {source}\n\nAnswer with the value alone, in the words of the text. Answer none if the text does not say it.\n\n"
@@ -44,15 +56,8 @@ ASK_PROMPT: Final = "{source}\n\n{question}"
 SHOTS_PROMPT: Final = "Text: {source}\n{question}\n\n"
 #: The most tokens of a row, its end counted, by default: of a value, and of an answer to a question.
 VALUE_MAX, ANSWER_MAX = 64, 512
-_HINTS: Final = {
-    "boolean": " Answer true or false.",
-    "number": " Answer with a number.",
-    "integer": " Answer with a whole number.",
-    "list": " Write all of them, with | between them.",
-}
-
-#: The tokens that may follow those that a row has made; see `Opening`.
-_Choice = Callable[[Sequence[int]], Sequence[int]]
+#: The same with lists of objects: of the names of all items and, behind them, of the longest value.
+LIST_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,14 @@ class BlindDecoder(Decoder):
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
+        self._lists = [ObjectList([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
+        lists = {one.name.name: one for one in self._lists}
+        #: What the rows that start at once ask for: a key, or a list.
+        self._asked = [lists.get(one.name, one) for one in rows.fields if not one.listed or one.name in lists]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
         tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
+        longest = max(longest, LIST_MAX if lists else 0)
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
@@ -115,9 +125,16 @@ class BlindDecoder(Decoder):
         between, behind = rest.split(QUESTION)
         head, tail = list(prompt.head), template_ids(tokenizer, between)
         if self.chat:
-            turn = template_ids(tokenizer, behind)
-            asked = self.text.ids([*map(question_of, rows.fields), *rows.questions])
-            self.known = [(*ids, *turn) for ids in asked]
+            self._turn = template_ids(tokenizer, behind)
+            asked = [
+                one.question() if isinstance(one, ObjectList) else question_of(one) for one in self._asked
+            ]
+            ids = self.text.ids([*asked, *rows.questions])
+            # What all rows begin with is read once, with the text.
+            common = takewhile(lambda tokens: len({*tokens}) == 1, zip(*ids, strict=False))
+            alike = [tokens[0] for tokens in common] if len(ids) > 1 and not self._lists else []
+            tail += alike
+            self.known = [(*one[len(alike) :], *self._turn) for one in ids]
         else:
             first = head[: len(head) - len(template_ids(tokenizer, before))]  # such as <bos>
             alone, start, word = self.text.ids(["a b", "a", " b"])
@@ -125,32 +142,49 @@ class BlindDecoder(Decoder):
                 before, self.text.prefix = before[:-1], f" {self.text.prefix}"
             shots = "".join(self._shot(shot, prompt.text) for shot in rows.shots)
             head = [*first, *self.text.ids([shots + before])[0]]
-            self.known = [tuple(ids) for ids in self.text.ids([field.opening for field in rows.fields])]
+            self._turn = []
+            lines = [one.names.opening if isinstance(one, ObjectList) else one.opening for one in self._asked]
+            self.known = [*map(tuple, self.text.ids(lines))]
         self.text.prompt = Prompt(head, tail, template, self.chat)
 
     def _shot(self, shot: Record, template: str) -> str:
         """An example as the prompt shows it."""
         texts = value_texts(shot.target_fields or {}, self.rows.fields, shot.where)
-        pairs = zip(self.rows.fields, texts, strict=True)
-        lines = "\n".join(f"{field.opening} {_one_line(text) or NONE}" for field, text in pairs)
-        return template.replace(QUESTION, lines).replace(SOURCE, _one_line(shot.source))
+        rows = rows_of(self.rows.fields, len(texts))
+        of = {(field.name, item): _one_line(text) for (field, item), text in zip(rows, texts, strict=True)}
+        lines = list[tuple[str, str]]()
+        for one in self._asked:
+            if isinstance(one, Field):
+                lines.append((one.opening, of[one.name, 0]))
+                continue
+            names = [(item, text) for (name, item), text in of.items() if name == one.name.name and text]
+            lines.append((one.names.opening, text_of([name for _, name in names])))
+            for item, _ in names:
+                keys = (one.name, *one.others)
+                lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
+        shown = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
+        return template.replace(QUESTION, shown).replace(SOURCE, _one_line(shot.source))
 
     def calibrate(self, records: Sequence[Record], batch_size: int) -> None:
-        """Fit to records with targets, for each key, the confidence below which an answer means no value."""
+        """Fit to records with targets, for each key, the confidence below which an answer means no value.
+
+        Keys of lists of objects keep all their values.
+        """
         self.thresholds = ()
         method = dataclasses.replace(self.method(), confident=True)
         found: list[list[tuple[float, bool]]] = [[] for _ in self.rows.fields]
-        wanted = [texts_of(record.target_fields or {}, self.rows.fields) for record in records]
+        every = len(self.rows.fields)
+        wanted = [texts_of(record.target_fields or {}, self.rows.fields)[:every] for record in records]
         for event in self.run([record.source for record in records], method, batch_size):
             if isinstance(event, Finished):
-                rows = zip(event.grid.subsequences, self._values(event), strict=True)
+                rows = self._answers(event)
                 for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
                     if text != "":
                         answers.append((row.confidence, text == right))
         filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
         fitted = [best_threshold(*one) for one in zip(found, filled, strict=True)]
         pairs = zip(self.rows.fields, fitted, strict=True)
-        self.thresholds = tuple(0.0 if field.forced else least for field, least in pairs)
+        self.thresholds = tuple(0.0 if field.forced or field.listed else least for field, least in pairs)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -183,35 +217,83 @@ class BlindDecoder(Decoder):
         how = super().method(*args, **chosen)
         if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
-        openings = tuple(map(Opening, self.known, self._choices()))
+        choices, openings = self._choices(), list[Opening]()
+        for one, known in zip([*self._asked, *map(Field, self.rows.questions)], self.known, strict=True):
+            then = partial(self._items, one, choices) if isinstance(one, ObjectList) else None
+            field = one.names if isinstance(one, ObjectList) else one
+            place = one.name.name if isinstance(one, ObjectList) else one.name
+            openings.append(Opening(known, choices[field.name], (place, 0), field.name, then))
         confident = how.confident or bool(self.thresholds)
-        how = dataclasses.replace(how, bos=how.eos, openings=openings, blind=True)
+        how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), blind=True)
         return dataclasses.replace(how, ends=self.ends, confident=confident)
 
-    def _choices(self) -> Sequence[_Choice]:
-        """Which tokens may follow in each row."""
-        free: _Choice = lambda _: ()  # noqa: E731
+    def _choices(self) -> Mapping[str, Choice]:
+        """Which tokens may follow in the rows of each key, list and question."""
+        free: Choice = lambda _: ()  # noqa: E731
+        fields = [*self.rows.fields, *(one.names for one in self._lists)]
+        choices = dict.fromkeys([*(field.name for field in fields), *self.rows.questions], free)
         if self.unconstrained:
-            return [free] * len(self.known)
-        codec: Any = self.text if self.chat else _Line(self.text)
-        openings = FieldCodec(codec, [_with_none(field) for field in self.rows.fields]).openings()
-        choices = [opening.allowed for opening in openings]
-        for number, field in enumerate(self.rows.fields):
+            return choices
+        codec: Any = self.text if self.chat else LineCodec(self.text)
+        openings = FieldCodec(codec, [with_none(field) for field in fields]).openings()
+        for field, opening in zip(fields, openings, strict=True):
+            choices[field.name] = opening.allowed
+            if field not in self.rows.fields:
+                choices[field.name] = NamesOnce(opening.allowed, self.text.decode, codec.eos)
             if field.kind in ("number", "integer") and not (field.enum or field.forced):
-                choices[number] = _NumberOrNone(choices[number], (*codec.ids([NONE])[0], codec.eos))
-        return [*choices, *[free] * len(self.rows.questions)]
+                choices[field.name] = NumberOrNone(opening.allowed, (*codec.ids([NONE])[0], codec.eos))
+        return choices
+
+    def _items(
+        self, of: ObjectList, choices: Mapping[str, Choice], tokens: Sequence[int]
+    ) -> Sequence[Opening]:
+        """The rows of the items whose names are known."""
+        made = list[Opening]()
+        for item, name in enumerate(self._names(self.text.decode(tokens)), start=1):
+            begun = self.text.ids(of.of_item(item, name, chat=self.chat)) if of.others else []
+            for field, ids in zip(of.others, begun, strict=True):
+                label = path_name(field.at(item))
+                known = (*ids, *self._turn)
+                made.append(Opening(known, choices[field.name], (field.name, item), label))
+        return made
+
+    def _names(self, text: str) -> list[str]:
+        """The names of items in an answer, without doubles."""
+        names = Field("", "list").parsed("" if is_none(text) else text)
+        return [*dict.fromkeys(names)] if isinstance(names, list) else []
+
+    def _answers(self, event: Finished) -> list[tuple[Subsequence, str | None]]:
+        """The row and the text of each value, in the order of `rows_of`: "" for no value, None for one that was cut."""
+        grid, fields = event.grid, (*self.rows.fields, *map(Field, self.rows.questions))
+        assert isinstance(grid, Grid)
+        rows = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
+        least = dict(zip((field.name for field in self.rows.fields), self.thresholds, strict=False))
+        texts = {at: self._text(row, least.get(at[0], 0.0), at[0]) for at, row in rows.items()}
+        names = {one.name.name: self._names(texts[one.name.name, 0] or "") for one in self._lists}
+        nothing, found = Subsequence(0, [self.text.eos], ended=True), list[tuple[Subsequence, str | None]]()
+        for field, item in rows_with(fields, max(1, 1, *map(len, names.values()))):
+            at, text = (field.name, item), texts.get((field.name, item), "")
+            if field.name in names:
+                at, text = (field.name, 0), "".join(names[field.name][item - 1 : item])
+                text = None if item == 1 and texts[at] is None else text
+            found.append((rows.get(at, nothing), text))
+        return found
+
+    def _text(self, row: Subsequence, least: float, name: str) -> str | None:
+        """The text of an answer; of a key "" for no value, or for one less sure than the `least`; None if it was cut."""
+        end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
+        text = self.text.decode([*row.text_tokens, *end])
+        is_key = name not in self.rows.questions
+        is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
+        return "" if is_empty else text if row.ended else None
 
     def _values(self, event: Finished, fields: FieldCodec | None = None) -> Sequence[str | None]:
-        """The text of each answer, "" for no value or one below its threshold; None for an answer that was cut."""
-        texts: list[str | None] = []
-        for number, row in enumerate(event.grid.subsequences):
-            end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
-            text = self.text.decode([*row.text_tokens, *end])
-            is_key = number < len(self.rows.fields)
-            least = self.thresholds[number] if is_key and self.thresholds else 0.0
-            is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
-            texts.append("" if is_empty else text if row.ended else None)
-        return texts
+        """The text of each value; see `_answers`."""
+        return [text for _, text in self._answers(event)]
+
+    def _rows(self, event: Finished) -> Sequence[Subsequence]:
+        """The row of each value; the names of all items of a list have one row."""
+        return [row for row, _ in self._answers(event)]
 
 
 def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:
@@ -230,52 +312,5 @@ def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:
     return threshold
 
 
-def question_of(field: Field) -> str:
-    """The question for a key, with its description and choices."""
-    meaning = f" ({field.description})" if field.description else ""
-    choices = f" One of: {', '.join(field.enum)}." if field.enum else _HINTS.get(field.kind, "")
-    return f"What is the {field.name}{meaning}?{choices}"
-
-
-def is_none(text: str) -> bool:
-    """Whether an answer means that there is no value."""
-    return text.strip(" .\"'").lower() == NONE
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _with_none(field: Field) -> Field:
-    """The field with the answer for "no value" among its choices, unless the schema wants a value."""
-    texts = field.enum or (("true", "false") if field.kind == "boolean" else ())
-    return replace(field, enum=(*texts, NONE)) if texts and not field.forced else field
-
-
-class _Line:
-    """A codec for the values in a line of a key: they begin with the space behind the colon, and a line break ends them."""
-
-    def __init__(self, codec: TextCodec) -> None:
-        self._codec, self.tokenizer, self.decode = codec, codec.tokenizer, codec.decode
-        self._key = codec.ids([":"])[0]
-        self.eos = codec.ids(["a\n"])[0][-1]
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts behind a colon and a space."""
-        found = self._codec.ids([f": {text}" for text in texts])
-        return [ids[len(self._key) :] if ids[: len(self._key)] == self._key else ids for ids in found]
-
-
-class _NumberOrNone:
-    """The tokens that may follow in a number, or in the answer for "no value"."""
-
-    def __init__(self, number: _Choice, none: Sequence[int]) -> None:
-        self._number, self._none, self._first = number, tuple(none), frozenset(number(()))
-
-    def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        if not self._first:  # any token may follow
-            return ()
-        allowed = set(self._number(made)) if not made or made[0] in self._first else set[int]()
-        if tuple(made) == self._none[: len(made)]:
-            allowed.add(self._none[len(made)])
-        return sorted(allowed)

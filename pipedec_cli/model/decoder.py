@@ -31,7 +31,7 @@ from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Subsequence, Waiting, Whole
 from pipedec_cli.pipeline.verify import Verify
 
 #: Sources are sorted by length within windows of this many batches, which evens the lengths out in bounded memory.
@@ -159,7 +159,7 @@ class Decoder:
                 "min_start_prob": min_start_prob,
             }
             assert self.fields is not None
-            listed = any(field.listed for field in self.fields.fields)
+            listed = usual.decoder != "sequential" and any(field.listed for field in self.fields.fields)
             for name, value in {"delay": delay, **rules, "sub_max": sub_max}.items():
                 if value is not None and not (name == "delay" and listed):
                     writes = f"{self.checkpoint.name} writes fields, a row for each and all at once"
@@ -269,17 +269,20 @@ class Decoder:
     def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
         """The text of each value; None for a value that was cut."""
         if self.checkpoint.together:
-            rows = fields.rows_in(event.grid)
-            return [self.text.decode(row.text_tokens) if row.ended else None for row in rows]
+            return [self.text.decode(row.text_tokens) if row.ended else None for row in self._rows(event)]
         whole = self.text.decode([token for text in event.texts for token in text])
         return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
+
+    def _rows(self, event: Finished) -> Sequence[Subsequence]:
+        """The row of each value, in the order of `rows_of`."""
+        return self.fields.rows_in(event.grid) if self.fields else ()
 
     def _result(self, event: Finished, source: _Source, away: float) -> Generated:
         grid, values, confidence, lost = event.grid, None, None, 0
         if self.fields is not None:
             texts = self._values(event, self.fields)
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
-            confidence = self.fields.confidence(values, self.fields.rows_in(grid)) if self.confident else None
+            confidence = self.fields.confidence(values, self._rows(event)) if self.confident else None
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
             if not values and self.checkpoint.settings is None:  # a text of a model from elsewhere is kept
                 text = self.joined(event)[0] or text

@@ -79,7 +79,7 @@ class FieldCodec:
         openings = self.openings(unconstrained=unconstrained)
         lists = tuple(
             ItemRows(places, partial(self._openings, places, unconstrained=unconstrained))
-            for places in list_places(self.fields)
+            for places in (list_places(self.fields) if items else ())
         )
         schedule = Together()
         if lists:
@@ -91,7 +91,7 @@ class FieldCodec:
         made = []
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
-            allowed = {} if unconstrained else {"allowed": self._choice(field)}
+            allowed: dict[str, Any] = {} if unconstrained else {"allowed": self._choice(field)}
             at = (field.name, item if field.listed else 0)
             made.append(Opening(known, place=at, label=path_name(field.at(item)), **allowed))
         return tuple(made)

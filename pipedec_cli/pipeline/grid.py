@@ -48,13 +48,14 @@ class Opening:
     """How a row begins whose number is known: with `known` tokens behind <bos>, such as the key of a field.
 
     `allowed` gives the tokens that may follow those that the row has made, <eos> among them, in rising order; ()
-    allows every token.
+    allows every token. `then` gives the rows that start when this one has ended, by the tokens of its text.
     """
 
     known: tuple[int, ...]
     allowed: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()
     place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
     label: str = ""
+    then: Callable[[Sequence[int]], Sequence[Opening]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class Grid:
     openings: list[Opening] = field(default_factory=list, init=False)
     #: The rows of each item of each list.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
+    _followed: set[int] = field(default_factory=set, init=False)  # the rows whose following rows have started
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
     _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
@@ -177,13 +179,10 @@ class Grid:
     @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
-        if self.live:
+        if self.live or self._due() or self._to_follow():
             return "max_tokens" if self._out_of_tokens else "time_max"
         if self.method.lists:
-            if self._due():
-                return "max_tokens" if self._out_of_tokens else "time_max"
-            closed = (all(row.empty for row in items[-1]) for items in self._items)
-            return None if all(closed) else "item_max"
+            return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"
         if self.method.openings or isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
         if len(self.subsequences) == self.method.limits.sub_max and not self.subsequences[-1].empty:
@@ -242,6 +241,16 @@ class Grid:
         for items, rows in zip(self._items, method.lists, strict=True):
             if rows.places[0] in made:
                 items.append([made[place] for place in rows.places])
+        for at in self._to_follow():
+            self._followed.add(at)
+            following = self.openings[at].then(self.subsequences[at].text_tokens)  # type: ignore[misc]
+            self.subsequences += (Subsequence(start, known=opening.known) for opening in following)
+            self.openings += following
+
+    def _to_follow(self) -> list[int]:
+        """The rows that have ended and whose following rows have not started, counted from 0."""
+        begun, rows = self._followed, self.subsequences
+        return [n for n, one in enumerate(self.openings) if one.then and rows[n].ended and n not in begun]
 
     def _due(self) -> dict[int, int]:
         """The start of the next item of each list that has one, by the number of the list."""
@@ -254,7 +263,7 @@ class Grid:
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
         """The tokens of a row that have not gone through the decoder. The last one asks for the next token."""
         time, live, openings = row.start + len(row.tokens), not row.ended, self.openings
-        first = 1 - len(row.known) if self.method.blind else None  # the time of a blind row's first token
+        first = row.start + 1 - len(row.known) if self.method.blind else None  # the time of its first token
         if row.tokens:
             last = row.tokens[-1]
         else:
@@ -327,7 +336,7 @@ class Grid:
         """The start of the next subsequence; None if it is not known yet, or there is none."""
         method, rows = self.method, self.subsequences
         if method.openings and rows:
-            return min(self._due().values(), default=None)
+            return self.time if self._to_follow() else min(self._due().values(), default=None)
         if len(rows) == method.limits.sub_max or self._over or self.stopped_on_repeat:
             return None
         if not rows:

@@ -2,18 +2,27 @@
 
 import json
 
+import jsonschema
 import pytest
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.objects import leaves
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.blind import choose_shots
-from pipedec_cli.model.blind import best_threshold
+from pipedec_cli.model.blind import BlindDecoder, Rows, best_threshold
+from pipedec_cli.model.decoder import load
+from pipedec_cli.pipeline.decode import Finished
 from tests.checkpoints import tiny_checkpoint
 from tests.jobs.test_fields import SCHEMA
 from tests.model.chats import CHATML, foreign
 from tests.running import lines_of, read_json, refused, run, write_lines
 
+FIELDS = (
+    Field("open", "boolean"),
+    Field("menu[].name", path=("menu", 0, "name")),
+    Field("menu[].stars", "integer", path=("menu", 0, "stars")),
+)
 FEW = ("--set", "time_max=5", "--device", "cpu")
 
 
@@ -72,6 +81,53 @@ def test_keys_of_nested_objects_are_rows(place):
     for line in lines:
         assert set(line["fields"]) <= {"name", "place"}
         assert line["fields"].get("place", {}).get("near") in ("pub", "river", None)
+
+
+def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(place):
+    """What each row of an item answers is what the model writes behind the prompt and its question alone."""
+    rows = [{"source": "a b", "target": {"open": True, "menu": [{"name": "a", "stars": 3}, {"name": "b"}]}}]
+    write_lines(place / "menus.jsonl", *rows)
+    for shots in ((), ("--shots", f"{place / 'menus.jsonl'}:1")):
+        decoder = BlindDecoder(
+            load(str(place / "model"), device="cpu"),
+            Rows(FIELDS, shots=tuple(read_records(str(place / "menus.jsonl"))) if shots else ()),
+        )
+        decoder.text.decode, write = lambda ids: "x y | z" if ids[:1] == [9] else "3", decoder.text.decode
+        grid = decoder.method(time_max=9).new_grid()
+        assert [write(row.known) for row in grid.openings] == []
+        planned = grid.plan()
+        assert {slot.subsequence for slot in planned} == {1, 2}
+        names = next(number for number, one in enumerate(grid.openings) if one.then)
+        asking = [slot for slot in planned if slot.answers]
+        grid.commit([{names: 9}.get(slot.subsequence - 1, 5) if slot in asking else 0 for slot in planned])
+        live = grid.plan()
+        grid.commit([grid.method.eos for _ in live])
+        following = grid.plan()
+        assert [one.label for one in grid.openings[2:]] == ["menu[1].stars", "menu[2].stars"]
+        assert {slot.subsequence for slot in following} == {3, 4} and following[0].number == 0
+        grid.commit([5] * len(following))
+        last = grid.plan()
+        grid.commit([grid.method.eos] * len(last))
+        assert grid.plan() == () and grid.truncated is None
+        values, lost = decoder.fields.read([text for _, text in decoder._answers(Finished(0, grid))])
+        assert values["menu"] == [{"name": "x y", "stars": 3}, {"name": "z", "stars": 3}] and lost == 1
+        shown = " ".join(write(decoder.text.prompt.head).split())
+        wanted = "menu: a | b menu[1].name: a menu[1].stars: 3 menu[2].name: b menu[2].stars: none"
+        assert (wanted in shown) == bool(shots)
+        begun = " ".join(write(grid.openings[3].known).split())
+        assert begun.startswith("menu[2].name: z menu[2].stars:" if shots else "What is the stars of z?")
+
+
+def test_lists_of_objects_fit_the_schema_in_any_batch(place):
+    menu = {"type": "array", "items": {"properties": {"name": {}, "stars": {"type": "integer"}}}}
+    schema = {"properties": {"food": {"enum": ["Thai"]}, "menu": menu}, "required": ["menu"]}
+    (place / "menu.json").write_text(json.dumps(schema), encoding="utf-8")
+    how = ("--schema", place / "menu.json", "--confidence", "--time-max", 12)
+    _, lines = generate(place, *how, "--batch-size", 4)
+    _, alone = generate(place, *how, "--batch-size", 1)
+    for line, one in zip(lines, alone, strict=True):
+        jsonschema.validate(line["fields"], schema)
+        assert (line["fields"], line["confidence"]) == (one["fields"], one["confidence"])
 
 
 def test_every_value_has_a_confidence_and_a_place(place):
@@ -133,7 +189,8 @@ def test_the_prompt_is_shown_before_anything_is_generated(place):
     model = ("--model", place / "model", "--text", "Aromi is open.", "--show-prompt")
     asked = shown(*model, "--schema", place / "schema.json")
     assert "Text: Aromi is open. Answer with the value alone" in asked
-    assert "--- row 2 What is the food? One of: Thai, Greek.<|im_end|> <|im_start|> assistant ---" in asked
+    assert "What is the --- row 1 name?<|im_end|>" in asked  # what all questions begin with is read once
+    assert "--- row 2 food? One of: Thai, Greek.<|im_end|> <|im_start|> assistant ---" in asked
     own = shown(*model, "--prompt-template", "{source} = {question}", "--ask", "Who?")
     assert "Aromi is open. = <|im_end|>" not in own and "Aromi is open. = --- row 1 Who?<|im_end|>" in own
     shots = ("--shots", f"{place / 'train.jsonl'}:2", "--schema", place / "schema.json")
@@ -157,7 +214,7 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
     for more, told in (
         ((*schema, "--exact", "x"), "ordinary decoder-only model"),
         ((*schema, "--fields", "a"), "both say which keys"),
-        (("--fields", "menu[].name"), "is in a list of objects"),
+        (("--fields", "menu[].tags list"), "no key beside it that tells the items apart"),
         ((*schema, "--delay", 2), "delay does not apply"),
         ((*schema, "--set", "sub_max=4"), "sub_max does not apply"),
         ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),
