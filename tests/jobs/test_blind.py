@@ -122,7 +122,7 @@ def test_lists_of_objects_fit_the_schema_in_any_batch(place):
     menu = {"type": "array", "items": {"properties": {"name": {}, "stars": {"type": "integer"}}}}
     schema = {"properties": {"food": {"enum": ["Thai"]}, "menu": menu}, "required": ["menu"]}
     (place / "menu.json").write_text(json.dumps(schema), encoding="utf-8")
-    how = ("--schema", place / "menu.json", "--confidence", "--time-max", 12)
+    how = ("--schema", place / "menu.json", "--confidence", "--set", "time_max=12")
     _, lines = generate(place, *how, "--batch-size", 4)
     _, alone = generate(place, *how, "--batch-size", 1)
     for line, one in zip(lines, alone, strict=True):
