@@ -30,13 +30,12 @@ from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.questions import (
     NONE,
+    Asked,
     Choice,
     LineCodec,
     NamesOnce,
     NumberOrNone,
-    ObjectList,
     is_none,
-    question_of,
     with_none,
 )
 from pipedec_cli.model.text import SOURCE, Prompt, prompt_around, template_ids
@@ -91,10 +90,12 @@ class BlindDecoder(Decoder):
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
-        self._lists = [ObjectList([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
-        lists = {one.name.name: one for one in self._lists}
-        #: What the rows that start at once ask for: a key, or a list.
-        self._asked = [lists.get(one.name, one) for one in rows.fields if not one.listed or one.name in lists]
+        self._lists = [Asked([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
+        lists = {one.key.name: one for one in self._lists}
+        #: What the rows that start at once ask for, in the order of the schema.
+        self._asked = [
+            lists.get(one.name) or Asked([one]) for one in rows.fields if not one.listed or one.name in lists
+        ]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
         tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
@@ -126,10 +127,7 @@ class BlindDecoder(Decoder):
         head, tail = list(prompt.head), template_ids(tokenizer, between)
         if self.chat:
             self._turn = template_ids(tokenizer, behind)
-            asked = [
-                one.question() if isinstance(one, ObjectList) else question_of(one) for one in self._asked
-            ]
-            ids = self.text.ids([*asked, *rows.questions])
+            ids = self.text.ids([*(one.question() for one in self._asked), *rows.questions])
             # What all rows begin with is read once, with the text.
             common = takewhile(lambda tokens: len({*tokens}) == 1, zip(*ids, strict=False))
             alike = [tokens[0] for tokens in common] if len(ids) > 1 and not self._lists else []
@@ -143,8 +141,7 @@ class BlindDecoder(Decoder):
             shots = "".join(self._shot(shot, prompt.text) for shot in rows.shots)
             head = [*first, *self.text.ids([shots + before])[0]]
             self._turn = []
-            lines = [one.names.opening if isinstance(one, ObjectList) else one.opening for one in self._asked]
-            self.known = [*map(tuple, self.text.ids(lines))]
+            self.known = [tuple(ids) for ids in self.text.ids([one.row.opening for one in self._asked])]
         self.text.prompt = Prompt(head, tail, template, self.chat)
 
     def _shot(self, shot: Record, template: str) -> str:
@@ -154,13 +151,13 @@ class BlindDecoder(Decoder):
         of = {(field.name, item): _one_line(text) for (field, item), text in zip(rows, texts, strict=True)}
         lines = list[tuple[str, str]]()
         for one in self._asked:
-            if isinstance(one, Field):
-                lines.append((one.opening, of[one.name, 0]))
+            if not one.listed:
+                lines.append((one.row.opening, of[one.key.name, 0]))
                 continue
-            names = [(item, text) for (name, item), text in of.items() if name == one.name.name and text]
-            lines.append((one.names.opening, text_of([name for _, name in names])))
+            names = [(item, text) for (name, item), text in of.items() if name == one.key.name and text]
+            lines.append((one.row.opening, text_of([name for _, name in names])))
             for item, _ in names:
-                keys = (one.name, *one.others)
+                keys = (one.key, *one.others)
                 lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
         shown = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
         return template.replace(QUESTION, shown).replace(SOURCE, _one_line(shot.source))
@@ -177,7 +174,7 @@ class BlindDecoder(Decoder):
         wanted = [texts_of(record.target_fields or {}, self.rows.fields)[:every] for record in records]
         for event in self.run([record.source for record in records], method, batch_size):
             if isinstance(event, Finished):
-                rows = self._answers(event)
+                rows = zip(*self._answers(event), strict=True)
                 for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
                     if text != "":
                         answers.append((row.confidence, text == right))
@@ -218,11 +215,10 @@ class BlindDecoder(Decoder):
         if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
         choices, openings = self._choices(), list[Opening]()
-        for one, known in zip([*self._asked, *map(Field, self.rows.questions)], self.known, strict=True):
-            then = partial(self._items, one, choices) if isinstance(one, ObjectList) else None
-            field = one.names if isinstance(one, ObjectList) else one
-            place = one.name.name if isinstance(one, ObjectList) else one.name
-            openings.append(Opening(known, choices[field.name], (place, 0), field.name, then))
+        free = [Asked([Field(question)]) for question in self.rows.questions]
+        for one, known in zip([*self._asked, *free], self.known, strict=True):
+            then = partial(self._items, one, choices) if one.others else None
+            openings.append(Opening(known, choices[one.row.name], (one.key.name, 0), one.row.name, then))
         confident = how.confident or bool(self.thresholds)
         how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), blind=True)
         return dataclasses.replace(how, ends=self.ends, confident=confident)
@@ -230,7 +226,7 @@ class BlindDecoder(Decoder):
     def _choices(self) -> Mapping[str, Choice]:
         """Which tokens may follow in the rows of each key, list and question."""
         free: Choice = lambda _: ()  # noqa: E731
-        fields = [*self.rows.fields, *(one.names for one in self._lists)]
+        fields = [*self.rows.fields, *(one.row for one in self._lists)]
         choices = dict.fromkeys([*(field.name for field in fields), *self.rows.questions], free)
         if self.unconstrained:
             return choices
@@ -244,13 +240,11 @@ class BlindDecoder(Decoder):
                 choices[field.name] = NumberOrNone(opening.allowed, (*codec.ids([NONE])[0], codec.eos))
         return choices
 
-    def _items(
-        self, of: ObjectList, choices: Mapping[str, Choice], tokens: Sequence[int]
-    ) -> Sequence[Opening]:
+    def _items(self, of: Asked, choices: Mapping[str, Choice], tokens: Sequence[int]) -> Sequence[Opening]:
         """The rows of the items whose names are known."""
         made = list[Opening]()
         for item, name in enumerate(self._names(self.text.decode(tokens)), start=1):
-            begun = self.text.ids(of.of_item(item, name, chat=self.chat)) if of.others else []
+            begun = self.text.ids(of.of_item(item, name, chat=self.chat))
             for field, ids in zip(of.others, begun, strict=True):
                 label = path_name(field.at(item))
                 known = (*ids, *self._turn)
@@ -262,22 +256,29 @@ class BlindDecoder(Decoder):
         names = Field("", "list").parsed("" if is_none(text) else text)
         return [*dict.fromkeys(names)] if isinstance(names, list) else []
 
-    def _answers(self, event: Finished) -> list[tuple[Subsequence, str | None]]:
-        """The row and the text of each value, in the order of `rows_of`: "" for no value, None for one that was cut."""
-        grid, fields = event.grid, (*self.rows.fields, *map(Field, self.rows.questions))
+    def _answers(
+        self, event: Finished, fields: FieldCodec | None = None
+    ) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+        """The row and the text of each value: "" for no value, None for one that was cut.
+
+        The names of all items of a list have one row.
+        """
+        grid, asked = event.grid, (*self.rows.fields, *map(Field, self.rows.questions))
         assert isinstance(grid, Grid)
         rows = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
         least = dict(zip((field.name for field in self.rows.fields), self.thresholds, strict=False))
         texts = {at: self._text(row, least.get(at[0], 0.0), at[0]) for at, row in rows.items()}
-        names = {one.name.name: self._names(texts[one.name.name, 0] or "") for one in self._lists}
-        nothing, found = Subsequence(0, [self.text.eos], ended=True), list[tuple[Subsequence, str | None]]()
-        for field, item in rows_with(fields, max(1, 1, *map(len, names.values()))):
+        names = {one.key.name: self._names(texts[one.key.name, 0] or "") for one in self._lists}
+        nothing = Subsequence(0, [self.text.eos], ended=True)
+        of_values, found = list[Subsequence](), list[str | None]()
+        for field, item in rows_with(asked, max([1, *map(len, names.values())])):
             at, text = (field.name, item), texts.get((field.name, item), "")
             if field.name in names:
                 at, text = (field.name, 0), "".join(names[field.name][item - 1 : item])
                 text = None if item == 1 and texts[at] is None else text
-            found.append((rows.get(at, nothing), text))
-        return found
+            of_values.append(rows.get(at, nothing))
+            found.append(text)
+        return of_values, found
 
     def _text(self, row: Subsequence, least: float, name: str) -> str | None:
         """The text of an answer; of a key "" for no value, or for one less sure than the `least`; None if it was cut."""
@@ -286,14 +287,6 @@ class BlindDecoder(Decoder):
         is_key = name not in self.rows.questions
         is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
         return "" if is_empty else text if row.ended else None
-
-    def _values(self, event: Finished, fields: FieldCodec | None = None) -> Sequence[str | None]:
-        """The text of each value; see `_answers`."""
-        return [text for _, text in self._answers(event)]
-
-    def _rows(self, event: Finished) -> Sequence[Subsequence]:
-        """The row of each value; the names of all items of a list have one row."""
-        return [row for row, _ in self._answers(event)]
 
 
 def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:

@@ -257,7 +257,7 @@ class Decoder:
     def joined(self, event: Finished) -> tuple[str, tuple[str, ...]]:
         """The whole text and its subsequences. An object is written as the sequential model writes it."""
         if self.fields and self.checkpoint.together:
-            values = tuple(text or "" for text in self._values(event, self.fields))
+            values = tuple(text or "" for text in self._answers(event, self.fields)[1])
             return plain_text(values, self.fields.fields), values
         segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
         return self.settings.segmentation.joiner.join(segments), segments
@@ -266,23 +266,22 @@ class Decoder:
         """The text as the sequential model writes it: an object in words, not as JSON."""
         return self.fields.plain(generated.fields) if self.fields and generated.fields else generated.text
 
-    def _values(self, event: Finished, fields: FieldCodec) -> Sequence[str | None]:
-        """The text of each value; None for a value that was cut."""
+    def _answers(
+        self, event: Finished, fields: FieldCodec
+    ) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+        """The rows, and the text of each value in the order of `rows_of`; None for a value that was cut."""
+        rows = fields.rows_in(event.grid)
         if self.checkpoint.together:
-            return [self.text.decode(row.text_tokens) if row.ended else None for row in self._rows(event)]
+            return rows, [self.text.decode(row.text_tokens) if row.ended else None for row in rows]
         whole = self.text.decode([token for text in event.texts for token in text])
-        return read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
-
-    def _rows(self, event: Finished) -> Sequence[Subsequence]:
-        """The row of each value, in the order of `rows_of`."""
-        return self.fields.rows_in(event.grid) if self.fields else ()
+        return rows, read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
 
     def _result(self, event: Finished, source: _Source, away: float) -> Generated:
         grid, values, confidence, lost = event.grid, None, None, 0
         if self.fields is not None:
-            texts = self._values(event, self.fields)
+            rows, texts = self._answers(event, self.fields)
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
-            confidence = self.fields.confidence(values, self._rows(event)) if self.confident else None
+            confidence = self.fields.confidence(values, rows) if self.confident else None
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
             if not values and self.checkpoint.settings is None:  # a text of a model from elsewhere is kept
                 text = self.joined(event)[0] or text

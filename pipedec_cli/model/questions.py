@@ -36,25 +36,32 @@ def is_none(text: str) -> bool:
     return text.strip(" .\"'").lower() == NONE
 
 
-class ObjectList:
-    """A list of objects: the row of the names of all items, the key that holds a name, and the other keys."""
+class Asked:
+    """What a row asks for that starts at once: the value of a key, or the names of all items of a list of objects.
+
+    `row` is the field that the row answers, and `key` the one that holds the value, or the name of each item. The
+    `others` are the keys of an item whose rows start once the names are known.
+    """
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self.name = min(fields, key=lambda field: (field.kind != "string", field.kind == "list"))
-        self.others = [field for field in fields if field is not self.name]
-        path = self.name.path[: self.name.path.index(0)]
-        described = self.name.description
-        self.names = Field(path_name(path), "list", self.name.enum, path=path, description=described)
+        """Take a key, or all keys of a list."""
+        self.key = self.row = min(fields, key=lambda field: (field.kind != "string", field.kind == "list"))
+        self.others = [field for field in fields if field is not self.key]
+        self.listed = self.key.listed
+        if self.listed:
+            path, described = self.key.path[: self.key.path.index(0)], self.key.description
+            self.row = Field(path_name(path), "list", self.key.enum, path=path, description=described)
 
     def question(self) -> str:
-        """The question for the names of all items."""
-        return question_of(replace(self.names, name=f"{_inner(self.name)} of each of the {self.names.name}"))
+        """The question for the value, or for the names of all items."""
+        name = f"{_inner(self.key)} of each of the {self.row.name}" if self.listed else self.row.name
+        return question_of(replace(self.row, name=name))
 
     def of_item(self, item: int, name: str, *, chat: bool) -> list[str]:
         """What the rows of an item begin with: a question for each key, or the line of its name and a key."""
         if chat:
             return [question_of(replace(field, name=f"{_inner(field)} of {name}")) for field in self.others]
-        line = f"{self.name.opening_of(item)} {name}\n"
+        line = f"{self.key.opening_of(item)} {name}\n"
         return [line + field.opening_of(item) for field in self.others]
 
 

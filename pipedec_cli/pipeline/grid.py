@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -153,7 +153,6 @@ class Grid:
     openings: list[Opening] = field(default_factory=list, init=False)
     #: The rows of each item of each list.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
-    _followed: set[int] = field(default_factory=set, init=False)  # the rows whose following rows have started
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
     _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
@@ -242,15 +241,15 @@ class Grid:
             if rows.places[0] in made:
                 items.append([made[place] for place in rows.places])
         for at in self._to_follow():
-            self._followed.add(at)
-            following = self.openings[at].then(self.subsequences[at].text_tokens)  # type: ignore[misc]
-            self.subsequences += (Subsequence(start, known=opening.known) for opening in following)
+            opening = self.openings[at]
+            following = opening.then(self.subsequences[at].text_tokens)  # type: ignore[misc]
+            self.openings[at] = replace(opening, then=None)  # once
+            self.subsequences += (Subsequence(start, known=one.known) for one in following)
             self.openings += following
 
     def _to_follow(self) -> list[int]:
         """The rows that have ended and whose following rows have not started, counted from 0."""
-        begun, rows = self._followed, self.subsequences
-        return [n for n, one in enumerate(self.openings) if one.then and rows[n].ended and n not in begun]
+        return [n for n, one in enumerate(self.openings) if one.then and self.subsequences[n].ended]
 
     def _due(self) -> dict[int, int]:
         """The start of the next item of each list that has one, by the number of the list."""
