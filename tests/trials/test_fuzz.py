@@ -11,7 +11,7 @@ from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
 from tests.trials.target import VALUE
 from tests.trials.targets import targets
 
-FEW, MANY = 30, 2_000
+FEW, MANY = 60, 2_000
 
 
 @pytest.fixture(autouse=True)
