@@ -36,7 +36,7 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
 
     try:
         local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
-        check_growth(tokenizer, local=Path(tokenizer).exists())
+        check_growth(tokenizer, local=local["local_files_only"])
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
     except KeyboardInterrupt:
         raise

@@ -148,9 +148,8 @@ def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, loss: _Forward
     coefficients = torch.linalg.solve(equations, torch.tensor(measured, dtype=torch.double)).tolist()
     terms = _terms(source / unit, target / unit)
     of_example = sum(map(mul, coefficients[1:], terms[1:]))
-    if again := recomputes(
-        checkpoint.model
-    ):  # no hook sees that the inputs of layers and the products are kept
+    if again := recomputes(checkpoint.model):
+        # No hook sees that the inputs of layers and the products are kept.
         sizes = checkpoint.backbone.sizes(checkpoint.model.config)
         of_token = 4 * sizes.width
         if again == "cheap":
