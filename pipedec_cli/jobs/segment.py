@@ -31,6 +31,7 @@ from pipedec_cli.data.schema import learn_schema, object_of
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
+from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, load_segmentation, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
@@ -93,7 +94,7 @@ class SegmentSettings(WorkflowSettings):
     time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
     split_long: bool = option(False, "Split segments that are too long for time_max, at a clause or a word.")
     tokenizer: str | None = option(
-        None, "Count the tokens of this checkpoint folder or hub model [default: count words]."
+        None, "Count the tokens of this folder, hub model or GGUF file [default: count words]."
     )
     limit: int | None = option(None, "Read the first N records of each file.", min=1)
     out: Path | None = option(None, "The folder to write to [default: data in the workspace].")
@@ -126,7 +127,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     inputs = [settings.data, *held_out.values()]
     _check_level(settings)
     _check_inputs(inputs, folder, settings)
-    unit, count_tokens = "tokens" if settings.tokenizer else "words", token_counter(settings.tokenizer)
+    unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         notify.say(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
@@ -182,6 +183,15 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     if settings.tokenizer and statistics:
         forecast(settings.tokenizer, folder, notify)
     return Segmented(folder, segmentation, statistics, estimates, unit, details)
+
+
+def _counter_of(model: str | None) -> TokenCounter:
+    if model is None or not is_gguf(model):
+        return token_counter(model)
+    from pipedec_cli.model.gguf.reading import loadable
+
+    require_model(model)
+    return token_counter(loadable(model))
 
 
 def _check_level(settings: SegmentSettings) -> None:

@@ -60,7 +60,7 @@ def estimate(
     notify.say(
         f"{many(total, 'example')}, {cost.updates:,} updates of {hyper.update_size(count())}{together}: "
         f"{disk} in {target}, some {cost.memory / 1e9:.1f} GB of memory. Checkpoints of {cost.checkpoint / 1e6:,.0f} MB "
-        "follow evaluations, in about 5 % of the time at most. The first updates tell how long the training takes"
+        "take about 5 % of the time at most. The first updates tell how long the training takes"
     )
     free = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
     if free < cost.disk:

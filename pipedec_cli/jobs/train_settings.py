@@ -104,7 +104,9 @@ class TrainSettings(WorkflowSettings):
         "least 50].",
         min=1,
     )
-    evaluations: int = key(10, "How often the dev set is evaluated.", min=1)
+    evaluations: int | None = key(
+        None, "How often the dev set is evaluated [default: 10 times, less often in a short training].", min=1
+    )
     dev_examples: int = key(200, "Dev examples for the loss. 32 of them are scored.", min=0)
     keep: Literal["best", "last"] = key(
         "best",

@@ -38,6 +38,17 @@ def test_a_file_is_what_a_training_starts_from(tmp_path):
     assert is_model(path)  # a teacher that is still there
 
 
+def test_a_file_counts_the_tokens_of_targets(tmp_path):
+    target = "a b. It is so."
+    data = write_lines(tmp_path / "one.jsonl", *[{"source": f"{n}", "target": target} for n in range(5)])
+    whole = ("--set", "dev_fraction=0", "--set", "test_fraction=0", "--level", "phrase")
+    run("segment", data, "--tokenizer", written(tmp_path), *whole)
+    ids = made_checkpoint().tokenizer(target, add_special_tokens=False)["input_ids"]
+    details = read_json("pipedec-workspace/data/segmentation.json")
+    assert (details["unit"], details["counts"]["longest"]) == ("tokens", len(ids))
+    assert refused("segment", data, "--tokenizer", "none.gguf", *whole).startswith("no GGUF file 'none.gguf'")
+
+
 def test_a_trained_model_is_exported_with_its_prompt(tmp_path):
     folder = tiny_checkpoint(
         tmp_path / "pipedec-workspace/models/sequential", decoder="sequential", family="llama"

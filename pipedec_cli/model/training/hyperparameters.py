@@ -14,7 +14,8 @@ class Hyperparameters:
 
     batch_size: examples of one device in one batch. accumulation: batches of one update.
     learning_rate: the highest rate. For ``adafactor`` it is relative to the root mean square of each matrix.
-    warmup: the share of the updates in which the rate rises. evaluations: how often the dev set is evaluated.
+    warmup: the share of the updates in which the rate rises.
+    evaluations: how often the dev set is evaluated; None for as often as the length of the training allows.
     max_steps: the number of updates; None trains for `epochs`. cpu: use the CPU even where there is a GPU.
     keep: the weights that the training leaves. patience: it ends after so many evaluations without a better one.
     """
@@ -28,7 +29,7 @@ class Hyperparameters:
     schedule: Literal["linear", "constant"]
     bf16: bool
     seed: int
-    evaluations: int
+    evaluations: int | None
     max_steps: int | None
     cpu: bool
     keep: Literal["best", "last"] = "best"
@@ -45,6 +46,16 @@ class Hyperparameters:
         per_epoch = max(1, -(-examples // self.update_size(devices)))
         return max(1, round(per_epoch * self.epochs))
 
+    def evaluated(self, updates: int, devices: int = 1) -> int:
+        """How often the dev set is evaluated in so many updates."""
+        return self.evaluations or max(1, min(MOST, updates * self.update_size(devices) // _PER_EVALUATION))
+
+
+#: The evaluations of a long training.
+MOST: Final = 10
+#: An evaluation takes about as long as learning 125 examples: 200 losses, and 32 texts that are generated. With so many
+#: examples learnt between two evaluations they take a fifth of the time.
+_PER_EVALUATION: Final = 500
 
 #: The default optimizer and batch size. Weights made from scratch learn most from many small updates. For other
 #: weights these are the paper's settings.

@@ -25,7 +25,7 @@ from pipedec_cli.model.training import lora, processes
 from pipedec_cli.model.training.best import Best, Evaluation, evaluations
 from pipedec_cli.model.training.collate import Encoded, collator
 from pipedec_cli.model.training.cost import require_examples
-from pipedec_cli.model.training.hyperparameters import Hyperparameters
+from pipedec_cli.model.training.hyperparameters import MOST, Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.model.training.order import ByTurn, Turns
 from pipedec_cli.model.training.result import TrainingProgress, TrainResult
@@ -117,7 +117,7 @@ def _arguments(
     hyper: Hyperparameters, updates: int, folder: Path, *, has_dev: bool, keep: int, log_to: Sequence[str]
 ) -> TrainingArguments:
     on_cpu = hyper.cpu or not torch.cuda.is_available()
-    every = max(1, updates // max(1, hyper.evaluations))
+    every = max(1, updates // hyper.evaluated(updates, processes.count()))
     return TrainingArguments(
         output_dir=str(folder),
         max_steps=updates,
@@ -134,7 +134,7 @@ def _arguments(
         eval_strategy="steps" if has_dev else "no",
         eval_steps=every,
         save_strategy="steps",
-        save_steps=every,
+        save_steps=max(1, updates // (hyper.evaluations or MOST)),
         save_total_limit=max(1, keep),
         remove_unused_columns=False,
         label_names=["labels"],

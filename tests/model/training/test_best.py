@@ -118,3 +118,20 @@ def test_the_better_of_two_evaluations_has_the_higher_score_else_the_lower_loss(
     assert nothing.better_than(lost) and not lost.better_than(nothing)
     assert Evaluation(2, 3.0, 50.0).better_than(Evaluation(1, 1.0, 49.0))
     assert Evaluation(2, 0.5, 50.0).better_than(Evaluation(1, 1.0, 50.0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "updates", "evaluations"),
+    [(None, 2, 1), (None, 40, 1), (None, 250, 4), (None, 1500, 10), (3, 2, 3), (20, 1500, 20)],
+)
+def test_a_short_training_is_evaluated_less_often_unless_it_is_asked_for(asked, updates, evaluations):
+    hyper = replace(EACH, batch_size=4, accumulation=2, evaluations=asked)
+    assert hyper.evaluated(updates) == evaluations
+
+
+def test_checkpoints_come_also_between_evaluations(tmp_path):
+    checkpoint = fresh_toy(shape=SMALL)
+    data = {"examples": examples_of(checkpoint)[:7], "dev": examples_of(checkpoint)[7:], "score": lambda: 1.0}
+    made = run(checkpoint, tmp_path, replace(EACH, evaluations=None), keep=9, **data)
+    assert [point["update"] for point in made.curve if "dev_loss" in point] == [6]
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 6
