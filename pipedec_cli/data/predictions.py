@@ -26,13 +26,18 @@ INVALID: Final = ".invalid.jsonl"
 
 
 def line(
-    generated: Generated, names: FieldNames, *, trace: bool = False, spans: bool = False
+    generated: Generated,
+    names: FieldNames,
+    *,
+    trace: bool = False,
+    confidence: bool = False,
+    spans: bool = False,
 ) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
     The source and the target are added under these names, if the input has other names for them: other commands look
-    for these names. With `trace` the line also holds the grid and the token ids of the source, with `spans` where
-    each value stands in the source.
+    for these names. With `trace` the line also holds the grid and the token ids of the source, with `confidence` how
+    sure each value is, with `spans` where it stands in the source.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -49,7 +54,7 @@ def line(
     }
     if generated.fields is not None:
         made["fields"] = dict(generated.fields)
-        if generated.confidence is not None:
+        if confidence and generated.confidence is not None:
             made["confidence"] = dict(generated.confidence)
         if spans:
             made["spans"] = spans_of(generated.fields, record.source)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import to_builtins
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import pairs_of
+from pipedec_cli.data.fields import kind_of, pairs_of
+from pipedec_cli.data.objects import Keys, leaves, mapped, path_name
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import as_json
@@ -20,7 +22,8 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
-from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.confidence import Judged, Reliability, reliability
+from pipedec_cli.evaluate.metrics.fields import Fields, judged
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
@@ -82,6 +85,18 @@ class ScoredRun:
         """The scores of parts of the answers, such as an object's keys, by name; {} if answers have no parts."""
         return self.scores.measure.parts(self.items)
 
+    @property
+    def judged(self) -> list[Judged]:
+        """The confidence of each value of the objects, where it is known, and whether the value is right."""
+        return [
+            one for item in self.items if item.confidence and item.gold is not None for one in judged(item)
+        ]
+
+    @property
+    def reliability(self) -> Reliability | None:
+        """How well the confidence of values tells right from wrong; None without confidences."""
+        return reliability(self.judged)
+
     def warnings(self, limit: int | None) -> list[str]:
         """What a reader of the scores must know: examples that are missing. The user knows the `limit` of this command."""
         found, count = [*self.scores.notes], len(self.items)
@@ -113,7 +128,8 @@ class ScoredRun:
             "failures": asdict(self.failures),
             "notes": scores.notes,
         }
-        return {**summary, "parts": self.parts} if self.parts else summary
+        more = {"parts": self.parts, "reliability": to_builtins(self.reliability)}
+        return summary | {name: found for name, found in more.items() if found}
 
 
 def load_runs(
@@ -252,7 +268,8 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
     item = _item(prediction, record)
-    return replace(item, segments=segments, gold=gold, references=references)
+    confidence = confidence_of(prediction) if task == "fields" else {}
+    return replace(item, segments=segments, gold=gold, references=references, confidence=confidence)
 
 
 def _item(prediction: Generated, record: Record) -> ScoringItem:
@@ -270,6 +287,20 @@ def written_fields(prediction: Generated) -> Mapping[str, Any]:
         value = as_json(prediction.text.encode("utf-8", "surrogatepass"), "")
         return value if isinstance(value, dict) else {}
     return {}
+
+
+def confidence_of(prediction: Generated) -> dict[str, float]:
+    """How sure each value of a predicted object is, by the name of its path; values without a confidence are left out."""
+    sure: dict[Keys, Any] = {}
+    mapped(prediction.confidence or {}, sure.setdefault)
+    # The items of a list are counted as those of `pairs_of` are: without items whose values are all null.
+    values = mapped(
+        written_fields(prediction), lambda keys, value: sure.get(keys, -1) if kind_of(value) else None
+    )
+    fits = (
+        (keys, one) for keys, one in leaves(values) if kind_of(one) in ("integer", "number") and 0 <= one <= 1
+    )
+    return {path_name(keys): float(one) for keys, one in fits}
 
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:

@@ -184,7 +184,7 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     announce_compiling(str(choose_device(device)), notify)
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
-    decoder.unconstrained, decoder.confident = settings.unconstrained, settings.confidence
+    decoder.unconstrained = settings.unconstrained
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix

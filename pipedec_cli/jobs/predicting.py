@@ -80,7 +80,7 @@ def stream(
         for item in run.decoder.run(sources(), run.method, run.batch_size):
             if isinstance(item, Generated):
                 generated = replace(item, record=records.pop(item.index))
-                emit(generated, line(generated, run.inputs.names, trace=run.trace, spans=run.spans))
+                emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)
                 if warning := tally.first_impression(total):

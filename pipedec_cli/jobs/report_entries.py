@@ -57,7 +57,7 @@ class _Planner:
         runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together else delay
-        command = command_line("generate", _with_reading(how, decoder), self.base)
+        command = command_line("generate", _with_reading(replace(how, confidence=False), decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
         from pipedec_cli.jobs.run import plan_run  # late: it imports torch
 
@@ -90,7 +90,7 @@ def plan_entries(
     ours = []
     if pipelined.checkpoint.together:
         _refuse_other_starts(settings)
-        ours.append(planner.entry("fields together", "pipelined", usual, pipelined))
+        ours.append(planner.entry("fields together", "pipelined", replace(usual, confidence=True), pipelined))
     for delay, serving in served:
         how = replace(usual, delay=delay)
         if serving is not pipelined:
@@ -211,7 +211,7 @@ def _exact(
             how, exact = drafting.settings, ExactDecoder(sequential, drafting.runs[0].decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
-        yield draft, replace(how, exact=name, draft=draft), exact
+        yield draft, replace(how, exact=name, draft=draft, confidence=False), exact
 
 
 def _serving(

@@ -38,7 +38,7 @@ class Run:
     is_auto: bool  # whether the batch size was chosen for these inputs
     path: Path  # the file in the workspace
     used: dict[str, Any]  # the resolved settings, as the manifest has them
-    keeps_trace: bool  # whether the grid is asked for, also behind lines without it
+    asked: frozenset[str]  # of `trace` and `confidence` what is asked for, also behind lines without it
     live: bool
     live_speed: float | None
 
@@ -48,19 +48,17 @@ class Run:
         return self.decoder if isinstance(self.decoder, ExactDecoder) else None
 
     @property
-    def trace(self) -> bool:
-        """Whether lines hold the grid."""
-        return bool(self.used["trace"])
-
-    @property
-    def spans(self) -> bool:
-        """Whether lines say where values stand."""
-        return bool(self.used.get("spans"))
+    def more(self) -> dict[str, bool]:
+        """What lines hold besides: the grid, how sure values are, and where they stand."""
+        return {name: bool(self.used.get(name)) for name in ("trace", "confidence", "spans")}
 
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
-        """The run as one with these settings goes on: with the grid if that has it, unless the grid is asked for."""
-        trace = begun.get("trace") is True or self.keeps_trace
-        return replace(self, used={**self.used, "trace": trace})
+        """The run as one with these settings goes on: with grid and confidences if that has them, unless they are asked for."""
+        trace, sure = (begun.get(name) is True or name in self.asked for name in ("trace", "confidence"))
+        used = {name: value for name, value in self.used.items() if name != "confidence"}
+        used |= {"trace": trace, **({"confidence": True} if sure else {})}
+        method = replace(self.method, confident=self.method.confident or sure)
+        return replace(self, used=used, method=method)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -119,6 +117,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
     choose = partial(decoder.method, settings.delay, **how)
     method = choose(**settings.some("time_max", "sub_max", "max_tokens"))
+    method = replace(method, confident=method.confident or settings.confidence)
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":
         tokens = min(decoder.text.max_source_tokens, inputs.longest + decoder.text.longest_around)
@@ -134,7 +133,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         is_auto=is_auto,
         path=settings.place.generations(name),
         used=_used(settings, decoder, inputs, method, batch_size),
-        keeps_trace=settings.trace is True,
+        asked=frozenset({"trace"} if settings.trace else ()) | (settings.typed & {"confidence"}),
         live=settings.live,
         live_speed=settings.live_speed,
     )

@@ -110,7 +110,7 @@ class BlindDecoder(Decoder):
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
         checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
         super().__init__(checkpoint, batch_size=plain.batch_size)
-        self.unconstrained, self.confident = plain.unconstrained, plain.confident
+        self.unconstrained = plain.unconstrained
         self.text = copy.copy(plain.text)
         self.text.eos = checkpoint.eos
         self._read(template or usual)
@@ -219,7 +219,7 @@ class BlindDecoder(Decoder):
         for one, known in zip([*self._asked, *free], self.known, strict=True):
             then = partial(self._items, one, choices) if one.others else None
             openings.append(Opening(known, choices[one.row.name], (one.key.name, 0), one.row.name, then))
-        confident = how.confident or bool(self.thresholds)
+        confident = bool(self.thresholds)
         how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), blind=True)
         return dataclasses.replace(how, ends=self.ends, confident=confident)
 

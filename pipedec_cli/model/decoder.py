@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from operator import methodcaller
@@ -80,7 +80,6 @@ class Decoder:
         self.batch_size = check_positive_int("batch_size", batch_size) or 1
         #: Whether values of fields may be any text, rather than what the schema allows.
         self.unconstrained = False
-        self.confident = False  # whether results say how sure each value is, where each is a row
         self._consume, self._quantize = consume, quantize
         self._engines: dict[int, Engine] = {}
 
@@ -167,8 +166,7 @@ class Decoder:
             items = self._schedule(delay, force) if listed else None
             most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
             limits = Limits(time_max or most, None, max_tokens)
-            method = self.fields.method(ends, limits, items, usual.item_max, unconstrained=self.unconstrained)
-            return replace(method, confident=self.confident)
+            return self.fields.method(ends, limits, items, usual.item_max, unconstrained=self.unconstrained)
         schedule = self._schedule(delay, force)
         # Where a row waits for the end of all before it, the rules for empty rows are all the same.
         trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
@@ -281,7 +279,8 @@ class Decoder:
         if self.fields is not None:
             rows, texts = self._answers(event, self.fields)
             values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
-            confidence = self.fields.confidence(values, rows) if self.confident else None
+            if isinstance(grid, Grid) and grid.method.confident:
+                confidence = self.fields.confidence(values, rows)
             text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
             if not values and self.checkpoint.settings is None:  # a text of a model from elsewhere is kept
                 text = self.joined(event)[0] or text

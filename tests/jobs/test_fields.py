@@ -81,6 +81,22 @@ def test_every_value_of_a_trained_model_has_a_confidence(workspace):
     assert "--confidence is for" in refused(*sequential, "--confidence")
 
 
+def test_a_run_goes_on_with_confidences_if_it_was_begun_with_them(workspace, tmp_path):
+    few = ("generate", "-w", workspace, "--set", "time_max=6", "--quiet")
+    for begun in ((), ("--confidence",)):
+        out = tmp_path / f"{len(begun)}.jsonl"
+        run(*few, "--limit", 2, "--out", out, *begun)
+        whole = lines_of(out)
+        write_lines(out, whole[0])
+        run(*few, "--limit", 2, "--out", out, "--resume")
+        assert [line.get("confidence") for line in lines_of(out)] == [
+            line.get("confidence") for line in whole
+        ]
+        assert ("confidence" in whole[1]) == bool(begun)
+    asked = ("--limit", 2, "--out", tmp_path / "0.jsonl", "--resume", "--confidence")
+    assert "confidence was null and is now true" in refused(*few, *asked)
+
+
 def test_the_text_of_a_model_from_elsewhere_is_kept_where_it_is_no_object(workspace, tmp_path):
     model = tiny_checkpoint(tmp_path / "elsewhere", decoder="sequential")
     change(model / "config.json", "pipedec")
@@ -123,6 +139,10 @@ def test_the_report_compares_values_and_steps(workspace):
     assert pipelined <= 50 <= plain
     assert content["entries"][1]["settings"]["schedule"] == "together"
     assert "empty_rows" not in content["entries"][1]["settings"]
+    assert [one["quality"].get("reliability") is None for one in content["entries"]] == [True, False, True]
+    shown = (workspace / "report" / "report.md").read_text(encoding="utf-8")
+    assert "How sure, fields together" in shown and "area under the ROC curve" in shown
+    assert "Confidence and truth" in (workspace / "report" / "report.html").read_text(encoding="utf-8")
     assert content["entries"][2]["text_agreement"]["equal"] == content["entries"][2]["text_agreement"]["of"]
     assert exact
 

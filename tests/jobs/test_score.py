@@ -52,6 +52,24 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     assert Path("here/scores.examples.jsonl").exists() and not Path("pipedec-workspace").exists()
 
 
+def test_objects_with_confidences_are_told_by_how_sure_they_were():
+    rows = [
+        {"prediction": {"a": "x"}, "confidence": {"a": n / 10}, "target": {"a": "xy"[n < 5]}}
+        for n in range(10)
+    ]
+    write_lines("sure.jsonl", *rows)
+    shown = " ".join(score("sure.jsonl").stdout.split())
+    assert "0.4 to 0.5 1 40.0 0.0 0.5 to 0.6 1 50.0 100.0" in shown
+    assert "area under the ROC curve: 1.000" in shown
+    assert "at least 0.5 sure, which keeps 95 % right: 5 of 10 values, 100.0 % right" in shown
+    found = json.loads(score("sure.jsonl", "--json").stdout)["reliability"]
+    assert (found["auc"], found["threshold"]) == (1.0, 0.5)
+    write_lines("wrong.jsonl", *({**row, "confidence": {"b": [1]}} for row in rows))
+    assert "reliability" not in json.loads(score("wrong.jsonl", "--json").stdout)
+    write_lines("never.jsonl", *({**row, "target": {"a": "z"}} for row in rows))
+    assert "no threshold keeps 95 % right values" in score("never.jsonl").stdout
+
+
 def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     assert "run `pipedec generate` first" in refused("score")
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})

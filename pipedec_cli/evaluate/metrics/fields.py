@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from pipedec_cli.data.fields import split_pair
+from pipedec_cli.evaluate.metrics.confidence import Judged
 from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
 
 Pair = tuple[str, str]
@@ -85,6 +86,19 @@ def wrong(item: ScoringItem) -> list[int]:
     right = _pairs(item.gold)
     matched = renumbered(item.segments, item.gold)
     return [at for at, one in enumerate(matched) if not _pairs([one]) <= right]
+
+
+def judged(item: ScoringItem) -> list[Judged]:
+    """The confidence of each value of an object, and whether it is right: all its pairs, and no others, are in the target."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    right: dict[str, set[str]] = {}
+    for pair, moved in zip(item.segments, renumbered(item.segments, item.gold or ()), strict=True):
+        (key, value), (place, _) = split_pair(pair), split_pair(moved)
+        found.setdefault(key, (place, set()))[1].add(normalise_value(value))
+    for key, value in _pairs(item.gold or ()):
+        right.setdefault(key, set()).add(value)
+    of = item.confidence
+    return [(of[key], values == right.get(at)) for key, (at, values) in found.items() if key in of]
 
 
 def renumbered(pairs: Sequence[str], right: Iterable[str]) -> list[str]:

@@ -30,6 +30,19 @@ def report_plots(report: Report) -> Iterator[Plot]:
         yield from _by_subsequences(report)
     if len({entry.delay for entry in report.pipelined if entry.delay}) > 1:
         yield from _by_delay(report)
+    sure = {
+        entry.name: found
+        for entry in report.pipelined
+        if entry.quality.scored and (found := entry.quality.scored.reliability)
+    }
+    if sure:
+        made = [Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--")]
+        for place, (name, found) in enumerate(sure.items(), start=1):
+            made.append(Series(name, place, [(one.confidence, one.right) for one in found.bins]))
+        note = (
+            "Values by tenths of their confidence. Below the grey line they are less often right than sure."
+        )
+        yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", made)
 
 
 def _trade(report: Report, size: int) -> Plot:

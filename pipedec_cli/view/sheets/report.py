@@ -28,7 +28,13 @@ from pipedec_cli.view.formats import (
 from pipedec_cli.view.markdown import escaped, markdown_lines
 from pipedec_cli.view.printing import show_lines, show_sheet
 from pipedec_cli.view.sheet import Label, Line, Section, Sheet, cells, side_by_side, with_section
-from pipedec_cli.view.sheets.shared import failure_cells, precision_cells, settings_sheet, time_parts
+from pipedec_cli.view.sheets.shared import (
+    failure_cells,
+    precision_cells,
+    reliability_sheet,
+    settings_sheet,
+    time_parts,
+)
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
@@ -88,6 +94,10 @@ def report_sheets(report: Report) -> list[Sheet]:
         sheets.append(_by_delay(report))
     if any(report.by_subsequences.values()):
         sheets.append(_by_subsequences(report))
+    for entry in report.pipelined:
+        qualities = report.qualities(entry).items()
+        scored = [(f" on {split}" if split else "", one.scored) for split, one in qualities if one.scored]
+        sheets += filter(None, [reliability_sheet(entry.name, scored) if scored else None])
     return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 

@@ -10,7 +10,7 @@ from pipedec_cli.view.console import make_console
 from pipedec_cli.view.formats import NONE, interval, number
 from pipedec_cli.view.printing import show_lines, show_sheet
 from pipedec_cli.view.sheet import Row, Section, Sheet, first_rows, side_by_side, with_section
-from pipedec_cli.view.sheets.shared import failure_cells
+from pipedec_cli.view.sheets.shared import failure_cells, reliability_sheet
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.metrics.measure import Measure
@@ -43,6 +43,7 @@ def show_scores(
     ]
     if any(run.parts for run in runs):
         sheets.append(_parts(runs, names, measure))
+    sheets += filter(None, (reliability_sheet(run.run.name, [("", run)]) for run in runs))
     console = make_console(stderr=False)
     for sheet in sheets:
         show_sheet(console, sheet)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipedec_cli.view.formats import NONE, Format
+from pipedec_cli.evaluate.metrics.confidence import PRECISION, kept
+from pipedec_cli.view.formats import NONE, Format, count, number, points
 from pipedec_cli.view.sheet import Line, Row, Section, Sheet, cells
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.evaluate.entry import MeasuredEntry
     from pipedec_cli.evaluate.failures import Failures
+    from pipedec_cli.evaluate.scoring import ScoredRun
 
 
 def failure_cells(
@@ -40,6 +43,37 @@ def time_parts(comparison: Comparison[Any]) -> dict[str, str]:
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
     return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
+
+
+def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
+    """How often values are right that are this sure; None without confidences.
+
+    The last of the `runs`, each with the name of its split, is shown. The threshold is that of the first.
+    """
+    (split, run), (first, fitted) = runs[-1], (runs[0][0], runs[0][1].reliability)
+    if (found := run.reliability) is None:
+        return None
+    rows = [
+        (
+            f"{one.least:.1f} to {one.least + 0.1:.1f}",
+            count(one.values),
+            points(one.confidence),
+            points(one.right),
+        )
+        for one in found.bins
+    ]
+    pairs = "of a right and a wrong value, the right one is surer so often"
+    notes = [f"area under the ROC curve: {number('{:.3f}', found.auc)} ({pairs})"]
+    if fitted is None or fitted.threshold is None:
+        notes.append(f"no threshold keeps {PRECISION:g} % right values{first}")
+    else:
+        some = kept(run.judged, fitted.threshold)
+        share = f"{some.values:,} of {len(run.judged):,} values, {some.right:.1f} % right{split}"
+        notes.append(f"at least {some.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
+    columns = ("values", "mean confidence, %", "right, %")
+    return Sheet(
+        f"How sure, {name}", columns, (Section("", tuple(rows)),), notes=tuple(notes), corner="confidence"
+    )
 
 
 def precision_cells(entry: MeasuredEntry, comparison: Comparison[Any]) -> list[tuple[str, str]]:
