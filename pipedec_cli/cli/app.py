@@ -91,9 +91,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from pipedec_cli.data.writing import package_version
 
-        typer.echo(f"pipedec {version('pipedec')}")
+        typer.echo(f"pipedec {package_version('pipedec') or 'source'}")
         raise typer.Exit
 
 

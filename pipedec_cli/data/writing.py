@@ -183,12 +183,15 @@ def hashed(path: Path | str) -> dict[str, str | None]:
 
 
 def package_versions(*others: str) -> dict[str, str | None]:
-    """The installed versions of what results depend on, read without importing any of it; None if not installed."""
-    versions: dict[str, str | None] = dict.fromkeys((*PACKAGES, *others))
-    for name in versions:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
+    """The installed versions of what results depend on, as `package_version` gives them."""
+    return {name: package_version(name) for name in dict.fromkeys((*PACKAGES, *others))}
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a package, read without importing it; None if it is not installed, as pipedec in a source tree."""
+    with suppress(PackageNotFoundError):
+        return version(name)
+    return None
 
 
 def file_sha256(path: Path) -> str:

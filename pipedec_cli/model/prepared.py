@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -21,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pipedec_cli.data.cache import cache_folder, is_safe
-from pipedec_cli.data.writing import write_text
+from pipedec_cli.data.writing import package_version, write_text
 from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
@@ -185,7 +184,8 @@ def _module(root: nn.Module, name: str) -> nn.Module:
 
 def _path(folder: Path) -> Path:
     """The cache's file for a folder, by the content of all files that a load depends on."""
-    digest = hashlib.sha256(" ".join(map(version, ("pipedec", "transformers", "tokenizers"))).encode())
+    versions = map(str, map(package_version, ("pipedec", "transformers", "tokenizers")))
+    digest = hashlib.sha256(" ".join(versions).encode())
     for path in sorted({path for pattern in _READ for path in folder.glob(pattern)}):
         if path.name not in _UNREAD:
             digest.update(f"\n{path.name}\n".encode() + path.read_bytes())

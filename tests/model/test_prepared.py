@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib import metadata
 from itertools import product
 
 import msgspec
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.model import prepared
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import load
@@ -181,6 +183,18 @@ def test_without_kernels_or_for_what_they_cannot_compute_it_is_the_whole_model(m
     change(tmp_path / "config.json", feed_forward_proj="silu", dense_act_fn="silu")
     assert [is_bare(tmp_path), is_bare(tmp_path)] == [False, False]
     assert list(load(tmp_path, device="cpu").texts(TEXTS))
+
+
+@needs_kernels
+def test_a_source_tree_that_is_not_installed_loads_and_scores_as_well(monkeypatch, tmp_path):
+    def distribution(name, original=metadata.distribution):
+        if name == "pipedec":
+            raise metadata.PackageNotFoundError(name)
+        return original(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+    assert [is_bare(saved(tmp_path)), is_bare(tmp_path)] == [False, True]
+    assert MultiSpanQA().signature.endswith("|pipedec:source")
 
 
 @needs_kernels

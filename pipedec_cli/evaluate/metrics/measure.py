@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipedec_cli.data.writing import package_version
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ class Measure(ABC):
     @property
     def signature(self) -> str:
         """Protocol, settings and versions, as sacrebleu has it: two scores compare only if their signatures are equal."""
-        return f"{self.name}|{self._settings}|pipedec:{version('pipedec')}"
+        return f"{self.name}|{self._settings}|pipedec:{package_version('pipedec') or 'source'}"
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:

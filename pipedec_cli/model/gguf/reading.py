@@ -41,6 +41,7 @@ LLAMA3: Final[dict[str, Any]] = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+_HASHES: Final[dict[tuple[Path, int, int], str]] = {}
 LACKING: Final = "reading and writing GGUF files needs the package gguf"
 
 
@@ -54,6 +55,15 @@ def local_file(name: str) -> Path:
     return Path(hf_hub_download(repository, file))
 
 
+def content_sha256(file: Path) -> str:
+    """The SHA-256 of a file, which a process reads for it once, as long as size and time of the file stay the same."""
+    state = file.stat()
+    key = file, state.st_size, state.st_mtime_ns
+    if key not in _HASHES:
+        _HASHES[key] = file_sha256(file)
+    return _HASHES[key]
+
+
 def loadable(name: str) -> str:
     """The same name of a folder or a hub model; of a GGUF file a folder in the cache, which transformers can load.
 
@@ -64,7 +74,7 @@ def loadable(name: str) -> str:
         return name
     file = local_file(name)
     try:
-        place = cache_folder() / "models" / f"{file_sha256(file)}-{_VERSION}"
+        place = cache_folder() / "models" / f"{content_sha256(file)}-{_VERSION}"
         if not _is_whole(place):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             for left in place.parent.glob(f"{UNFINISHED}*"):
