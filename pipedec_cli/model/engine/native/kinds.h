@@ -7,7 +7,6 @@
 // well (outputs are the columns of the grid), and so are values (outputs are the places within a head).
 
 #include <new>
-#include <type_traits>
 #include <vector>
 
 #include "vectors.h"

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -132,41 +133,23 @@ inline Floats silu(Floats x) {
     return x * (x > Floats{} ? all(1.0f) : e) / (all(1.0f) + e);
 }
 
-inline float sum_of(Floats v) {
+template <class V> auto sum_of(V v) {
 #ifdef __AVX512F__
-    return _mm512_reduce_add_ps((__m512)v);
+    if constexpr (std::is_same_v<V, Floats>) return _mm512_reduce_add_ps((__m512)v);
+    else return _mm512_reduce_add_epi32((__m512i)v);
 #else
-    float sum = 0;
-    for (int i = 0; i < LANES; ++i) sum += v[i];
+    auto sum = v[0];
+    for (int lane = 1; lane < LANES; ++lane) sum += v[lane];
     return sum;
 #endif
 }
 
-inline int32_t sum_of(Ints v) {
+template <class V> auto largest_lane(V v) {
 #ifdef __AVX512F__
-    return _mm512_reduce_add_epi32((__m512i)v);
+    if constexpr (std::is_same_v<V, Floats>) return _mm512_reduce_max_ps((__m512)v);
+    else return _mm512_reduce_max_epi32((__m512i)v);
 #else
-    int32_t sum = 0;
-    for (int i = 0; i < LANES; ++i) sum += v[i];
-    return sum;
-#endif
-}
-
-inline int32_t largest_lane(Ints v) {
-#ifdef __AVX512F__
-    return _mm512_reduce_max_epi32((__m512i)v);
-#else
-    int32_t largest = v[0];
-    for (int lane = 1; lane < LANES; ++lane) largest = std::max(largest, v[lane]);
-    return largest;
-#endif
-}
-
-inline float largest_lane(Floats v) {
-#ifdef __AVX512F__
-    return _mm512_reduce_max_ps((__m512)v);
-#else
-    float largest = v[0];
+    auto largest = v[0];
     for (int lane = 1; lane < LANES; ++lane) largest = std::max(largest, v[lane]);
     return largest;
 #endif
