@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
@@ -74,45 +75,52 @@ Event = Admitted | Stepped | Finished
 
 def decode(
     model: StepModel,
-    sources: Iterable[tuple[int, Sequence[int]]],
-    method: Method | Verify,
+    sources: Iterable[tuple[int, Sequence[int]] | None],
+    method: Method | Verify | Callable[[int], Method | Verify],
     sequences: int = 1,
+    gone: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[Event]:
     """Decode sources, (index, token ids), greedily (Algorithm 1), at most `sequences` at a time, each with its own grid.
 
     When an example ends, the next one takes its place; a source is drawn only when there is a place for it. Each
     example gives one `Admitted`, its `Stepped` in order, and one `Finished`; the events of different examples are mixed.
+
+    A live source gives None when none is waiting, and is asked again before the next call; decoding ends if then
+    nothing runs. `method` may depend on the index. Examples that are `gone` end before the next call.
     """
     if sequences < 1:
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
+    method_of = method if callable(method) else lambda _: method
     waiting = iter(sources)
     running: dict[int, tuple[int, Grid | Verification]] = {}
     try:
         while True:
             free = [number for number in range(sequences) if number not in running]
             # The free numbers come first: zip stops there, before it draws a source that has no place yet.
-            newcomers = list(zip(free, waiting, strict=False))
+            newcomers = list(zip(free, iter(partial(next, waiting, None), None), strict=False))
             if newcomers:
                 entering = {
-                    number: (example, method.new_grid(example, source))
+                    number: (example, method_of(example).new_grid(example, source))
                     for number, (example, source) in newcomers
                 }
                 yield from (Admitted(*entered) for entered in entering.values())
+                bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
                 model.admit(
-                    [(number, split_opener(method.bos, source)[0]) for number, (_, source) in newcomers]
+                    [(number, split_opener(bos[number], source)[0]) for number, (_, source) in newcomers]
                 )
                 running |= entering
             if not running:
                 return
             planned = {number: grid.plan() for number, (_, grid) in sorted(running.items())}
-            ended = [number for number, slots in planned.items() if not slots]
+            ended = [n for n, slots in planned.items() if not slots or gone(running[n][0])]
             for number in ended:
                 model.release(number)
                 yield Finished(*running.pop(number))
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            certain = method.min_start_prob > 0 or method.confident
+            methods = [grid.method for _, grid in running.values()]
+            certain = any(method.min_start_prob > 0 or method.confident for method in methods)
             answers, probabilities = (
                 model.step_with_probabilities(rows) if certain else (model.step(rows), ())
             )
@@ -126,7 +134,6 @@ def decode(
                 if step.taken_back:
                     model.take_back(number, len(step.taken_back))
                 yield Stepped(example, step)
-    except GeneratorExit:  # the reader stops early: the next one finds every sequence free
+    finally:  # the reader may stop early, or the model fail: the next one finds every sequence free
         for number in running:
             model.release(number)
-        raise

@@ -99,6 +99,7 @@ def test_another_number_of_answers_than_rows_is_not_passed_over(monkeypatch, cha
     monkeypatch.setattr(model, "step", lambda rows: change(answer(rows)))
     with pytest.raises(ValueError, match="answers to 2 rows"):
         list(decode(model, numbered(SCRIPTS), method(), sequences=2))
+    assert model.sources == {}  # whoever goes on with the model finds every sequence free
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 25])
@@ -159,6 +160,43 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
     assert model.sources == {}
     assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
     assert set(model.releases) <= set(range(sequences))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(sources, ways, bounds), min_size=1, max_size=4), st.integers(1, 4), st.data())
+def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_trace(
+    groups, sequences, data
+):
+    """A live source has nothing now and then, and waits itself where nothing runs. Some examples are given up."""
+    asked = [(source, way, limits) for sources, way, limits in groups for source in sources]
+    hows = [method(schedule, limits, *rule) for _, (schedule, *rule), limits in asked]
+    model, running, gone = HashedModel(), set(), {}
+
+    def live():
+        for number, (source, *_) in enumerate(asked):
+            for _ in range(data.draw(st.integers(0, 3))):
+                if running:
+                    yield None
+            running.add(number)
+            yield number, source
+
+    ends = {}
+    for event in decode(model, live(), hows.__getitem__, sequences, gone.__contains__):
+        if isinstance(event, Stepped) and data.draw(st.sampled_from([*[False] * 9, True])):
+            gone.setdefault(event.example, event.step.number)
+        if isinstance(event, Finished):
+            running.remove(event.example)
+            ends[event.example] = event.grid
+    assert [*sorted(ends)] == [*range(len(asked))]
+    for number, (source, (schedule, *rule), limits) in enumerate(asked):
+        oracle = ask_oracle(hashed_next_logits(source), schedule, limits, *rule)
+        assume(oracle.doubt > 1e-5)
+        if number in gone:
+            assert ends[number].steps == gone[number] <= oracle.steps
+        else:
+            assert outcome_of(ends[number]) == outcome_of(oracle)
+    assert model.sources == {}
+    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
 
 
 @settings(max_examples=60)
