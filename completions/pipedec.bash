@@ -18,6 +18,8 @@ _pipedec() {
         "generate --batch-size") words="auto" ;;
         "generate --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "generate --device") words="cpu cuda" ;;
+        "serve --dtype") words="bfloat16 float16 float32 int4 int8" ;;
+        "serve --device") words="cpu cuda" ;;
         "score --task") words="fields keyphrases multispan summarization" ;;
         "score --protocol") words="chan2019 fields meng2017 multispanqa rouge" ;;
         "score --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
@@ -39,13 +41,14 @@ _pipedec() {
         "shard run --delay") words="1 2 3 wait" ;;
         "shard run --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "shard run --address") words="auto" ;;
-        *" --address"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fidelity"|*" --fields"|*" --gold"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --model"|*" --out"|*" --part"|*" --prompt-template"|*" --protocol"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
+        *" --address"|*" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fidelity"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
         *) case "$command" in
-            "") words="segment train generate score report bench export import demo shard" ;;
+            "") words="segment train generate serve score report bench export import demo shard" ;;
             shard) words="run merge" ;;
             "segment") [[ $current == -* ]] && words="--level --separator --source-field --target-field --sources-only --fields --schema --dev --test --split-long --tokenizer --limit --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "train") [[ $current == -* ]] && words="--teacher --model --decoder --delay --epochs --max-steps --batch-size --learning-rate --bf16 --lora --chat --no-chat --max-source-tokens --seed --device --resume --overwrite --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "generate") [[ $current == -* ]] && words="--model --delay --empty-rows --exact --draft --confidence --spans --schema --fields --shots --ask --calibrate --plain --split --limit --source-field --prompt-template --chat --no-chat --max-source-tokens --skip-invalid --batch-size --dtype --device --out --show-prompt --text --resume --live --workspace --config --set --json --quiet --help-all --help" ;;
+            "serve") [[ $current == -* ]] && words="--model --batch-size --dtype --device --host --port --name --api-key-file --insecure --queue --grace --workspace --config --set --help-all --help" ;;
             "score") [[ $current == -* ]] && words="--task --protocol --gold --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "report") [[ $current == -* ]] && words="--compare --delays --empty-rows --model --baseline --split --limit --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --fidelity --batch-sizes --device --config --set --quiet --json --help-all --help" ;;

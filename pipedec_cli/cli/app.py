@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from pipedec_cli.cli import bench, demo, export, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
+from pipedec_cli.cli.serve import EXAMPLES, serve
 from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.model.training import processes
 from pipedec_cli.view.console import Talk, tame_libraries
@@ -114,6 +115,7 @@ add(app, "generate", generate.generate, generate.EXAMPLES)
 add(shard_app, "run", shard.run, shard.RUN_EXAMPLES)
 add(shard_app, "merge", shard.merge, shard.MERGE_EXAMPLES)
 app.add_typer(shard_app, name="shard")
+add(app, "serve", serve, EXAMPLES)
 add(app, "score", score.score, score.EXAMPLES)
 add(app, "report", report.report, report.EXAMPLES)
 add(app, "bench", bench.bench, bench.EXAMPLES)

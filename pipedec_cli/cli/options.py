@@ -24,7 +24,7 @@ def settings_of(kind: type[Settings]) -> Iterator[Setting]:
     """The settings of a dataclass, those of all commands last; where some are `shown`, all others are keys."""
     hints, shared = get_type_hints(kind), {one.name for one in fields(WorkflowSettings)}
     for one in sorted(fields(kind), key=lambda one: one.name in shared):
-        if "declaration" in one.metadata:
+        if "declaration" in one.metadata and one.name not in kind.hidden:
             declaration = one.metadata["declaration"]
             if kind.shown and one.name not in kind.shown:
                 declaration = replace(declaration, role="key")

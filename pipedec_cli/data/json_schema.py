@@ -57,6 +57,11 @@ def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> 
     found = _CLASS.fullmatch(location)
     where = location if found else str(Path(location))
     schema = _of_class(found[1], found[2]) if found else as_json(contents(Path(location)), where)
+    return keys_of(schema, where, warn)
+
+
+def keys_of(schema: Any, where: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:
+    """The same of a schema that was read from `where`."""
     reader = _Reader(schema, where)
     fields = [*reader.fields()]
     if not fields:

@@ -58,16 +58,21 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
         fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
         fields, _ = learn_schema(records)
+    check_lists(fields)
+    if count > len(records):
+        what = f"has {len(records):,} records with an object as target"
+        raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
+    return Rows(fields, tuple(dict.fromkeys(questions)), tuple(choose_shots(records, fields, count)))
+
+
+def check_lists(fields: Sequence[Field]) -> None:
+    """A UserError for a list of objects that no key names."""
     for places in list_places(fields):
         if all(fields[at].kind == "list" for at in places):
             what = f"{fields[places[0]].name!r} has no key beside it that tells the items apart"
             raise UserError(
                 what, todo="put a string beside it, or train with `pipedec segment --level field`"
             )
-    if count > len(records):
-        what = f"has {len(records):,} records with an object as target"
-        raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
-    return Rows(fields, tuple(dict.fromkeys(questions)), tuple(choose_shots(records, fields, count)))
 
 
 def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,19 +112,24 @@ def _start(schedule: Schedule) -> str:
     return f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
 
 
+def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -> Method:
+    """The decoding method of the settings, with their limits or the `usual` ones."""
+    how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
+    limits = {} if usual else settings.some("time_max", "sub_max", "max_tokens")
+    method = decoder.method(settings.delay, **how, **limits)
+    return replace(method, confident=method.confident or settings.confidence)
+
+
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
-    how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
-    choose = partial(decoder.method, settings.delay, **how)
-    method = choose(**settings.some("time_max", "sub_max", "max_tokens"))
-    method = replace(method, confident=method.confident or settings.confidence)
+    method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":
         tokens = min(decoder.text.max_source_tokens, inputs.longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
     draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
-    name = _name(settings, method, choose().limits, draft)
+    name = _name(settings, method, usual.limits, draft)
     return Run(
         decoder=decoder,
         inputs=inputs,

@@ -81,6 +81,8 @@ class Settings:
 
     #: The settings that are options, where the declarations are shared with another command; all others are keys.
     shown: ClassVar[frozenset[str]] = frozenset()
+    #: The settings among these declarations that the command does not have.
+    hidden: ClassVar[frozenset[str]] = frozenset()
     #: Names of the settings that were given on the command line, not in a file or a recipe.
     typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 

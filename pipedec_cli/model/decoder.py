@@ -39,7 +39,7 @@ SORTED_BATCHES: Final = 16
 
 
 @dataclass(slots=True)
-class _Source:
+class Source:
     """A source that has been read and whose result has not been given yet."""
 
     ids: list[int]
@@ -210,7 +210,7 @@ class Decoder:
         self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
         """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order."""
-        known: dict[int, _Source] = {}
+        known: dict[int, Source] = {}
         due, size = 0, check_positive_int("batch_size", batch_size) or self.batch_size
         away = 0.0  # seconds that the reader of the events took
         how = method or self.method()
@@ -230,7 +230,7 @@ class Decoder:
             yield event
             away += time.perf_counter() - left
             if isinstance(event, Finished):
-                source.result = self._result(event, source, away)
+                source.result = self.result(event, source, away)
             while due in known and (result := known[due].result):
                 del known[due]
                 due += 1
@@ -243,12 +243,12 @@ class Decoder:
         return (item for item in self.run(sources, method, batch_size) if isinstance(item, Generated))
 
     def _sorted(
-        self, sources: Iterable[str], known: dict[int, _Source], batch_size: int
+        self, sources: Iterable[str], known: dict[int, Source], batch_size: int
     ) -> Iterator[tuple[int, Sequence[int]]]:
         """Sources as (index, ids), the longest first within a window, so that a batch holds sources of like lengths."""
         numbered = enumerate(check_texts(sources))
         while window := list(islice(numbered, window_of(batch_size))):
-            known |= {index: _Source(*self.text.source(text)) for index, text in window}
+            known |= {index: Source(*self.text.source(text)) for index, text in window}
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 
@@ -274,7 +274,8 @@ class Decoder:
         whole = self.text.decode([token for text in event.texts for token in text])
         return rows, read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
 
-    def _result(self, event: Finished, source: _Source, away: float) -> Generated:
+    def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
+        """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
         grid, values, confidence, lost = event.grid, None, None, 0
         if self.fields is not None:
             rows, texts = self._answers(event, self.fields)

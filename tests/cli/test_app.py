@@ -48,7 +48,7 @@ def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
 
 COMMANDS = sorted({*get_command(app).commands} - {"shard"} | {"shard run", "shard merge"})  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
-MOST_OPTIONS, MOST_OF_GENERATE = 150, 33
+MOST_OPTIONS, MOST_OF_GENERATE = 164, 33
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 

@@ -1,0 +1,1 @@
+"""What `pipedec serve` shows: OpenAI's API, metrics, a page."""

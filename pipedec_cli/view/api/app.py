@@ -1,0 +1,277 @@
+"""OpenAI's API as far as it is served: paths, keys, limits, answers, streams, log lines and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as Http
+from starlette.responses import Response, StreamingResponse
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import Generated
+from pipedec_cli.jobs.serve import BusyError, Request, Service
+
+PAGE: Final = Path(__file__).with_name("page.html")
+#: The page loads nothing from elsewhere.
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+)
+#: Parameters without effect here, and parameters that are served only at a value without effect: 0, or 1 for some.
+_SILENT: Final = {*str.split("user metadata seed store service_tier safety_identifier prompt_cache_key")}
+_AT_1: Final = {*str.split("top_p n best_of")}
+_UNSERVED: Final = _AT_1 | {
+    *str.split(
+        "temperature presence_penalty frequency_penalty logit_bias logprobs top_logprobs echo suffix stop"
+    ),
+    *str.split("top_k min_p tools tool_choice functions function_call"),
+}
+
+_Text = Annotated[str, Meta(pattern=r"\S")]
+_Tokens = Annotated[int, Meta(ge=1)] | None
+
+
+class _Message(Struct, forbid_unknown_fields=True):
+    role: Literal["user"]
+    content: _Text
+
+
+class _StreamOptions(Struct, forbid_unknown_fields=True):
+    include_usage: bool = False
+    pipedec_rows: bool = False
+
+
+class _Completion(Struct, kw_only=True, forbid_unknown_fields=True):
+    model: str
+    prompt: _Text
+    max_tokens: _Tokens = None
+    max_completion_tokens: _Tokens = None
+    stream: bool = False
+    stream_options: _StreamOptions = field(default_factory=_StreamOptions)
+    response_format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
+
+
+class _Chat(_Completion, kw_only=True, forbid_unknown_fields=True):
+    prompt: Literal[""] = ""
+    messages: Annotated[list[_Message], Meta(min_length=1, max_length=1)]
+
+
+class RefusalError(Exception):
+    """A refusal in the shape of OpenAI's errors."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+class Api:
+    """An ASGI application over a service. `log` takes the fields of a line, `keys` are those of clients."""
+
+    def __init__(self, service: Service, keys: Sequence[bytes], log: Callable[..., None]) -> None:
+        self.service, self.settings, self.keys, self.log = service, service.settings, keys, log
+        self.model: dict[str, Any] = {"id": service.name, "object": "model", "owned_by": "pipedec"}
+        self.model["created"] = int(time.time())
+        self.counts = Counter[str]()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, whatever happens, and log it."""
+        http, began, status = Http(scope, receive), time.perf_counter(), 0
+        entry: dict[str, Any] = {"id": uuid.uuid4().hex, "method": http.method, "path": http.url.path[:200]}
+
+        async def note(message: Any) -> None:
+            nonlocal status
+            status = status or message["status"]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await (await self._respond(http, entry))(scope, receive, note)
+        except ClientDisconnect:
+            entry["left"] = True
+        except Exception as error:
+            refused = _refusal(error)
+            is_told = refused.status == 500 or self.settings.log_texts
+            entry["error"] = f"{type(error).__name__}: {error}" if is_told else type(error).__name__
+            if not status:
+                headers = {"retry-after": "1"} if refused.status in (429, 503) else {"connection": "close"}
+                await _json(refused.body, refused.status, headers)(scope, receive, note)
+        self.counts[f'requests_total{{status="{status}"}}'] += 1
+        self.log("request", **entry, status=status, seconds=round(time.perf_counter() - began, 4))
+
+    async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
+        path, given = http.url.path, http.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        right = [hmac.compare_digest(given, key) for key in self.keys]  # all of them, in constant time
+        if self.keys and not any(right) and path not in ("/", "/health", "/ready"):
+            raise RefusalError(401, "the API key is missing or wrong", code="invalid_api_key")
+        if http.method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):
+            return await self._complete(http, entry, chat="chat" in path)
+        if http.method != "GET" or (found := self._found(path)) is None:
+            raise RefusalError(404, f"{http.method} {path} is not served", code="unknown_url")
+        return found
+
+    def _found(self, path: str) -> Response | None:
+        match path:
+            case "/":
+                page = PAGE.read_bytes()
+                return Response(page, media_type="text/html", headers={"content-security-policy": _POLICY})
+            case "/health" | "/ready":
+                if self.service.closing and path == "/ready":
+                    raise BusyError("the server ends")
+                return _json({"status": "ok"})
+            case "/metrics":
+                now = {"running": len(self.service.running), "waiting": len(self.service.waiting)}
+                lines = (
+                    f"pipedec_{name} {count}\n" for name, count in sorted({**self.counts, **now}.items())
+                )
+                return Response("".join(lines), media_type="text/plain; version=0.0.4")
+            case "/v1/models":
+                return _json({"object": "list", "data": [self.model]})
+        return _json(self._named(name)) if (name := path.removeprefix("/v1/models/")) != path else None
+
+    def _named(self, name: str) -> dict[str, Any]:
+        if name == self.service.name:
+            return self.model
+        what = f"there is no model {name[:80]!r}; this server has {self.service.name!r}"
+        raise RefusalError(404, what, "model", "model_not_found")
+
+    async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
+        """An answer, or a stream."""
+        if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise RefusalError(415, "send application/json")  # another site's page must ask before it does
+        data = bytearray()
+        async for part in http.stream():
+            data += part
+            if len(data) > self.settings.max_body:
+                raise RefusalError(413, f"a body has at most {self.settings.max_body:,} bytes")
+        body, request = _read(data, chat=chat)
+        self._named(body.model)
+        made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
+        events = self._events(http, request, entry)
+        await anext(events)  # it has its place: what can be refused has been
+        if not body.stream:
+            end = await anext(events)
+            return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
+
+        async def stream() -> AsyncGenerator[bytes]:
+            try:
+                async for event in events:
+                    is_end = isinstance(event, Generated)
+                    part = _answer(
+                        made, "" if is_end else event[0], event if is_end else None, chat=chat, part=True
+                    )
+                    yield _sse(part | ({"pipedec_rows": event[1]} if request.rows and not is_end else {}))
+                    if is_end and body.stream_options.include_usage:
+                        yield _sse(part | {"choices": []} | _usage(request, event))
+                yield b"data: [DONE]\n\n"
+            except Exception as error:
+                yield _sse(_refusal(error).body)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    async def _events(self, http: Http, request: Request, entry: dict[str, Any]) -> AsyncGenerator[Any]:
+        """The events of a request. It frees its place if the client leaves, or nobody reads on."""
+        queue, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
+        request.tell = lambda event: loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        async def watch() -> None:
+            while (await http.receive())["type"] != "http.disconnect":
+                pass
+            request.gone = True
+            queue.put_nowait(ClientDisconnect())
+
+        self.service.submit(request)
+        watcher, event = asyncio.create_task(watch()), None
+        try:
+            while not isinstance(event, Generated):
+                event = await queue.get()
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, Generated):
+                    read, generated = len(request.read.ids), event.tokens
+                    made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
+                    self.counts.update({f"{name}_total": count for name, count in made.items()})
+                    entry |= made | (
+                        {"source": request.source, "text": event.text} if self.settings.log_texts else {}
+                    )
+                yield event
+        finally:
+            watcher.cancel()
+            request.gone = True
+
+
+def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
+    """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, Any])
+        given = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
+        for name in sorted(_UNSERVED & given.keys()):
+            if (value := given.pop(name)) and not (value == 1 and name in _AT_1):
+                what = f"{name} is not served: decoding is greedy; leave {name} out"
+                raise RefusalError(400, what, name, "unsupported_parameter")
+        body = msgspec.convert(given, _Chat if chat else _Completion)
+    except (ValueError, RecursionError) as error:
+        what, _, path = str(error).partition(" - at `$")
+        name = path.strip(".`") or what.partition("field `")[2].rstrip("`")
+        raise RefusalError(400, f"{name}: {what}" if path else what, name or None) from None
+    match body.response_format:
+        case {"type": "text"}:
+            schema = None
+        case {"type": "json_object"}:
+            schema = b""
+        case {"type": "json_schema", "json_schema": {"schema": dict() as wanted}}:
+            schema = msgspec.json.encode(wanted)
+        case _:
+            raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
+    source = body.messages[0].content if isinstance(body, _Chat) else body.prompt
+    most = body.max_completion_tokens or body.max_tokens
+    return body, Request(source, schema, most, body.stream, body.stream_options.pipedec_rows)
+
+
+def _answer(
+    made: dict[str, Any], text: str, end: Generated | None, *, chat: bool, part: bool = False
+) -> dict[str, Any]:
+    """An answer, or a part of one in a stream; `end` is the result, if the answer is at its end."""
+    said = (
+        {"delta" if part else "message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    )
+    finish = None if end is None else "length" if end.truncated else "stop"
+    kind = f"chat.completion{'.chunk' if part else ''}" if chat else "text_completion"
+    return {
+        "object": kind,
+        **made,
+        "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": finish}],
+    }
+
+
+def _usage(request: Request, end: Generated) -> dict[str, Any]:
+    read, made = len(request.read.ids), end.tokens
+    return {"usage": {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}}
+
+
+def _refusal(error: Exception) -> RefusalError:
+    """An error as clients see it."""
+    if isinstance(error, UserError):
+        return RefusalError(400, str(error), error.where)
+    if isinstance(error, BusyError):
+        return RefusalError(429 if "wait" in str(error) else 503, str(error))
+    status, what = (504, "took too long") if isinstance(error, TimeoutError) else (500, "could not be served")
+    return error if isinstance(error, RefusalError) else RefusalError(status, f"the request {what}")
+
+
+def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+def _sse(content: Any) -> bytes:
+    return b"data: " + msgspec.json.encode(content) + b"\n\n"

@@ -1,0 +1,402 @@
+"""`pipedec serve`, asked by OpenAI's own client: the texts are those of `pipedec generate`, and nobody hurts another."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.records import Segmentation
+from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.serve import Request, Service, _settled
+from pipedec_cli.jobs.serve_settings import ServeSettings
+from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.grid import Method
+from pipedec_cli.pipeline.schedule import Fixed
+from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.fakes import BOS, EOS, ScriptedModel
+from tests.jobs.test_fields import SCHEMA
+from tests.model.chats import foreign
+from tests.running import lines_of, refused, run, write_lines
+
+openai = pytest.importorskip("openai")
+uvicorn = pytest.importorskip("uvicorn")
+
+SOURCES = [source for source, _ in TOLD]
+
+
+class Served:
+    """A server in a thread of this process, its client and its log."""
+
+    def __init__(self, service, keys=()):
+        self.service, self.log = service, []
+        from pipedec_cli.view.api.app import Api
+
+        api = Api(service, keys, lambda event, **fields: self.log.append(fields))
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = self.socket.getsockname()
+        self.server = uvicorn.Server(uvicorn.Config(api, lifespan="off", ws="none", log_config=None))
+        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
+        self.thread.start()
+        url = f"http://127.0.0.1:{self.address[1]}"
+        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0, timeout=60)
+
+    def text(self, source, **more):
+        made = self.client.completions.create(model=self.service.name, prompt=source, **more)
+        return made.choices[0].text
+
+    def chat(self, source, **more):
+        messages = [{"role": "user", "content": source}]
+        return self.client.chat.completions.create(model=self.service.name, messages=messages, **more)
+
+    def raw(self, method, path, body=b"", **headers):
+        """Status, headers and body of any request."""
+        head = {
+            "Content-Type": "application/json",
+            "Content-Length": len(body),
+            "Connection": "close",
+        } | headers
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            "Host: x",
+            *(f"{name}: {value}" for name, value in head.items()),
+        ]
+        with socket.create_connection(self.address) as made:
+            made.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+            answer = b"".join(iter(lambda: made.recv(65_536), b""))
+        top, _, rest = answer.partition(b"\r\n\r\n")
+        return int(top.split()[1]), top.decode().lower(), rest
+
+
+@contextmanager
+def serving(model, *, keys=(), **more):
+    service = Service(ServeSettings(model=str(model), device="cpu", **more), Notify())
+    made = Served(service, keys)
+    try:
+        yield made
+    finally:
+        made.server.should_exit = True
+        made.thread.join()
+        made.client.close()
+        service.close(at_once=True)
+
+
+@contextmanager
+def held(service):
+    """Decoder calls wait until the block ends."""
+    gate, step = threading.Event(), service.engine.step
+    service.engine.step = lambda rows: gate.wait(60) and step(rows)
+    try:
+        yield
+    finally:
+        gate.set()
+        service.engine.step = step
+
+
+def until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come about")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    tiny_checkpoint(folder / "pipelined")
+    tiny_checkpoint(folder / "sequential", decoder="sequential", level="sentence")
+    foreign(folder / "chat")
+    write_lines(folder / "docs.jsonl", *({"source": source} for source in SOURCES))
+    (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pipelined(models):
+    with serving(models / "pipelined") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def chat(models):
+    with serving(models / "chat", max_tokens=24, time_max=6) as made:
+        yield made
+
+
+def generated(models, *options):
+    """The texts of `pipedec generate`."""
+    out = models / "out.jsonl"
+    run("generate", models / "docs.jsonl", "--out", out, "--device", "cpu", *options)
+    return [line["prediction"] for line in lines_of(out)]
+
+
+@pytest.mark.parametrize(
+    ("model", "how"),
+    [
+        ("pipelined", {}),
+        ("pipelined", {"delay": 1}),
+        ("sequential", {}),
+        ("pipelined", {"exact": "sequential"}),
+        ("pipelined", {"exact": "sequential", "draft": "source"}),
+    ],
+)
+def test_texts_are_those_of_generate_alone_and_with_16_at_a_time(models, model, how):
+    how = how | ({"exact": str(models / how["exact"])} if "exact" in how else {})
+    given = {} if how.get("draft") == "source" else {"model": str(models / model)}
+    options = [text for name, value in (given | how).items() for text in (f"--{name}", value)]
+    wanted = generated(models, *options)
+    with serving(**(given or {"model": None}), **how) as made, ThreadPoolExecutor(16) as pool:
+        assert [made.text(source) for source in SOURCES] == wanted
+        assert list(pool.map(made.text, SOURCES * 4)) == wanted * 4
+        assert made.chat(SOURCES[0]).choices[0].message.content == wanted[0]
+        assert [one.id for one in made.client.models.list()] == [made.service.name]
+        assert made.client.models.retrieve(made.service.name).owned_by == "pipedec"
+
+
+def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_others(models, chat):
+    few = ("--set", "max_tokens=24", "--set", "time_max=6", "--model", models / "chat")
+    plain, objects = (
+        generated(models, "--chat", *few),
+        generated(models, "--schema", models / "schema.json", *few),
+    )
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+
+    def ask(number):
+        source, asked = SOURCES[number // 2], {"response_format": form} if number % 2 else {}
+        return chat.chat(source, **asked).choices[0].message.content
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(ask, range(2 * len(SOURCES))))
+    assert (answers[::2], answers[1::2]) == (plain, objects)
+    for text in objects:
+        jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_a_model_for_fields_writes_its_own_keys(models):
+    """It has learnt no fields, and writes what the schema allows."""
+    learnt = load_checkpoint(str(models / "pipelined"))
+    segmentation = Segmentation(
+        "field", (), " ", fields=(Field("name"), Field("food", enum=("Thai", "Greek")))
+    )
+    how = structs.replace(learnt.settings, delay="together", segmentation=segmentation)
+    save_checkpoint(replace(learnt, settings=how, segmenter=None), models / "fields")
+    wanted = generated(models, "--model", models / "fields", "--set", "time_max=6")
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"properties": {"food": {}, "name": {}}}},
+    }
+    with serving(models / "fields", time_max=6) as made:
+        assert [made.text(source) for source in SOURCES] == wanted
+        for asked in (form, {"type": "json_object"}):
+            assert made.chat(SOURCES[0], response_format=asked).choices[0].message.content == wanted[0]
+        form["json_schema"]["schema"] = SCHEMA
+        with pytest.raises(openai.BadRequestError, match="the model writes the keys food, name"):
+            made.chat(SOURCES[0], response_format=form)
+        *parts, _ = made.chat(SOURCES[0], stream=True, extra_body={"stream_options": {"pipedec_rows": True}})
+        assert "".join(part.choices[0].delta.content for part in parts) == wanted[0]
+        assert {token["label"] for part in parts for token in part.pipedec_rows} == {"name", "food"}
+
+
+def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(pipelined):
+    for source, told in TOLD:
+        options = {"stream_options": {"include_usage": True, "pipedec_rows": True}}
+        *parts, last, counted = pipelined.client.completions.create(
+            model="pipelined", prompt=source, stream=True, extra_body=options
+        )
+        whole = pipelined.client.completions.create(model="pipelined", prompt=source)
+        assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text == "; ".join(told)
+        assert (last.choices[0].finish_reason, counted.usage) == ("stop", whole.usage)
+        assert len([part for part in parts if part.choices[0].text]) > 2
+        rows = {}
+        for part in parts:
+            for token in part.pipedec_rows:
+                rows.setdefault(token["row"], []).append(token)
+        assert [
+            "".join(token["text"] for token in row).replace(" ", "") for row in rows.values() if len(row) > 1
+        ] == [text.replace(" ", "") for text in told]
+        assert all(
+            [token["ended"] for token in row] == [False] * (len(row) - 1) + [True] for row in rows.values()
+        )
+        if source == TOLD[0][0]:  # the second sentence is told before the first has ended
+            assert rows[2][0]["time"] < rows[1][-1]["time"]
+
+
+texts = st.lists(st.lists(st.integers(2, 3), max_size=3).map(tuple), max_size=6)
+
+
+@settings(max_examples=100)
+@given(texts, st.integers(1, 4), st.booleans(), st.sampled_from(["retry", "stop", "retract"]))
+def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
+    class Said:
+        fields = None
+        text = type("Text", (), {"decode": staticmethod(lambda ids: "".join(map(str, ids)))})
+        settings = type("Settings", (), {"segmentation": type("Joined", (), {"joiner": " "})})
+
+    method = Method(Fixed(delay), BOS, EOS, empty_rows=rule, stop_on_repeat=stops)
+    request, seen = Request("a", decoder=Said, method=method), []
+    for event in decode(ScriptedModel([texts]), [(0, [0])], method):
+        request.grid = getattr(event, "grid", request.grid)
+        if isinstance(event, Stepped):
+            seen.append(_settled(request))
+        elif isinstance(event, Finished):
+            seen.append(" ".join("".join(map(str, text)) for text in event.texts))
+    assert all(seen[-1].startswith(text) for text in seen)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        ({"temperature": 0.7}, openai.BadRequestError, "temperature is not served: decoding is greedy"),
+        ({"top_p": 0.5}, openai.BadRequestError, "top_p is not served"),
+        ({"n": 2}, openai.BadRequestError, "n is not served"),
+        ({"stop": ["."]}, openai.BadRequestError, "stop is not served"),
+        ({"max_tokens": 0}, openai.BadRequestError, "max_tokens: Expected `int` >= 1"),
+        ({"prompt": " "}, openai.BadRequestError, "prompt: Expected"),
+        ({"prompt": "name[ " * 2_000}, openai.BadRequestError, "the text is too long"),
+        ({"extra_body": {"colour": 1}}, openai.BadRequestError, "unknown field `colour`"),
+        ({"extra_body": {"response_format": {"type": "xml"}}}, openai.BadRequestError, "give a JSON Schema"),
+        (
+            {"extra_body": {"response_format": {"type": "json_object"}}},
+            openai.BadRequestError,
+            "such objects",
+        ),
+        ({"model": "gpt"}, openai.NotFoundError, "there is no model 'gpt'; this server has 'pipelined'"),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_refused_by_name(pipelined, wrong, kind, message):
+    with pytest.raises(kind, match=message):
+        pipelined.client.completions.create(**{"model": "pipelined", "prompt": "a", **wrong})
+    assert pipelined.text("a", temperature=0, top_p=1, n=1, stop=None, seed=3, user="me") == "A.; B.; C.; D."
+
+
+def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
+    for method, path, body, more, status in [
+        ("POST", "/v1/completions", b"{", {}, 400),
+        ("POST", "/v1/completions", b"\xff", {}, 400),
+        ("POST", "/v1/completions", b"[" * 100_000, {}, 400),
+        (
+            "POST",
+            "/v1/completions",
+            b'{"model": "pipelined", "prompt": "a"}',
+            {"Content-Type": "text/plain"},
+            415,
+        ),
+        ("POST", "/v1/completions", b" " * 1_000_001, {}, 413),
+        ("POST", "/v1/chat/completions", b'{"model": "pipelined", "messages": []}', {}, 400),
+        ("PUT", "/v1/completions", b"", {}, 404),
+        ("GET", "/v1/nothing", b"", {}, 404),
+    ]:
+        found, head, answer = pipelined.raw(method, path, body, **more)
+        assert found == status
+        assert {"message", "type", "param", "code"} == set(json.loads(answer)["error"])
+        assert "traceback" not in answer.decode().lower() and "application/json" in head
+    status, head, page = pipelined.raw("GET", "/")
+    assert status == 200 and "default-src 'none'" in head and b"<title>" in page
+    status, _, told = pipelined.raw("GET", "/metrics")
+    assert (
+        status == 200 and b'pipedec_requests_total{status="413"} 1' in told and b"pipedec_running 0" in told
+    )
+
+
+def test_a_full_queue_says_when_to_come_again_and_a_client_that_leaves_frees_its_place(models):
+    with serving(models / "pipelined", batch_size=1, queue=1) as made, ThreadPoolExecutor(2) as pool:
+        with held(made.service):
+            body = json.dumps({"model": "pipelined", "prompt": SOURCES[3]}).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            leaving = [socket.create_connection(made.address) for _ in range(2)]
+            for number, one in enumerate(leaving):
+                one.sendall(head.encode() + body)
+                until(lambda: len(made.service.running) + len(made.service.waiting) > number)  # noqa: B023
+            status, told, _ = made.raw("POST", "/v1/completions", body)
+            assert status == 429 and "retry-after: 1" in told
+            with pytest.raises(openai.RateLimitError, match="1 requests are waiting"):
+                made.text("a")
+            waiting = made.service.waiting[0]
+            leaving[1].close()
+            until(lambda: waiting.gone)
+            stays = pool.submit(made.text, "a")
+            until(lambda: len(made.service.waiting) == 2)
+            leaving[0].close()
+            until(lambda: made.service.running[0].gone)
+        assert stays.result() == "A.; B.; C.; D."
+        assert made.service.running == {} and not made.service.waiting
+        until(lambda: sum(entry.get("left", False) for entry in made.log) == 2)
+
+
+def test_what_fails_in_the_engine_is_an_error_for_those_that_run_and_the_next_are_served(models):
+    with serving(models / "pipelined") as made:
+        step = made.service.engine.step
+        made.service.engine.step = lambda rows: 1 / 0
+        with pytest.raises(openai.InternalServerError, match="the request could not be served"):
+            made.text("a")
+        parts = made.raw("POST", "/v1/completions", b'{"model": "pipelined", "prompt": "a", "stream": true}')[
+            2
+        ]
+        assert b"could not be served" in parts and b"ZeroDivision" not in parts and b"[DONE]" not in parts
+        made.service.engine.step = step
+        assert made.text("a") == "A.; B.; C.; D."
+
+
+def test_an_ending_server_refuses_newcomers_and_finishes_what_runs(models):
+    with serving(models / "pipelined", batch_size=1) as made, ThreadPoolExecutor(2) as pool:
+        with held(made.service):
+            runs = pool.submit(made.text, "a")
+            until(lambda: made.service.running)
+            waits = pool.submit(made.text, "a")
+            until(lambda: made.service.waiting)
+            assert made.raw("GET", "/ready")[0] == 200
+            made.service.close()
+            assert (made.raw("GET", "/ready")[0], made.raw("GET", "/health")[0]) == (503, 200)
+            with pytest.raises(openai.InternalServerError, match="the server ends"):
+                made.text("a")
+        assert runs.result() == "A.; B.; C.; D."
+        with pytest.raises(openai.InternalServerError, match="the server ends"):
+            waits.result()
+
+
+def test_time_is_bounded_and_the_log_has_texts_only_if_asked(models):
+    with serving(models / "pipelined", timeout=0.5, log_texts=True) as made:
+        made.text("a")
+        with held(made.service), pytest.raises(openai.APIStatusError, match="took too long") as error:
+            made.text("a")
+        assert error.value.status_code == 504
+        until(lambda: not made.service.running)
+        assert (made.log[0]["source"], made.log[0]["text"]) == ("a", "A.; B.; C.; D.")
+    with serving(models / "pipelined", max_tokens=3) as made:
+        assert (
+            made.client.completions.create(model="pipelined", prompt="a").choices[0].finish_reason == "length"
+        )
+        with pytest.raises(openai.NotFoundError):
+            made.client.completions.create(model="secret", prompt="a")
+        assert "secret" not in str(made.log) and "A." not in str(made.log)
+        wanted = {"status": 200, "path": "/v1/completions", "tokens": 3}
+        assert wanted.items() <= made.log[0].items()
+
+
+def test_keys_are_asked_for_and_other_machines_need_one(models, tmp_path):
+    with serving(models / "pipelined", keys=[b"open", b"sesame"]) as made:
+        assert made.text("a") == "A.; B.; C.; D."
+        for given in ("", "Bearer", "Bearer sesam", "Bearer \xe9"):
+            assert made.raw("GET", "/v1/models", Authorization=given)[0] == 401
+        assert made.raw("GET", "/metrics")[0] == 401
+        assert [made.raw("GET", path)[0] for path in ("/", "/health", "/ready")] == [200] * 3
+        port = made.address[1]
+        assert f"cannot listen on port {port} of 127.0.0.1: Address already in use" in refused(
+            "serve", "--port", port
+        )
+    assert "give --api-key-file, or --insecure" in refused("serve", "--host", "0.0.0.0", "--port", 0)
+    assert "cannot listen" in refused("serve", "--host", "no.such.host.invalid")
+    (tmp_path / "keys").write_text("\n", encoding="utf-8")
+    assert "has no key" in refused("serve", "--api-key-file", tmp_path / "keys")
+    assert "no key 'schema'" in run("serve", "--set", "schema=x", exit_code=2).output

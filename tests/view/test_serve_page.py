@@ -1,0 +1,42 @@
+"""The page of `pipedec serve` in a real browser: the grid as it grows, the text, and what is refused."""
+
+import pytest
+
+from tests.browser import chromium, lacking
+from tests.checkpoints import TOLD
+from tests.jobs.test_serve import models, serving  # noqa: F401
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(models, width, tmp_path):  # noqa: F811
+    if missing := lacking():
+        pytest.skip(missing)
+    from playwright.sync_api import expect
+
+    source, told = TOLD[3]
+    with serving(models / "pipelined", keys=[b"sesame"]) as made, chromium() as browser:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        asked, failed = [], []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        url = f"http://127.0.0.1:{made.address[1]}/"
+        page.goto(url)
+        page.locator("#key").fill("sesame")  # it is asked for, because the server has keys
+        page.locator("#source").fill(source)
+        page.locator("#go").click()
+        expect(page.locator("#status")).to_contain_text("decoder calls")
+        assert page.locator("#text").inner_text() == "; ".join(told)
+        names = page.locator("#grid th").all_inner_texts()
+        assert [name.split()[0] for name in names[: len(told)]] == ["✓"] * len(told)
+        assert "∅" in names[-1]
+        row = page.locator("#grid tr").nth(3).locator("td").all_inner_texts()
+        assert "".join(row).replace(" ", "") == f"{told[3]}■".replace(" ", "")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator("summary").click()
+        page.locator("#schema").fill('{"properties": {"name": {}}}')
+        page.locator("#go").click()
+        expect(page.locator("#status")).to_contain_text("such objects")
+        page.screenshot(path=tmp_path / "page.png", full_page=True)
+        assert failed == [] and all(one.startswith(url) for one in asked)
