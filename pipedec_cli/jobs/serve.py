@@ -156,8 +156,8 @@ class Service:
             request.grid = event.grid
             request.tell(event)
         elif isinstance(event, Finished):
-            del self.running[event.example]
             generated = request.decoder.result(event, request.read)
+            del self.running[event.example]
             if request.streamed:
                 request.tell((generated.text.removeprefix(request.sent), []))
             request.tell(BusyError("the server ends") if request.gone else generated)
@@ -175,7 +175,9 @@ def _settled(request: Request) -> str:
     ended = [*takewhile(attrgetter("ended"), rows)]
     # Where a text ends when it repeats itself, the last row that has ended may be dropped.
     shown = ended[:-1] if getattr(request.method, "stop_on_repeat", False) else rows[: len(ended) + 1]
-    texts = (decoder.text.decode(row.text_tokens).rstrip("\ufffd") for row in shown)
+    texts = [decoder.text.decode(row.text_tokens) for row in shown]
+    if len(shown) > len(ended):  # the last character may not be whole
+        texts[-1] = texts[-1].rstrip("\ufffd")
     return "" if decoder.fields else str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
 
 

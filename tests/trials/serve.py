@@ -1,0 +1,255 @@
+"""`pipedec serve` under load and under fire: `python -m tests.trials.serve --model M --data docs.jsonl [--schema S.json]`.
+
+A server runs in a process of its own, and clients ask it over HTTP. Every answer must be what `pipedec generate` writes, whatever
+others do: broken bodies, slow clients, clients that leave, a full queue, a kill and a restart, SIGTERM. Then 1, 4 and 16 clients ask
+in a closed loop for some seconds each. What follows ``--`` goes to both commands.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from pipedec_cli.data.rows import read_records
+
+HEAD = {"Content-Type": "application/json"}
+
+
+class Server:
+    """A server in a process. `wanted` are the right texts by source."""
+
+    def __init__(self, options: list[str], wanted: dict[str, str], schema: Any, port: int = 0) -> None:
+        self.options, self.wanted, self.schema, self.log = options, wanted, schema, []
+        command = [sys.executable, "-m", "pipedec_cli", "serve", "--port", str(port), "--name", "m", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr or ():
+            self.log.append(json.loads(line))
+            if self.log[-1]["event"] == "ready":
+                self.port = int(self.log[-1]["url"].rpartition(":")[2])
+                break
+        else:
+            raise SystemExit(f"the server did not start: {self.log}")
+        threading.Thread(
+            target=lambda: self.log.extend(map(json.loads, self.process.stderr or ())), daemon=True
+        ).start()
+
+    def body(self, source: str, **more: Any) -> bytes:
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": self.schema}}
+        asked = {"response_format": form} if self.schema else {}
+        return json.dumps({"model": "m", "prompt": source, **asked, **more}).encode()
+
+    def send(self, body: bytes, path: str = "/v1/completions") -> tuple[int, bytes, Any]:
+        made = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        try:
+            made.request("POST" if body else "GET", path, body, HEAD)
+            answer = made.getresponse()
+            return answer.status, answer.read(), answer.headers
+        finally:
+            made.close()
+
+    def ask(self, source: str) -> str:
+        """How a request ends: right, wrong, or its status."""
+        try:
+            status, answer, headers = self.send(self.body(source))
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.1)
+            return "no connection"
+        if status != 200:
+            assert b"Traceback" not in answer and "error" in json.loads(answer)
+            return f"{status}" if status != 429 or headers["retry-after"] else "429 without Retry-After"
+        return "right" if json.loads(answer)["choices"][0]["text"] == self.wanted[source] else "WRONG"
+
+    def places(self) -> tuple[int, int]:
+        """How many requests run and wait."""
+        found = dict(line.split() for line in self.send(b"", "/metrics")[1].decode().splitlines())
+        return int(found["pipedec_running"]), int(found["pipedec_waiting"])
+
+    def settle(self) -> tuple[int, int]:
+        for _ in range(200):
+            if self.places() == (0, 0):
+                break
+            time.sleep(0.05)
+        return self.places()
+
+    def together(self, count: int, work: Callable[[int], Any]) -> list[Any]:
+        found: list[Any] = [None] * count
+        threads = [threading.Thread(target=lambda n=n: found.__setitem__(n, work(n))) for n in range(count)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        return found
+
+    @contextmanager
+    def others(self, count: int = 4) -> Iterator[Counter[str]]:
+        """Good clients that ask all the while."""
+        ends, over, sources = Counter[str](), threading.Event(), [*self.wanted]
+
+        def work(number: int) -> None:
+            while not over.is_set():
+                ends[self.ask(random.choice(sources))] += 1
+
+        running = threading.Thread(target=self.together, args=(count, work))
+        running.start()
+        try:
+            yield ends
+        finally:
+            over.set()
+            running.join()
+
+
+def mangled(body: bytes, draw: random.Random) -> bytes:
+    """A body that chance has damaged."""
+    kind, data = draw.randrange(5), bytearray(body)
+    if kind == 0:
+        return bytes(data[: draw.randrange(1, len(data))])
+    if kind == 1:
+        for _ in range(draw.randrange(1, 8)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        return bytes(data)
+    if kind == 2:
+        return draw.choice(
+            [b"[" * 50_000, b"{}", b"null", b'"a"', b"\x00" * 99, b'{"a":' * 9_999, b" " * 2_000_000]
+        )
+    given, odd = (
+        json.loads(body),
+        [None, -1, 2**70, 1e308, "", "\ud800", [], {}, True, [[]], {"type": "json_schema"}],
+    )
+    given[
+        draw.choice([*given, "max_tokens", "stream", "stream_options", "response_format", "temperature"])
+    ] = draw.choice(odd)
+    return json.dumps(given).encode()
+
+
+def faults(server: Server, cases: int, draw: random.Random) -> None:
+    """Tell how requests ended: of good clients, while others misbehave."""
+    sources = [*server.wanted]
+
+    def broken(_: int) -> Counter[Any]:
+        ends = Counter[Any]()
+        for _ in range(cases // 4):
+            status, answer, _ = server.send(mangled(server.body(draw.choice(sources)), draw))
+            assert b"Traceback" not in answer
+            ends[status] += 1
+        return ends
+
+    def slow(number: int) -> None:
+        with socket.create_connection(("127.0.0.1", server.port)) as made:
+            body = server.body(sources[0], stream=True)
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            for byte in (head.encode() + body)[: 60 if number % 2 else None]:
+                made.sendall(bytes([byte]))
+                time.sleep(0.1 if number % 2 else 0.002)
+            for _ in range(20 if number % 2 == 0 else 0):
+                made.recv(1)
+                time.sleep(0.1)
+
+    def leaving(_: int) -> None:
+        with socket.create_connection(("127.0.0.1", server.port)) as made:
+            body = server.body(draw.choice(sources), stream=bool(draw.randrange(2)))
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            made.sendall(head.encode() + body)
+            time.sleep(draw.random() / 4)
+
+    for name, count, work in [("broken", 4, broken), ("slow", 20, slow), ("leaving", 60, leaving)]:
+        with server.others() as ends:
+            found = server.together(count, work)
+        told = sum(filter(None, found), Counter()) if name == "broken" else count
+        print(f"{name}: {told}; others {dict(ends)}; places left {server.settle()}", flush=True)
+    full = Counter(server.together(150, lambda n: server.ask(sources[n % len(sources)])))
+    print(f"full queue: {dict(full)}; places left {server.settle()}", flush=True)
+
+
+def ends(server: Server) -> Server:
+    """Kill and restart, and SIGTERM under load. Gives another server."""
+    with server.others() as killed:
+        time.sleep(1)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+    again = Server(server.options, server.wanted, server.schema, server.port)
+    print(f"killed: {dict(killed)}; restarted: {Counter(map(again.ask, again.wanted))}", flush=True)
+    with again.others(8) as terminated:
+        time.sleep(1)
+        again.process.send_signal(signal.SIGTERM)
+        began, code = time.perf_counter(), again.process.wait()
+    print(
+        f"SIGTERM: {dict(terminated)}; exit code {code} after {time.perf_counter() - began:.1f} s", flush=True
+    )
+    return Server(server.options, server.wanted, server.schema)
+
+
+def load(server: Server, clients: int, seconds: float) -> None:
+    """Requests a second, times and memory with clients in a closed loop."""
+    sources, took, wrong = [*server.wanted], list[float](), Counter[str]()
+    memory = psutil.Process(server.process.pid).memory_info
+    before, until = memory().rss, time.perf_counter() + seconds
+
+    def work(number: int) -> None:
+        draw = random.Random(number)
+        while (began := time.perf_counter()) < until:
+            wrong[server.ask(draw.choice(sources))] += 1
+            took.append(time.perf_counter() - began)
+
+    server.together(clients, work)
+    p50, p95, p99 = (statistics.quantiles(took, n=100)[at - 1] for at in (50, 95, 99))
+    print(
+        f"{clients} clients: {len(took) / seconds:.1f} requests/s, p50 {p50:.2f} p95 {p95:.2f} p99 {p99:.2f} s, {dict(wrong)}, "
+        f"memory {before / 1e6:.0f} to {memory().rss / 1e6:.0f} MB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--schema")
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", default="1,4,16")
+    parser.add_argument("--seed", type=int, default=0)
+    given, options = parser.parse_known_args()
+    options = [option for option in options if option != "--"]
+    with TemporaryDirectory() as folder:
+        out, more = Path(folder) / "out.jsonl", ["--schema", given.schema] if given.schema else []
+        command = [
+            sys.executable,
+            "-m",
+            "pipedec_cli",
+            "generate",
+            given.data,
+            "--out",
+            str(out),
+            *more,
+            *options,
+        ]
+        subprocess.run(command, check=True)
+        texts = [json.loads(line)["prediction"] for line in out.read_text(encoding="utf-8").splitlines()]
+    wanted = dict(zip((record.source for record in read_records(given.data)), texts, strict=True))
+    schema = json.loads(Path(given.schema).read_text(encoding="utf-8")) if given.schema else None
+    server = Server(options, wanted, schema)
+    if given.cases:
+        faults(server, given.cases, random.Random(given.seed))
+        server = ends(server)
+    for clients in map(int, given.clients.split(",")):
+        load(server, clients, given.seconds)
+    server.process.terminate()
+    print(f"exit code {server.process.wait()}")
+
+
+if __name__ == "__main__":
+    main()
