@@ -46,7 +46,7 @@ class Ended:
 class Generating:
     """Decoding begins. The events of `pipeline.decode` follow, and `GenerationEnded` is the last."""
 
-    total: int
+    total: int | None  # None where sources are decoded in parts
     method: str  # the decoding method in words, such as ``Δt = 2``
     decode: Callable[[Sequence[int]], str]  # token ids to text, special tokens left out
     name: Callable[[int], str]  # the heading of an example, given its index

@@ -44,7 +44,11 @@ def generate(
     inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
 
     if settings.show_prompt:
-        return show_prompt(decoder, next(iter(inputs.read())).source)  # type: ignore[arg-type]
+        from pipedec_cli.model.chunks import Chunks
+
+        source = next(iter(inputs.read())).source
+        first = Chunks(decoder, settings.chunk).cut(source)[0] if settings.chunk else source
+        return show_prompt(decoder, first)  # type: ignore[arg-type]
 
     from pipedec_cli.jobs.predicting import announce, stream, write
     from pipedec_cli.jobs.run import plan_run

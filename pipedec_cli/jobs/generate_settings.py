@@ -55,7 +55,10 @@ class RunSettings(WorkflowSettings):
     ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
     calibrate: str | None = _asking(None, "Fit to records of a file when a key has no value.", metavar="FILE")
     questions: Path | None = key(None, "A file of questions about each source, a line each.")
-    time_max: int | None = key(None, "The last time-step; default: as trained.", min=1)
+    chunk: int | None = key(
+        None, "Read longer sources in overlapping parts of N tokens, and merge the objects.", min=8
+    )
+    time_max: int | None = key(None, "The last time-step; default: as trained, 64 without training.", min=1)
     sub_max: int | None = key(
         None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
     )

@@ -132,7 +132,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
     of_objects = {"unconstrained", "spans"} if decoder.fields is None else set[str]()
-    of_rows = set[str]() if decoder.checkpoint.together else {"confidence"}
+    of_rows = set[str]() if decoder.checkpoint.together else {"confidence", "chunk"}
     if given := settings.typed & (of_objects | of_rows):
         what = f"{spelled(min(given), settings)} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,20 +55,25 @@ def stream(
     import torch
 
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
-    tally = Tally()
-    records: dict[int, Record] = {}
+    tally, chunks, parts = Tally(), run.chunks, list[Generated]()
+    records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
+    numbers = count()
 
     def sources() -> Iterator[str]:
-        for index, record in enumerate(islice(run.inputs.read(), done, None)):
-            records[index] = record
-            yield record.source
+        for record in islice(run.inputs.read(), done, None):
+            *others, last = chunks.cut(record.source) if chunks else [record.source]
+            for part in others:
+                records[next(numbers)] = record, False
+                yield part
+            records[next(numbers)] = record, True
+            yield last
 
     notify.say(f"decoder steps: {run.decoder.engine(run.batch_size).kernels}")
     generating = Generating(
-        total=total,
+        total=None if chunks else total,
         method=run.description,
         decode=run.decoder.text.decode,
-        name=lambda index: records[index].source[:HEADING],
+        name=lambda index: records[index][0].source[:HEADING],
         labels=run.labels,
         opener=run.method.bos is not None,
         live=run.live,
@@ -79,7 +84,14 @@ def stream(
     try:
         for item in run.decoder.run(sources(), run.method, run.batch_size):
             if isinstance(item, Generated):
-                generated = replace(item, record=records.pop(item.index))
+                record, is_last = records.pop(item.index)
+                parts.append(item)
+                if not is_last:
+                    continue
+                generated = replace(chunks.merged(parts) if chunks else item, record=record)
+                tally.chunks += len(parts) if len(parts) > 1 else 0
+                tally.chunked += len(parts) > 1
+                parts.clear()
                 emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)

@@ -21,6 +21,7 @@ from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.blind import BlindDecoder
+from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -41,6 +42,7 @@ class Run:
     asked: frozenset[str]  # of `trace` and `confidence` what is asked for, also behind lines without it
     live: bool
     live_speed: float | None
+    chunks: Chunks | None  # how long sources are cut, if they are
 
     @property
     def exact(self) -> ExactDecoder | None:
@@ -123,13 +125,19 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
+    chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
+    method = replace(method, confident=method.confident or bool(chunks))
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":
-        tokens = min(decoder.text.max_source_tokens, inputs.longest + decoder.text.longest_around)
+        longest = min(inputs.longest, settings.chunk or inputs.longest)
+        tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
     draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
     name = _name(settings, method, usual.limits, draft)
+    if isinstance(decoder, BlindDecoder):  # other questions have another file
+        asked = Path(settings.schema).stem if settings.schema else "fields" if decoder.rows.fields else "ask"
+        name = name.replace("blind", f"blind-{_plain(asked)}-{decoder.described['sha256'][:6]}", 1)
     return Run(
         decoder=decoder,
         inputs=inputs,
@@ -141,6 +149,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         asked=frozenset({"trace"} if settings.trace else ()) | (settings.typed & {"confidence"}),
         live=settings.live,
         live_speed=settings.live_speed,
+        chunks=chunks,
     )
 
 
@@ -165,7 +174,7 @@ def _used(
         "min_start_prob": method.min_start_prob or None,
         "exact": exact.kind if exact else None,
         **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
-        **{name: True for name, asked in settings.some("confidence", "spans").items() if asked},
+        **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
         **asdict(method.limits),
         **decoder.text.described,
         **({"rows": decoder.described} if isinstance(decoder, BlindDecoder) else {}),
@@ -208,10 +217,15 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
         "unconstrained" if settings.unconstrained else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
+        settings.chunk and f"chunk{settings.chunk}",
         settings.dtype if settings.dtype != "float32" else None,
         *(real(name).name for name in models),
         data,
         settings.split if settings.split != "test" else None,
         settings.limit and f"first{settings.limit}",
     ]
-    return re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))
+    return _plain("-".join(map(str, filter(None, parts))))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)

@@ -48,6 +48,8 @@ class Tally:
     no_objects: int = 0  # texts without any key of the schema
     row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
     stopped_on_repeat: int = 0
+    chunked: int = 0  # sources that were read in chunks, and how many chunks they had
+    chunks: int = 0
     seconds: float = 0.0  # of generating, without what showing took
     sources_cut: Marked = field(default_factory=Marked)
     #: Characters that the tokenizer does not know.
@@ -159,6 +161,8 @@ class Tally:
         is_rate = made >= self.steps or not self.keys  # less than a key a call says nothing
         rate = f": {made / max(1, self.steps):.2f} {unit}s a call" if is_rate else ""
         yield f"{calls}{rate}{drafting}"
+        if self.chunked:
+            yield f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged"
         if self.stopped_on_repeat:
             yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
 

@@ -41,7 +41,7 @@ from pipedec_cli.model.questions import (
 from pipedec_cli.model.text import SOURCE, Prompt, prompt_around, template_ids
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Grid, Method, Opening
+from pipedec_cli.pipeline.grid import Grid, ItemRows, Method, Opening
 from pipedec_cli.pipeline.schedule import Subsequence
 
 #: The part of a prompt that stands for what differs between the rows.
@@ -53,8 +53,8 @@ KEYS_PROMPT: Final = (
 )
 ASK_PROMPT: Final = "{source}\n\n{question}"
 SHOTS_PROMPT: Final = "Text: {source}\n{question}\n\n"
-#: The most tokens of a row, its end counted, by default: of a value, and of an answer to a question.
-VALUE_MAX, ANSWER_MAX = 64, 512
+#: The most tokens of a row, its end counted, by default: of a value, or of an answer to a question.
+VALUE_MAX: Final = 64
 #: The same with lists of objects: of the names of all items and, behind them, of the longest value.
 LIST_MAX: Final = 256
 
@@ -98,8 +98,7 @@ class BlindDecoder(Decoder):
         ]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
-        tokenizer, longest = plain.checkpoint.tokenizer, ANSWER_MAX if rows.questions else VALUE_MAX
-        longest = max(longest, LIST_MAX if lists else 0)
+        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if lists else VALUE_MAX
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
@@ -214,14 +213,17 @@ class BlindDecoder(Decoder):
         how = super().method(*args, **chosen)
         if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
-        choices, openings = self._choices(), list[Opening]()
-        free = [Asked([Field(question)]) for question in self.rows.questions]
-        for one, known in zip([*self._asked, *free], self.known, strict=True):
-            then = partial(self._items, one, choices) if one.others else None
-            openings.append(Opening(known, choices[one.row.name], (one.key.name, 0), one.row.name, then))
-        confident = bool(self.thresholds)
-        how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), blind=True)
-        return dataclasses.replace(how, ends=self.ends, confident=confident)
+        choices = self._choices()
+        asked = [*self._asked, *(Asked([Field(question)]) for question in self.rows.questions)]
+        openings = (
+            Opening(known, choices[one.row.name], (one.key.name, 0), one.row.name)
+            for one, known in zip(asked, self.known, strict=True)
+        )
+        lists = (
+            ItemRows((at,), partial(self._items, one, choices)) for at, one in enumerate(asked) if one.others
+        )
+        how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), lists=tuple(lists), blind=True)
+        return dataclasses.replace(how, ends=self.ends, confident=bool(self.thresholds))
 
     def _choices(self) -> Mapping[str, Choice]:
         """Which tokens may follow in the rows of each key, list and question."""
@@ -240,10 +242,13 @@ class BlindDecoder(Decoder):
                 choices[field.name] = NumberOrNone(opening.allowed, (*codec.ids([NONE])[0], codec.eos))
         return choices
 
-    def _items(self, of: Asked, choices: Mapping[str, Choice], tokens: Sequence[int]) -> Sequence[Opening]:
-        """The rows of the items whose names are known."""
+    def _items(
+        self, of: Asked, choices: Mapping[str, Choice], rows: Sequence[Sequence[Subsequence]]
+    ) -> Sequence[Opening]:
+        """The rows of the items whose names the first row has given."""
         made = list[Opening]()
-        for item, name in enumerate(self._names(self.text.decode(tokens)), start=1):
+        names = self._names(self.text.decode(rows[0][0].text_tokens))
+        for item, name in enumerate(names, start=1):
             begun = self.text.ids(of.of_item(item, name, chat=self.chat))
             for field, ids in zip(of.others, begun, strict=True):
                 label = path_name(field.at(item))
@@ -259,13 +264,13 @@ class BlindDecoder(Decoder):
     def _answers(
         self, event: Finished, fields: FieldCodec | None = None
     ) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
-        """The row and the text of each value: "" for no value, None for one that was cut.
+        """The row and the text of each value: "" for no value, None for one that was cut; of an answer what there is.
 
         The names of all items of a list have one row.
         """
         grid, asked = event.grid, (*self.rows.fields, *map(Field, self.rows.questions))
         assert isinstance(grid, Grid)
-        rows = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
+        rows = grid.placed
         least = dict(zip((field.name for field in self.rows.fields), self.thresholds, strict=False))
         texts = {at: self._text(row, least.get(at[0], 0.0), at[0]) for at, row in rows.items()}
         names = {one.key.name: self._names(texts[one.key.name, 0] or "") for one in self._lists}
@@ -281,12 +286,12 @@ class BlindDecoder(Decoder):
         return of_values, found
 
     def _text(self, row: Subsequence, least: float, name: str) -> str | None:
-        """The text of an answer; of a key "" for no value, or for one less sure than the `least`; None if it was cut."""
+        """The text of a row; of a key "" for no value, or for one less sure than the `least`, and None if it was cut."""
         end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
         text = self.text.decode([*row.text_tokens, *end])
         is_key = name not in self.rows.questions
         is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
-        return "" if is_empty else text if row.ended else None
+        return "" if is_empty else text if row.ended or not is_key else None
 
 
 def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:

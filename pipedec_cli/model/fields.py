@@ -78,7 +78,7 @@ class FieldCodec:
         """How to decode all fields together, and the items of their lists as a schedule says; `ends` are <bos> and <eos>."""
         openings = self.openings(unconstrained=unconstrained)
         lists = tuple(
-            ItemRows(places, partial(self._openings, places, unconstrained=unconstrained))
+            ItemRows(places, partial(self._next_item, places, unconstrained=unconstrained))
             for places in (list_places(self.fields) if items else ())
         )
         schedule = Together()
@@ -96,11 +96,16 @@ class FieldCodec:
             made.append(Opening(known, place=at, label=path_name(field.at(item)), **allowed))
         return tuple(made)
 
+    def _next_item(
+        self, places: Sequence[int], items: Sequence[Any], *, unconstrained: bool
+    ) -> tuple[Opening, ...]:
+        return self._openings(places, len(items) + 1, unconstrained=unconstrained)
+
     def rows_in(self, grid: Grid | Verification) -> list[Subsequence]:
         """The rows of a finished grid in the order of `rows_of`; an empty row where there is none."""
         if not isinstance(grid, Grid) or not grid.method.lists:
             return grid.subsequences
-        found = {one.place: row for one, row in zip(grid.openings, grid.subsequences, strict=True)}
+        found = grid.placed
         items = max(item for _, item in found)
         nothing = Subsequence(0, [self.codec.eos], ended=True)
         return [found.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]

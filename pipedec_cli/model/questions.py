@@ -117,6 +117,8 @@ class NamesOnce:
 
     def __call__(self, made: Sequence[int]) -> Sequence[int]:
         """The tokens that may follow those that were made, in rising order; () for any."""
-        *whole, _ = self._decode(made).split("|") if made else [""]
-        last = whole[-1].strip() if whole else ""
-        return (self._end,) if last and [*map(str.strip, whole)].count(last) > 2 else self._names(made)
+        if "|" in self._decode(made[-1:]):  # a name has come to its end
+            *_, last, _ = names = [name.strip() for name in self._decode(made).split("|")]
+            if last and names[:-1].count(last) > 2:
+                return (self._end,)
+        return self._names(made)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from pipedec_cli.pipeline.repeats import before_repeats
-from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
+from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Together, Whole
 
 #: What happens after an exploration came out empty. ``retry``, the paper's rule, leaves it in the grid and goes on;
 #: ``stop`` leaves it and starts no other row; ``retract`` takes it back and tries the same subsequence again.
@@ -48,22 +49,24 @@ class Opening:
     """How a row begins whose number is known: with `known` tokens behind <bos>, such as the key of a field.
 
     `allowed` gives the tokens that may follow those that the row has made, <eos> among them, in rising order; ()
-    allows every token. `then` gives the rows that start when this one has ended, by the tokens of its text.
+    allows every token.
     """
 
     known: tuple[int, ...]
     allowed: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()
     place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
     label: str = ""
-    then: Callable[[Sequence[int]], Sequence[Opening]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A list whose items have several rows: the places of the rows of item 1 in `Method.openings`, and those of any item."""
+    """A list whose rows are not all known: the places of its first rows in `Method.openings`, and how later ones begin.
+
+    `openings` gives those that start next, by all that started before, as the schedule's `next_item` has them.
+    """
 
     places: tuple[int, ...]
-    openings: Callable[[int], tuple[Opening, ...]]
+    openings: Callable[[Sequence[Sequence[Subsequence]]], Sequence[Opening]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,7 @@ class Method:
     """How to decode: everything but the model and the sources.
 
     Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
-    With `openings` there is one row for each, and rows of later items of `lists` under the schedule `Listed`: nothing
-    is explored, and sub_max does not apply.
+    With `openings` there is one row for each, and later rows of `lists`: nothing is explored, and sub_max does not apply.
     A ValueError where settings do not go together.
     """
 
@@ -151,7 +153,7 @@ class Grid:
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
     #: Of the subsequences, where they are known.
     openings: list[Opening] = field(default_factory=list, init=False)
-    #: The rows of each item of each list.
+    #: The rows of each list that started together, such as those of an item.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
     _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
@@ -162,6 +164,11 @@ class Grid:
     def live(self) -> list[Subsequence]:
         """The established subsequences that have not ended."""
         return [row for row in self.subsequences if not row.ended]
+
+    @property
+    def placed(self) -> dict[tuple[str, int], Subsequence]:
+        """The rows by the places of their openings."""
+        return {one.place: row for one, row in zip(self.openings, self.subsequences, strict=True)}
 
     @property
     def tokens(self) -> int:
@@ -178,9 +185,9 @@ class Grid:
     @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
-        if self.live or self._due() or self._to_follow():
+        if self.live or self._due():
             return "max_tokens" if self._out_of_tokens else "time_max"
-        if self.method.lists:
+        if isinstance(self.method.schedule, Listed):
             return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"
         if self.method.openings or isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
@@ -226,35 +233,28 @@ class Grid:
         return self._planned
 
     def _establish(self, start: int) -> None:
-        """Add the rows whose openings are known: all fields, then the next items of lists, in the order of the schema."""
-        method, due = self.method, self._due()
-        new = [*enumerate(method.openings)] if not self.subsequences else []
-        for number, rows in enumerate(method.lists):
-            if due.get(number) == start:
-                new += zip(rows.places, rows.openings(len(self._items[number]) + 1), strict=True)
+        """Add the rows whose openings are known: all fields, then the next rows of lists, in the order of the schema."""
+        lists, first = self.method.lists, not self.subsequences
+        due = [number for number, at in self._due().items() if at == start]
+        new = [(place, -1, one) for place, one in enumerate(self.method.openings if first else ())]
+        for number in due:
+            places = chain(lists[number].places, repeat(lists[number].places[-1]))
+            new += zip(places, repeat(number), lists[number].openings(self._items[number]), strict=False)
         new.sort(key=itemgetter(0))
-        made = {place: Subsequence(start, known=opening.known) for place, opening in new}
-        self.subsequences += made.values()
-        self.openings += (opening for _, opening in new)
-        self._items = self._items or [[] for _ in method.lists]
-        for items, rows in zip(self._items, method.lists, strict=True):
-            if rows.places[0] in made:
-                items.append([made[place] for place in rows.places])
-        for at in self._to_follow():
-            opening = self.openings[at]
-            following = opening.then(self.subsequences[at].text_tokens)  # type: ignore[misc]
-            self.openings[at] = replace(opening, then=None)  # once
-            self.subsequences += (Subsequence(start, known=one.known) for one in following)
-            self.openings += following
-
-    def _to_follow(self) -> list[int]:
-        """The rows that have ended and whose following rows have not started, counted from 0."""
-        return [n for n, one in enumerate(self.openings) if one.then and self.subsequences[n].ended]
+        made = [Subsequence(start, known=opening.known) for _, _, opening in new]
+        self.subsequences += made
+        self.openings += (opening for _, _, opening in new)
+        if first:
+            self._items = [[[made[place] for place in one.places]] for one in lists]
+        for number in due:
+            self._items[number].append(
+                [row for (_, of, _), row in zip(new, made, strict=True) if of == number]
+            )
 
     def _due(self) -> dict[int, int]:
-        """The start of the next item of each list that has one, by the number of the list."""
+        """The start of the next rows of each list that has some, by the number of the list."""
         schedule = self.method.schedule
-        if not isinstance(schedule, Listed):
+        if not isinstance(schedule, Together):
             return {}
         starts = ((number, schedule.next_item(items)) for number, items in enumerate(self._items))
         return {number: start for number, start in starts if start is not None}
@@ -335,7 +335,7 @@ class Grid:
         """The start of the next subsequence; None if it is not known yet, or there is none."""
         method, rows = self.method, self.subsequences
         if method.openings and rows:
-            return self.time if self._to_follow() else min(self._due().values(), default=None)
+            return min(self._due().values(), default=None)
         if len(rows) == method.limits.sub_max or self._over or self.stopped_on_repeat:
             return None
         if not rows:

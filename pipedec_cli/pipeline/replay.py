@@ -27,7 +27,7 @@ def replay(
 
 def openings_of(method: Method, rows: Sequence[tuple[int, Sequence[int]]]) -> Sequence[Opening]:
     """The openings of the rows of a finished grid, given by start and tokens; those of the first rows if it is inconsistent."""
-    if not (method.lists or any(one.then for one in method.openings)):
+    if not method.lists:
         return method.openings
     grid = Grid(method, 0)
     try:

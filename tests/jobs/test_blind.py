@@ -97,7 +97,7 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
         assert [write(row.known) for row in grid.openings] == []
         planned = grid.plan()
         assert {slot.subsequence for slot in planned} == {1, 2}
-        names = next(number for number, one in enumerate(grid.openings) if one.then)
+        names = grid.method.lists[0].places[0]
         asking = [slot for slot in planned if slot.answers]
         grid.commit([{names: 9}.get(slot.subsequence - 1, 5) if slot in asking else 0 for slot in planned])
         live = grid.plan()
@@ -178,6 +178,25 @@ def test_questions_are_answered_as_they_are(place):
     assert all(len(line["grid"]) == 3 for line in lines)
     shown = run("generate", "--model", place / "model", "--text", "Aromi", "--live", *asked, *FEW).stderr
     assert "What food?" in shown
+
+
+def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
+    told, lines = generate(place, "--ask", "What food?", "--set", "time_max=2")
+    cut = [line for line in lines if line["truncated"] == "time_max"]
+    assert cut and f"cut short: {len(cut)} by time_max" in told and "values of fields lost" not in told
+    assert all(line["fields"]["What food?"] for line in cut)
+    decoder = BlindDecoder(load(str(place / "model"), device="cpu"), Rows(questions=("Who?",)))
+    assert decoder.method().limits.time_max == 64
+
+
+def test_keys_and_questions_have_files_of_their_own(place, tmp_path):
+    model = (place / "docs.jsonl", "--model", place / "model", "-w", tmp_path, "--limit", 1, *FEW)
+    for asked in (("--fields", "name"), ("--fields", "food"), ("--ask", "Who?")):
+        run("generate", *model, *asked)
+        assert "is whole already" in run("generate", *model, *asked, "--resume").stderr
+    run("generate", *model, "--schema", place / "schema.json")
+    names = [path.name.split("-")[:2] for path in (tmp_path / "generations").glob("*.jsonl")]
+    assert sorted(names) == [["blind", name] for name in ("ask", "fields", "fields", "schema")]
 
 
 def shown(*arguments):

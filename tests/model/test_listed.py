@@ -60,7 +60,8 @@ def listed(delay, bos, limits):
         return Opening(tuple(keys(leaf, item)), lambda made: narrowed(leaf, made), (str(leaf), item))
 
     rows = [
-        ItemRows(at, lambda item, at=at: tuple(opening(leaf, item) for leaf in at)) for at in ((0, 2), (3,))
+        ItemRows(at, lambda items, at=at: tuple(opening(leaf, len(items) + 1) for leaf in at))
+        for at in ((0, 2), (3,))
     ]
     first = tuple(opening(leaf, 1) for leaf in range(4))
     schedule = Listed(Fixed(delay) if delay else Waiting(), 5)

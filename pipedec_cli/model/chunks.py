@@ -1,0 +1,124 @@
+"""Long sources in chunks that overlap: each is decoded as a source of its own, and their objects become one."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field, kind_of, list_places, read_values, rows_with, text_of
+from pipedec_cli.data.objects import Keys, any_item, mapped
+from pipedec_cli.data.records import Generated
+from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.questions import Asked
+
+#: A chunk begins this part of its length before the end of the one before.
+_OVERLAP: Final = 8
+#: What no chunk divides: a word with the space before it; at most so many letters, for scripts without spaces.
+_WORD: Final = re.compile(r"\s*\S{1,64}")
+
+_Values = dict[Keys, tuple[float, Any]]  # values behind their confidence, by their paths
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Chunks of at most `size` tokens for a decoder whose rows are values; a UserError if the model does not take as many."""
+
+    decoder: Decoder
+    size: int
+
+    def __post_init__(self) -> None:
+        text = self.decoder.text
+        if self.size > (room := text.max_source_tokens - text.longest_around):
+            what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
+            raise UserError(what, todo="give smaller chunks, or a larger --max-source-tokens")
+
+    def cut(self, text: str) -> list[str]:
+        """The chunks of a source; a source that is short enough stays as it is."""
+        words = _WORD.findall(text)
+        before = [0, *accumulate(map(len, self.decoder.text.ids(words)))]  # tokens before each word
+        chunks, at = list[str](), 0
+        while before[-1] - before[at] > self.size and at < len(words) - 1:
+            end = max(at + 1, bisect_right(before, before[at] + self.size) - 1)
+            chunks.append("".join(words[at:end]))
+            at = max(at + 1, bisect_left(before, before[end] - self.size // _OVERLAP))
+        return [*chunks, "".join(words[at:])] if chunks else [text]
+
+    def merged(self, parts: Sequence[Generated]) -> Generated:
+        """The object of all chunks: of each key the surest value; lists one after the other, without doubles.
+
+        Items of a list of objects that have the same name are one item. A joined list is as sure as its least sure part. The
+        chunks' costs are added up. There is no grid, and the ids are those of the longest chunk.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        assert self.decoder.fields is not None
+        fields, found = self.decoder.fields.fields, _Values()
+        objects = [_values(part) for part in parts]
+        found |= _merged(objects, [field.keys for field in fields if not field.listed])
+        for places in list_places(fields):
+            listed = [fields[at] for at in places]
+            for number, item in enumerate(_items(objects, listed), start=1):
+                found |= {field.at(number): item[field.keys] for field in listed if field.keys in item}
+        items = max((key for keys in found for key in keys if isinstance(key, int)), default=1)
+        rows = rows_with(fields, items)
+        texts = [text_of(found[at][1]) if (at := field.at(item)) in found else "" for field, item in rows]
+        values, _ = read_values(texts, fields, unconstrained=self.decoder.unconstrained)
+        cut = [part.truncated for part in parts if part.truncated]
+        longest = max(parts, key=lambda part: len(part.source_ids))
+        return replace(
+            longest,
+            text=json.dumps(values, ensure_ascii=False),
+            segments=tuple(filter(None, texts)),
+            steps=sum(part.steps for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            seconds=sum(part.seconds for part in parts),
+            truncated=cut[0] if cut else None,
+            grid=(),
+            source_cut=any(part.source_cut for part in parts),
+            fields=values,
+            confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
+            values_lost=sum(part.values_lost for part in parts),
+        )
+
+
+def _values(part: Generated) -> _Values:
+    """The values of an object."""
+    sure, values = dict[Keys, Any](), dict[Keys, Any]()
+    mapped(part.confidence or {}, sure.setdefault)
+    mapped(part.fields or {}, values.setdefault)
+    return {keys: (sure.get(keys) or 0.0, value) for keys, value in values.items() if kind_of(value)}
+
+
+def _merged(objects: Sequence[_Values], paths: Sequence[Keys]) -> _Values:
+    """The surest value of each path, the first of equals; all items of lists."""
+    found = _Values()
+    for keys in paths:
+        if there := [one[keys] for one in objects if keys in one]:
+            found[keys] = max(there, key=itemgetter(0))
+            if isinstance(found[keys][1], list):
+                joined = dict.fromkeys(item for _, items in there for item in items)
+                found[keys] = min(sure for sure, _ in there), [*joined]
+    return found
+
+
+def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]:
+    """The items of a list of objects in all chunks, those of one name merged. The paths are those of the schema."""
+    name, same = Asked(fields).key.keys, dict[str, list[_Values]]()
+    paths = {field.keys for field in fields}
+    for one in objects:
+        listed = (keys for keys in one if any_item(keys) in paths)
+        numbers = dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int))
+        for number in numbers:
+            item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
+            known = item.get(name, (0, sorted((keys, value) for keys, (_, value) in item.items())))[1]
+            same.setdefault(repr(known), []).append(item)
+    return [_merged(items, [field.keys for field in fields]) for items in same.values()]

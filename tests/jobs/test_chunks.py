@@ -1,0 +1,140 @@
+"""Long sources in chunks: they cover the text, a short text stays as it is, and the surest values are kept."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.records import Generated
+from pipedec_cli.model.blind import BlindDecoder, Rows
+from pipedec_cli.model.chunks import Chunks
+from pipedec_cli.model.decoder import load
+from tests.jobs.test_blind import FEW
+from tests.model.chats import foreign
+from tests.running import lines_of, refused, run, write_lines
+
+FIELDS = (
+    Field("name"),
+    Field("a.b", "integer", path=("a", "b")),
+    Field("tags", "list"),
+    Field("menu[].price", "integer", path=("menu", 0, "price")),
+    Field("menu[].dish", path=("menu", 0, "dish")),
+    Field("none"),
+)
+LONG = " ".join(f"Place {n} has Thai food." for n in range(12))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chunks")
+    foreign(folder / "model")
+    rows = [
+        {"source": "Aromi has Greek food."},
+        {"source": LONG},
+        {"source": "Short."},
+        {"source": LONG[:-40]},
+    ]
+    write_lines(folder / "docs.jsonl", *rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def decoder(place):
+    return BlindDecoder(load(str(place / "model"), device="cpu"), Rows(FIELDS))
+
+
+def words(text, size):
+    """The chunks of a text each of whose words is as many tokens as it has letters."""
+    codec = SimpleNamespace(
+        ids=lambda found: [[0] * len(word.strip()) for word in found], max_source_tokens=99, longest_around=0
+    )
+    return Chunks(SimpleNamespace(text=codec), size).cut(text)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(8, 60))
+def test_chunks_cover_a_text_and_are_no_longer_than_asked(lengths, size):
+    text, at = " ".join(chr(0x4E00 + n) * length for n, length in enumerate(lengths)), 0
+    chunks = words(text, size)
+    assert (chunks == [text]) == (sum(lengths) <= size or len(lengths) == 1)
+    for chunk in chunks:
+        length = len("".join(chunk.split()))
+        assert length <= size or len(chunk.split()) == 1
+        assert text.index(chunk) <= at, "nothing is left out"
+        at = text.index(chunk) + len(chunk)
+    assert at == len(text)
+
+
+def test_chunks_share_an_eighth_of_their_length():
+    assert words("aa bb cc dd ee ff gg hh ii", 16) == ["aa bb cc dd ee ff gg hh", " hh ii"]
+    assert words("x" * 200, 70) == ["x" * 64] * 3 + ["x" * 8]
+
+
+def part(fields, confidence, **more):
+    more = {"steps": 2, "tokens": 3, "seconds": 0.5, "source_ids": (1,), "grid": ((0, (1,)),), **more}
+    return Generated(text="", segments=(), fields=fields, confidence=confidence, **more)
+
+
+def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
+    one = part(
+        {"name": "x", "tags": ["u", "v"], "menu": [{"dish": "soup", "price": 3}, {"dish": "pie"}]},
+        {"name": 0.5, "tags": 0.4, "menu": [{"dish": 0.9, "price": 0.1}, {"dish": 0.2}]},
+        truncated="time_max",
+        values_lost=1,
+        source_ids=(1, 2),
+    )
+    two = part(
+        {
+            "name": "y",
+            "a": {"b": 7},
+            "tags": ["v", "w"],
+            "menu": [{"dish": "tea"}, {"dish": "soup", "price": 4}],
+        },
+        {"name": 0.6, "a": {"b": 0.3}, "tags": 0.7, "menu": [{"dish": 0.8}, {"dish": 0.1, "price": 0.2}]},
+    )
+    made = Chunks(decoder, 20).merged([one, two, part({"name": None}, {"name": 0.9})])
+    dishes = [{"dish": "soup", "price": 4}, {"dish": "pie"}, {"dish": "tea"}]
+    assert made.fields == {"name": "y", "a": {"b": 7}, "tags": ["u", "v", "w"], "menu": dishes}
+    sure = [{"dish": 0.9, "price": 0.2}, {"dish": 0.2}, {"dish": 0.8}]
+    assert made.confidence == {"name": 0.6, "a": {"b": 0.3}, "tags": 0.4, "menu": sure}
+    assert json.loads(made.text) == made.fields
+    assert (made.steps, made.tokens, made.seconds, made.values_lost) == (6, 9, 1.5, 1)
+    assert (made.truncated, made.grid, made.source_ids) == ("time_max", (), (1, 2))
+    assert Chunks(decoder, 20).merged([one]) is one
+
+
+def generate(place, *more, name="out.jsonl"):
+    given = (place / "docs.jsonl", "--model", place / "model", "--out", place / name, *FEW)
+    return run("generate", *given, "--fields", "name, tags list", *more).stderr
+
+
+def lines(place, name="out.jsonl"):
+    return [{**line, "seconds": 0} for line in lines_of(place / name)]
+
+
+def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that_its_chunks_give(place):
+    generate(place, name="plain.jsonl")
+    told = generate(place, "--set", "chunk=24", "--batch-size", 3)
+    assert "2 sources read in 16 chunks, their objects merged" in told
+    plain, made = lines(place, "plain.jsonl"), lines(place)
+    assert made[0] == plain[0] and made[2] == plain[2]
+    assert "confidence" not in made[1] and made[1]["source"] == LONG
+    assert made[1]["steps"] > plain[1]["steps"]
+    generate(place, "--set", "chunk=24", "--batch-size", 1, "--confidence", name="sure.jsonl")
+    sure = lines(place, "sure.jsonl")
+    assert [line["fields"] for line in sure] == [line["fields"] for line in made]
+    assert all(line["confidence"].keys() == line["fields"].keys() for line in sure)
+    write_lines(place / "sure.jsonl", *lines_of(place / "sure.jsonl")[:1])
+    generate(place, "--set", "chunk=24", "--confidence", "--resume", name="sure.jsonl")
+    assert lines(place, "sure.jsonl") == sure
+
+
+def test_chunks_that_nothing_can_be_made_of_are_refused(place):
+    given = ("generate", "--text", LONG, "--model", place / "model", *FEW, "--set")
+    assert "chunk=… is for a model that writes objects" in refused(*given, "chunk=24")
+    assert "the model takes sources of at most" in refused(*given, "chunk=999999", "--fields", "name")
+    run(*given, "chunk=7", "--fields", "name", exit_code=2)
+    shown = run(*given, "chunk=24", "--fields", "name", "--show-prompt").stdout
+    assert "Place 0 has" in shown and "Place 11 has" not in shown
