@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -228,15 +227,14 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
 
 
 def announce_compiling(device: str, notify: Notify) -> None:
-    """Say that some seconds pass when the kernels are about to be compiled, or warn that no compiler is there."""
-    from pipedec_cli.model.engine.native.build import BuildError, find_compiler, is_compiled
-    from pipedec_cli.model.engine.native.library import VARIABLE
+    """Say that some seconds pass when the kernels are about to be compiled, or warn that nothing can compile them."""
+    from pipedec_cli.model.engine.native import build
+    from pipedec_cli.model.engine.native.library import carried_library
+    from pipedec_cli.model.engine.native.variants import find_compiler
 
-    if device == "cpu" and os.environ.get(VARIABLE) != "0":
-        try:
-            find_compiler()
-        except BuildError as error:
+    if device == "cpu" and (asked := build.asked_variant()) != build.OFF and not carried_library(asked):
+        if find_compiler() is None:
             todo = "`apt-get install g++` or `xcode-select --install` brings one"
-            notify.warn(f"{error}: torch decodes, and takes 3 to 5 times as long; {todo}")
-        if not is_compiled():
+            notify.warn(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")
+        if not build.is_compiled(asked):
             notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")

@@ -8,8 +8,7 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.model.engine.native import library as native
-from pipedec_cli.model.engine.native.build import compiled
-from pipedec_cli.model.engine.native.library import Library
+from pipedec_cli.model.engine.native.library import Library, library
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import (
@@ -95,4 +94,4 @@ def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch)
 
     monkeypatch.setattr(native, "RowStruct", Longer)
     with pytest.raises(OSError, match="Longer is laid out in another way"):
-        Library(str(compiled()))
+        Library(str(library().path))

@@ -4,13 +4,14 @@ import copy
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from pipedec_cli.model.engine.native import kinds
-from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.build import BuildError, cache_path
 from pipedec_cli.model.engine.native.encoder import NativeEncoder
 from pipedec_cli.model.engine.native.library import library
 from tests.model.engines import (
@@ -158,12 +159,12 @@ def test_logits_in_int8_are_near_those_of_float32(kind):
 
 @needs_kernels
 @pytest.mark.parametrize("kept", ["", "tiles of something else", "\udcff"])
-def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept_with_the_library(
-    kept, monkeypatch, tmp_path
-):
+def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernels = copy.copy(library())
-    kernels.path = tmp_path / "kernels.so"
-    file = tmp_path / "kernels.bfloat16"
+    kernels.path = Path("kernels-amx.so")
+    file = cache_path(".bfloat16", kernels.path.name)
+    file.parent.mkdir()
     file.write_bytes(kept.encode(errors="surrogateescape"))
     monkeypatch.setattr(kinds, "fastest", lambda kernels: WAYS[-1])
     assert kinds.bfloat16_way(kernels) == WAYS[-1]
@@ -171,7 +172,9 @@ def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept_with_the_libr
         assert file.read_text() == WAYS[-1]
     file.write_text("wide")  # made before
     assert kinds.bfloat16_way.__wrapped__(kernels) == "wide"
-    kernels.path = tmp_path / "other" / "kernels.so"  # where nothing can be kept, it is made each time
+    kernels.path = Path("kernels-other.so")
+    assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # where nothing can be kept, it is made each time
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
 
 

@@ -5,10 +5,14 @@ import stat
 
 import pytest
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling
 from pipedec_cli.model.engine.native import build
-from pipedec_cli.model.engine.native.build import BuildError, compiled, is_compiled
+from pipedec_cli.model.engine.native.build import BuildError, carried, compiled, is_compiled
+from pipedec_cli.model.engine.native.library import carried_library, library
+from pipedec_cli.model.engine.native.variants import VARIANTS, compile_variants
+from tests.model.engines import needs_kernels
 
 
 @pytest.fixture
@@ -153,6 +157,96 @@ def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_
     cache.write_text("a file where a folder should be")
     with pytest.raises(BuildError, match="cannot be kept"):
         compiled()
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """Gives this computer some CPU's flags and carried libraries; the package's folder is empty until then."""
+    monkeypatch.delenv("PIPEDEC_NATIVE", raising=False)
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "package" / "kernels.cpp")
+
+    def make(*flags, carries=()):
+        monkeypatch.setattr(build, "_cpu", lambda: ["model name : X", f"flags : fpu {' '.join(flags)}"])
+        build.SOURCE.parent.mkdir()
+        build.SOURCE.touch()
+        for variant in carries:
+            (build.SOURCE.parent / f"kernels-{variant}.so").write_text("no library")
+
+    carried_library.cache_clear()
+    yield make
+    carried_library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("has", "more", "chosen"),
+    [("avx2", [], "avx2"), ("avx512", ["avx_vnni"], "avx512"), ("amx", [], "amx"), (None, ["avx2"], None)],
+)
+def test_the_best_variant_that_the_package_has_for_this_cpu_is_loaded(package, compiler, has, more, chosen):
+    package(*VARIANTS.get(has, ()), *more, carries=VARIANTS)
+    assert carried() == (chosen and build.SOURCE.with_name(f"kernels-{chosen}.so"))
+    assert has is None or carried("avx2").name == "kernels-avx2.so"
+
+
+def test_a_variant_that_the_package_lacks_or_that_has_other_flags_is_compiled(package, cache, monkeypatch):
+    package(*VARIANTS["avx512"], carries=["avx2"])
+    assert carried() is None
+    compiled("avx512")
+    compiled("avx2")
+    assert "-mavx512vnni -fopenmp" in calls(cache)[0] and "-mavx2 -mfma -fopenmp" in calls(cache)[1]
+    assert not [call for call in calls(cache) if "-march=native" in call]
+    assert carried("avx2")
+    monkeypatch.setenv("PIPEDEC_NATIVE_FLAGS", "-g")
+    assert carried("avx2") is None
+
+
+def test_a_compiler_goes_before_avx2_where_the_cpu_has_more(package, compiler, monkeypatch, tmp_path):
+    package(*VARIANTS["avx2"], "avx_vnni", carries=["avx2"])
+    compiler(MAKE)
+    assert carried() is None
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("CXX")
+    assert carried().name == "kernels-avx2.so"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("sse2", "PIPEDEC_NATIVE is 'sse2'; give 0, avx2, avx512, avx512_bf16, amx, or leave it out"),
+        ("amx", "PIPEDEC_NATIVE is amx, and this CPU has no amx_tile; leave it out"),
+    ],
+)
+def test_a_variant_that_is_not_known_or_not_for_this_cpu_is_refused(package, monkeypatch, asked, message):
+    package(*VARIANTS["avx512_bf16"])
+    monkeypatch.setenv("PIPEDEC_NATIVE", asked)
+    for ask in (library, lambda: announce_compiling("cpu", Notify())):
+        with pytest.raises(UserError) as refused:
+            ask()
+        assert str(refused.value) == message
+
+
+def test_a_wheel_gets_the_variants_that_the_compiler_can_make(compiler, monkeypatch, tmp_path):
+    compiler(f'for flag; do [ "$flag" = -mamx-tile ] && exit 1; done; {MAKE}')
+    made = {path.name for path in compile_variants(tmp_path)}
+    assert made == {"kernels-avx2.so", "kernels-avx512.so", "kernels-avx512_bf16.so"}
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("CXX")
+    assert compile_variants(tmp_path) == []
+
+
+@needs_kernels
+def test_a_library_that_came_with_the_package_serves_without_a_compiler(package, monkeypatch, tmp_path):
+    """Without a word; but not one that cannot be loaded."""
+    whole = library().path
+    package(*VARIANTS["avx2"], carries=["avx2"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("PIPEDEC_NATIVE_FLAGS", raising=False)
+    for content, warnings in ((b"damaged", 1), (whole.read_bytes(), 0)):
+        carried().write_bytes(content)
+        carried_library.cache_clear()
+        told = []
+        announce_compiling("cpu", Notify(told.append))
+        assert len(told) == warnings
 
 
 def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path):

@@ -2,7 +2,7 @@
 
 bfloat16 is widened to float32 (``wide``), or multiplied two at a time with rows that are rounded to bfloat16
 (``pairs``), or so in AMX's tile registers (``tiles``). Some CPUs do pairs at twice the rate of float32, others at half
-of it, so a short trial chooses. The choice changes the last bits of results: it is made once, and kept beside the library.
+of it, so a short trial chooses. The choice changes the last bits of results: it is made once, and kept in the cache.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
+from pipedec_cli.data.writing import write_text
 from pipedec_cli.model.arguments import INT4
-from pipedec_cli.model.engine.native.build import BuildError
+from pipedec_cli.model.engine.native.build import BuildError, cache_path
 from pipedec_cli.model.engine.native.library import Library
 from pipedec_cli.model.engine.native.structures import ModelStruct
 
@@ -58,16 +57,19 @@ def ways(kernels: Library) -> list[Way]:
 @cache
 def bfloat16_way(kernels: Library) -> Way:
     """The fastest way by the trial of this library, which is made now if it was not made before."""
-    there, kept = ways(kernels), kernels.path.with_suffix(".bfloat16")
-    with suppress(OSError, UnicodeDecodeError):
+    there = ways(kernels)
+    if len(there) == 1:
+        return there[0]
+    with suppress(BuildError, OSError, RuntimeError):  # without a cache the trial is made each time
+        kept = cache_path(".bfloat16", kernels.path.name)
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = kept.read_bytes() if kept.is_file() else b""
         for way in there:
-            if kept.read_text(encoding="utf-8") == way:
+            if text == way.encode():
                 return way
-    best = fastest(kernels) if len(there) > 1 else there[0]
-    with suppress(OSError), NamedTemporaryFile("w", encoding="utf-8", dir=kept.parent, delete=False) as file:
-        file.write(best)
-        Path(file.name).replace(kept)
-    return best
+        write_text(kept, way := fastest(kernels))
+        return way
+    return fastest(kernels)
 
 
 def fastest(kernels: Library) -> Way:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import CDLL, POINTER, c_char_p, c_int64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
@@ -12,11 +12,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.model.engine.native.build import BuildError, compiled
+from pipedec_cli.model.engine.native.build import OFF, VARIABLE, BuildError, asked_variant, carried, compiled
 from pipedec_cli.model.engine.native.structures import CacheStruct, LayerStruct, ModelStruct, RowStruct
 
-#: Set to 0, this environment variable turns the kernels off.
-VARIABLE: Final = "PIPEDEC_NATIVE"
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
 #: The result and the arguments of each function.
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
@@ -139,8 +137,12 @@ class Library:
 
 
 def library() -> Library:
-    """The kernels, compiled if need be; a BuildError if there are none or the environment turns them off."""
-    found = f"{VARIABLE} is 0" if os.environ.get(VARIABLE) == "0" else _library()
+    """The kernels, compiled if need be; a BuildError if there are none or the environment turns them off.
+
+    A UserError if the environment asks for a variant that is not known, or not for this CPU.
+    """
+    asked = asked_variant()
+    found = f"{VARIABLE} is {OFF}" if asked == OFF else carried_library(asked) or _compiled_library(asked)
     if isinstance(found, Library):
         return found
     raise BuildError(found)
@@ -155,10 +157,18 @@ def team_library() -> Library:
 
 
 @cache
-def _library() -> Library | str:
-    """The kernels, or the reason why there are none. A process tries once."""
+def carried_library(asked: str) -> Library | None:
+    """The kernels that came with the package; None if there are none, or they cannot be loaded beside this system's libraries."""
+    with suppress(OSError, AttributeError):
+        return Library(str(path)) if (path := carried(asked)) else None
+    return None
+
+
+@cache
+def _compiled_library(asked: str) -> Library | str:
+    """The kernels that are compiled here, or the reason why there are none. A process tries once."""
     try:
-        return Library(str(compiled()))
+        return Library(str(compiled(asked)))
     except BuildError as error:
         return str(error)
     except (OSError, AttributeError) as error:

@@ -1,0 +1,73 @@
+"""The instruction sets that the kernels are compiled for, and how. It imports nothing else: the build of a wheel reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).with_name("kernels.cpp")
+FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC")
+OPENMP: Final = "-fopenmp"
+#: Seconds after which the compiler is stopped.
+PATIENCE: Final = 600
+
+_AVX2: Final = ("avx2", "fma")
+_AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni")
+_BF16: Final = (*_AVX512, "avx512_bf16")
+#: What each variant needs of an x86 CPU, in Linux's words; the best variant last.
+VARIANTS: Final = {
+    "avx2": _AVX2,
+    "avx512": _AVX512,
+    "avx512_bf16": _BF16,
+    "amx": (*_BF16, "amx_tile", "amx_int8", "amx_bf16"),
+}
+
+
+def find_compiler() -> str | None:
+    """The path of a C++ compiler: the one that CXX names, or the system's."""
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path
+    return None
+
+
+def compile_kernels(compiler: str, flags: Sequence[str], made: Path) -> bool:
+    """Whether the compiler makes the library with these flags."""
+    return run([compiler, *FLAGS, *flags, str(SOURCE), "-o", str(made)]) is not None
+
+
+def variant_flags(variant: str) -> list[str]:
+    """The compiler's flags for a variant."""
+    return ["-m" + name.replace("avx512_", "avx512").replace("_", "-") for name in VARIANTS[variant]]
+
+
+def carried_name(variant: str) -> str:
+    """The file name of a variant that comes with the package."""
+    return f"kernels-{variant}.so"
+
+
+def compile_variants(folder: Path) -> list[Path]:
+    """Compile all variants into a folder, several at once; gives those that the compiler can make, none without one."""
+    if (compiler := find_compiler()) is None:
+        return []
+
+    def make(variant: str) -> Path | None:
+        made = folder / carried_name(variant)
+        return made if compile_kernels(compiler, [*variant_flags(variant), OPENMP], made) else None
+
+    with ThreadPoolExecutor(os.cpu_count()) as team:
+        return [made for made in team.map(make, reversed(VARIANTS)) if made]
+
+
+def run(command: list[str]) -> str | None:
+    """The output of a command; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
