@@ -25,7 +25,8 @@ def bench(settings: BenchSettings) -> None:
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.bench import bench as measure
     from pipedec_cli.jobs.fidelity import fidelity
-    from pipedec_cli.view.sheets.bench import bench_sheets, fidelity_sheet
+    from pipedec_cli.view.sheets.bench import bench_sheets
+    from pipedec_cli.view.sheets.shared import fidelity_sheet
 
     notify = Terminal(quiet=settings.quiet).notify
     if settings.fidelity is not None:

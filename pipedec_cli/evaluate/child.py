@@ -2,7 +2,7 @@
 
 A process never gives back all the memory that it has used, and its peak counts from its start. So the memory of several
 decoders can be told apart only in a fresh process for each. This module imports neither torch nor a model: the child
-holds just what its decoder needs. ``python -m pipedec_cli.evaluate.child`` is the child; both sides speak JSON lines.
+holds just what its decoder needs. Both sides speak JSON lines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,24 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, Self, TypeVar
 
 from msgspec import Raw, Struct, json, structs
 
-from pipedec_cli.evaluate.timing import Clock, Pass, Source
+from pipedec_cli.evaluate.timing import Clock, Pass, RunnerError, Source
 
 T = TypeVar("T")
+#: Starts the child with this package alone: another Python must not see what else is installed beside it.
+_START: Final = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+found = spec_from_file_location("pipedec_cli", sys.argv[1])
+sys.modules["pipedec_cli"] = package = module_from_spec(found)
+found.loader.exec_module(package)
+from pipedec_cli.evaluate.child import serve
+serve()
+"""
 
 
 class Memory(Struct, frozen=True):
@@ -54,7 +65,7 @@ class _Answer(Struct):
     error: str | None = None
 
 
-class ChildError(RuntimeError):
+class ChildError(RunnerError):
     """The child process failed at its work, or ended; the message says why."""
 
 
@@ -64,16 +75,21 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure."""
+        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure.
+
+        A ``python`` in it is the program to run, for the environment of another Python.
+        """
+        given, self._errors = dict(payload), TemporaryFile()  # noqa: SIM115  # as long as the child
+        package = Path(__file__).parents[1] / "__init__.py"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pipedec_cli.evaluate.child"],
+            [given.pop("python", None) or sys.executable, "-c", _START, str(package)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
         )
-        self.close = weakref.finalize(self, _end, self._process)
+        self.close = weakref.finalize(self, _end, self._process, self._errors)
         self._settings: Mapping[str, str] = {}
-        self._ask(_Make(factory, dict(payload)), type(None))
+        self._ask(_Make(factory, given), type(None))
 
     def __enter__(self) -> Self:
         return self
@@ -103,16 +119,27 @@ class Child:
             writing.flush()
             line = reading.readline()
         if not line:
-            raise ChildError(f"its process ended with {self._process.wait()}")
+            raise ChildError(self._ending())
         answer = json.decode(line, type=_Answer)
         self._settings = answer.settings
         if answer.error is not None:
             raise ChildError(answer.error)
         return json.decode(answer.value, type=kind)
 
+    def _ending(self) -> str:
+        """How the process ended, with the last line that it wrote."""
+        code = self._process.wait()
+        self._errors.seek(0)
+        last = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()][
+            -1:
+        ]
+        how = signal.Signals(-code).name if code < 0 else str(code)
+        return ": ".join([f"its process ended with {how}", *last])
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
     """End the child at once: it has nothing to save."""
+    errors.close()
     process.kill()
     with suppress(BrokenPipeError):  # the half of a request that it has not read
         process.communicate()
@@ -130,8 +157,7 @@ def serve() -> None:
         try:
             if runner is None:
                 make = json.decode(line, type=_Make)
-                module, _, name = make.factory.partition(":")
-                runner = getattr(importlib.import_module(module), name)(**make.payload)
+                runner = find_factory(make.factory)(**make.payload)
                 device = make.payload.get("device", device)
             else:
                 value = _work(runner, json.decode(line, type=_Work), device)
@@ -140,6 +166,13 @@ def serve() -> None:
             error = f"{type(failure).__name__}: {failure}"
         answers.write(json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n")
         answers.flush()
+
+
+def find_factory(name: str) -> Callable[..., Any]:
+    """The function or class that ``module:function`` names."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def _work(runner: Any, asked: _Work, device: str) -> Pass | Memory:
@@ -183,7 +216,3 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return Memory(ready, most, "resident memory of the process, loading included")
-
-
-if __name__ == "__main__":
-    serve()

@@ -15,6 +15,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.entry import Entry, MeasuredEntry, Quality
+from pipedec_cli.evaluate.fidelity import FidelityTable
 from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.metrics.measure import Measure
@@ -111,6 +112,7 @@ class Report(Comparison[Entry]):
     by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)  # by entry
     dtype: str
     significance: str  # how differences were tested
+    fidelity: tuple[FidelityTable, ...] = ()  # what the dtype changes in each model, where it is not float32
     paper: PaperFigures | None = None
 
     @property

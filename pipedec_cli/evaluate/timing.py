@@ -35,6 +35,10 @@ def time_of(clock: Clock, work: Callable[[], object]) -> float:
     return clock() - began
 
 
+class RunnerError(RuntimeError):
+    """A runner failed, and the others can go on without it; the message says why."""
+
+
 class Output(Struct, frozen=True, array_like=True):
     """The output for one source: ids without <bos> and <eos>, decoder calls, and whether empty rows used up sub_max."""
 
@@ -191,11 +195,13 @@ def time_together(
     clock: Clock = time.perf_counter,
     rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
+    on_failure: Callable[[str, RunnerError], None] = lambda _, __: None,
 ) -> dict[str, Timing]:
     """Time decoders in turns, each on its own sources; leave out runners that cannot decode `batch_size` at a time.
 
     Each makes one pass to warm up, then `repeats` passes that count, each after a `rest`. The decoder that begins changes
     with each round. At batch sizes above 1 the longest source comes first. `on_pass` gets the name after every pass.
+    A runner that fails is left out from then on; `on_failure` gets its name and the reason.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
     passes: dict[str, list[Pass]] = {name: [] for name in timed}
@@ -204,10 +210,14 @@ def time_together(
         for name in tuple(order):
             if number >= 0:
                 rest()
-            passes[name].append(_one_pass(*timed[name], batch_size, clock))
+            try:
+                passes[name].append(_one_pass(*timed[name], batch_size, clock))
+            except RunnerError as error:
+                on_failure(name, error)
+                order.remove(name)
             on_pass(name)
         order.rotate(-1 if number >= 0 else 0)
-    return {name: Timing.of(batch_size, passes[name][1:]) for name in timed}
+    return {name: Timing.of(batch_size, passes[name][1:]) for name in timed if name in order}
 
 
 def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:

@@ -24,7 +24,7 @@ from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
 from pipedec_cli.evaluate.timing import device_clock, pause
 from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.loading import announce_compiling
+from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SOURCE, _FIELDS_SOURCE = 512, 300
 
 def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
-    peers, drafts = parse_compared(settings.compare, refused=("prompt-lookup", *EXACT))
+    peers, drafts = parse_compared(settings, refused=("prompt-lookup", *EXACT))
     if drafts or "prompt-lookup" in peers:
         what = "--compare: the speed of exact mode and prompt lookup depends on the text, and here texts mean nothing"
         raise UserError(what, todo="run `pipedec report --compare exact,prompt-lookup` on a trained model")
@@ -168,4 +168,6 @@ def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[
             model = make_model(shape, shape.vocabulary)
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
         announce_compiling(torch.device(device).type, notify)
-        yield [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
+        decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
+        warn_uncompiled(decoders[0].checkpoint, notify)
+        yield decoders

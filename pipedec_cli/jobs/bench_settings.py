@@ -34,7 +34,8 @@ class BenchSettings(Settings):
     compare: str = option(
         "sequential,transformers",
         "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
-        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
+        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
+        "llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, openvino.",
         metavar="NAMES",
     )
     delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
@@ -54,6 +55,7 @@ class BenchSettings(Settings):
     memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
+    peer_python: tuple[str, ...] = common.peer_python_key()
     seed: int = key(0, "The seed of fresh weights and random sources.")
     out: Path | None = key(None, "Save the measurements in this JSON file.")
     config: Path | None = common.config_option()

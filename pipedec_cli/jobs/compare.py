@@ -21,6 +21,7 @@ from pipedec_cli.evaluate.runners import EngineRunner, source_ids
 from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, unscored_run
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.fidelity import report_fidelity
 from pipedec_cli.jobs.measuring import measure
 from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
 from pipedec_cli.jobs.report_settings import ReportSettings
@@ -53,6 +54,8 @@ def compare(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
+    decoders = dict.fromkeys(one.runs[0].decoder for one in plan.entries if one.entry.role != "exact")
+    fidelity = report_fidelity(settings, decoders, records, notify)
     recipe = settings.recipe
     if not recipe and settings.data is None:
         recipe = segmented_with(settings.place.segmentation, "recipe")
@@ -68,6 +71,7 @@ def compare(
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+        fidelity=tuple(fidelity),
         paper=paper_figures(recipe) if recipe else None,
     )
 

@@ -1,9 +1,10 @@
-"""`pipedec bench --fidelity`: what each dtype costs a model on given texts."""
+"""What each dtype costs a model on given texts: `pipedec bench --fidelity`, and a part of `pipedec report`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +19,12 @@ from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.fidelity import FidelityTable, compare_dtypes
 from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.loading import announce_compiling
+from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
+from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
+    from pipedec_cli.model.decoder import Decoder
 
 #: What is compared unless --dtypes is given, by the type of the device.
 _USUAL: Final = {"cpu": ("bfloat16", "int8", "int4"), "cuda": ("bfloat16", "float16")}
@@ -32,7 +35,6 @@ def fidelity(settings: BenchSettings, notify: Notify) -> tuple[FidelityTable, di
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.decoder import load
     from pipedec_cli.model.scratch import shape_of
-    from pipedec_cli.model.training.collate import encode
 
     assert settings.fidelity is not None
     if shape_of(settings.model, settings.family) is not None:
@@ -48,14 +50,9 @@ def fidelity(settings: BenchSettings, notify: Notify) -> tuple[FidelityTable, di
         notify.say(f"loading {settings.model} in {dtype} …")
         decoders[dtype] = load(settings.model, dtype=dtype, device=str(device))
     checkpoint = decoders["float32"].checkpoint
-    engines = {dtype: decoder.engine(1) for dtype, decoder in decoders.items()}
-    examples = encode(checkpoint, _records(settings.fidelity, checkpoint))
-    # Without a source and a prompt, a first token opens the text.
-    opened = (
-        example if example.source else replace(example, source=[checkpoint.opener]) for example in examples
-    )
-    texts = notify.track(opened, None, f"reading texts in {', '.join(dtypes)}")
-    made = compare_dtypes(engines, checkpoint, texts, settings.fidelity_tokens)
+    warn_uncompiled(checkpoint, notify)
+    records = _segmented(_read(settings.fidelity, checkpoint), checkpoint)
+    made = _compare(decoders, records, settings.fidelity_tokens, notify)
     content = asdict(made) | {"manifest": manifest(settings.recorded)}
     if settings.out is not None:
         write_json(settings.out, content)
@@ -63,16 +60,47 @@ def fidelity(settings: BenchSettings, notify: Notify) -> tuple[FidelityTable, di
     return made, content
 
 
-def _records(location: Path, checkpoint: Checkpoint) -> Iterator[Record]:
-    """The records of a file, each with a target, which is segmented as the checkpoint's targets were."""
-    from pipedec_cli.model.checkpoint import PLAIN
+def report_fidelity(
+    settings: ReportSettings, decoders: Iterable[Decoder], records: Sequence[Record | None], notify: Notify
+) -> Iterator[FidelityTable]:
+    """What the dtype of a report costs its models on the targets of its records, where it is not float32."""
+    from pipedec_cli.model.decoder import load
 
-    settings, codec = checkpoint.settings, checkpoint.codec()
-    prepare = None
-    if settings is not None and (cut := checkpoint.segmenter) is not None:
-        prepare = Preparer(
-            cut, settings.segmentation, lambda texts: [*map(len, codec.ids(texts))], settings.time_max
-        )
+    texts = [record for record in records if record and record.target and record.target.strip()]
+    if settings.dtype == "float32" or not settings.fidelity_tokens or not texts:
+        return
+    for decoder in decoders:
+        name = decoder.checkpoint.name
+        notify.say(f"loading {name} in float32, to see what {settings.dtype} changes …")
+        exact = load(name, device=settings.device)
+        exact.text, exact.checkpoint.eos = decoder.text, decoder.checkpoint.eos
+        try:
+            beside = {"float32": exact, settings.dtype: decoder}
+            yield _compare(beside, _segmented(texts, exact.checkpoint), settings.fidelity_tokens, notify)
+        except UserError as error:
+            notify.warn(f"what {settings.dtype} changes in {name} is not measured: {error}")
+
+
+def _compare(
+    decoders: Mapping[str, Decoder], records: Iterable[Record], most: int, notify: Notify
+) -> FidelityTable:
+    """Compare decoders of one model, float32 first, on records with targets. The first decoder's codec reads the sources."""
+    from pipedec_cli.model.training.collate import encode
+
+    first = decoders["float32"]
+    checkpoint, engines = first.checkpoint, {dtype: one.engine(1) for dtype, one in decoders.items()}
+    records, own = tee(records)
+    # Without a source and a prompt, a first token opens the text.
+    opened = (
+        replace(example, source=first.text.source(record.source)[0] or [checkpoint.opener])
+        for record, example in zip(own, encode(checkpoint, records), strict=True)
+    )
+    texts = notify.track(opened, None, f"reading texts in {', '.join(decoders)}")
+    return compare_dtypes(engines, checkpoint, texts, most)
+
+
+def _read(location: Path, checkpoint: Checkpoint) -> Iterator[Record]:
+    """The records of a file, each with a target."""
     for row in read_rows(location):
         record = record_of(row.value, row.where, row.number)
         if not record.target or not record.target.strip():
@@ -81,7 +109,21 @@ def _records(location: Path, checkpoint: Checkpoint) -> Iterator[Record]:
             )
         if not record.source and not checkpoint.backbone.prompted:
             raise missing_field(record.fields, "source", record.where, "the model's encoder reads it")
-        record = prepare.segment(record) if prepare else record
+        yield record
+
+
+def _segmented(records: Iterable[Record], checkpoint: Checkpoint) -> Iterator[Record]:
+    """The records, their targets segmented as the checkpoint's targets were."""
+    from pipedec_cli.model.checkpoint import PLAIN
+
+    settings, codec = checkpoint.settings, checkpoint.codec()
+    prepare = None
+    if settings is not None and (cut := checkpoint.segmenter) is not None:
+        prepare = Preparer(
+            cut, settings.segmentation, lambda texts: [*map(len, codec.ids(texts))], settings.time_max
+        )
+    for given in records:
+        record = prepare.segment(given) if prepare else given
         if record.target_segments is None and (settings or PLAIN).decoder == "pipelined":
             raise missing_field(record.fields, "target_segments", record.where)
         yield record

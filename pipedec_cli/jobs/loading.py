@@ -24,6 +24,7 @@ from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
 
 if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.decoder import Decoder
 
 #: The models of a workspace, and the commands that make them.
@@ -183,6 +184,7 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     announce_compiling(str(choose_device(device)), notify)
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    warn_uncompiled(decoder.checkpoint, notify)
     decoder.unconstrained = settings.unconstrained
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
@@ -227,14 +229,23 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
 
 
 def announce_compiling(device: str, notify: Notify) -> None:
-    """Say that some seconds pass when the kernels are about to be compiled, or warn that nothing can compile them."""
+    """Say that some seconds pass when the kernels are about to be compiled."""
     from pipedec_cli.model.engine.native import build
+    from pipedec_cli.model.engine.native.library import carried_library
+
+    if device == "cpu" and (asked := build.asked_variant()) != build.OFF:
+        if not carried_library(asked) and not build.is_compiled(asked):
+            notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+
+
+def warn_uncompiled(checkpoint: Checkpoint, notify: Notify) -> None:
+    """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
+    from pipedec_cli.model.engine.native import build, specs
     from pipedec_cli.model.engine.native.library import carried_library
     from pipedec_cli.model.engine.native.variants import find_compiler
 
-    if device == "cpu" and (asked := build.asked_variant()) != build.OFF and not carried_library(asked):
-        if find_compiler() is None:
-            todo = "`apt-get install g++` or `xcode-select --install` brings one"
-            notify.warn(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")
-        if not build.is_compiled(asked):
-            notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+    is_served = checkpoint.device.type == "cpu" and checkpoint.model.config.model_type in specs.FAMILIES
+    asked = build.asked_variant()
+    if is_served and asked != build.OFF and not carried_library(asked) and find_compiler() is None:
+        todo = "`apt-get install g++` or `xcode-select --install` brings one"
+        notify.warn(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions
 from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, promoted
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
-from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer
+from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.evaluate.runners import EXACT
 from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.bench_settings import BenchSettings
@@ -32,17 +31,16 @@ if TYPE_CHECKING:
 
 
 def parse_compared(
-    value: str, refused: Collection[str] = ()
+    settings: ReportSettings | BenchSettings, refused: Collection[str] = ()
 ) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The installed peers and the drafts of exact mode in a list; an error does not offer the `refused` ones."""
-    names, known = list(filter(None, listed(value))), ("sequential", *EXACT, *PEERS)
+    """The installed peers and the drafts of exact mode in --compare; an error does not offer the `refused` ones."""
+    names, known = list(filter(None, listed(settings.compare))), ("sequential", *EXACT, *PEERS)
     offered = [name for name in known if name not in refused]
     for name in names:
         if name not in (*known, "exact"):
             raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(offered)}")
-        if name.startswith("ctranslate2") and find_spec("ctranslate2") is None:
-            todo = f"`pip install '.[peers]'` brings it, or leave {name} out"
-            raise UserError(f"--compare: {name} is not installed", todo=todo)
+        if name not in refused:
+            require_peer(name, settings.peer_python)
     drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
     return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 
@@ -67,15 +65,21 @@ def measure(
     """
     device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
     timings: dict[int, Mapping[str, Timing]] = {}
+    sources = planned[0].sources
+    places = max(map(len, sources)) + max_tokens
+
+    def leave_out(name: str, why: object) -> None:
+        notify.warn(f"{name} is absent: {why}")
+        absent.append(Absent(name, str(why)))
+        entries[:] = [one for one in entries if one.name != name]
+
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            place = Path(folder) / name.partition(":")[0]
-            made = make_peer(name, checkpoint, place, max_tokens, exactly=forced)
+            how: Any = {"exactly": forced, "places": places, "pythons": settings.peer_python}
+            made = make_peer(name, checkpoint, Path(folder), max_tokens, **how)
             if isinstance(made, Absent):
-                notify.warn(f"{name} is absent: {made.why}")
-                absent.append(made)
+                leave_out(name, made.why)
             else:
-                sources = planned[0].sources
                 entries.append(PlannedEntry(name=name, role="peer", runner=made, sources=sources))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
@@ -90,6 +94,7 @@ def measure(
                     clock=device_clock(device),
                     rest=rest,
                     on_pass=lambda _: advance(),
+                    on_failure=leave_out,
                 )
         then()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))

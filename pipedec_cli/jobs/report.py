@@ -32,7 +32,7 @@ def report(settings: ReportSettings, notify: Notify) -> Compared:
     require_place(settings.out, folder=True)
     task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
     settings = replace(settings, task=task, protocol=protocol)
-    peers, drafts = parse_compared(settings.compare)
+    peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, notify)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}

@@ -57,7 +57,8 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, transformers:bfloat16, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16.",
+        "transformers, transformers:bfloat16, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
+        "llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, openvino.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -106,8 +107,12 @@ class ReportSettings(WorkflowSettings):
     memory: bool = key(True, "Measure the peak memory of each decoder in a process of its own.")
     batch_size: int | Literal["auto"] = key("auto", "The batch size of generating, which is not timed.")
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
+    fidelity_tokens: int = key(
+        4000, "Tokens of the targets on which --dtype is compared with float32.", min=0
+    )
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
+    peer_python: tuple[str, ...] = common.peer_python_key()
     open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
         None, "The folder of report.json, .md and .html [default: report/ in the workspace]."

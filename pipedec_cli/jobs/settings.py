@@ -176,6 +176,13 @@ device_option = partial(
 threads_key = partial(
     key, None, "CPU threads [default: one a core, within a container's quota].", min=1, max=1024
 )
+peer_python_key = partial(
+    key,
+    (),
+    "The Pythons of other environments where llama.cpp and openvino are looked for first, commas between.",
+    parser=lambda value: tuple(filter(None, listed(value))),
+    metavar="PATHS",
+)
 family_key = partial(
     key, None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."
 )

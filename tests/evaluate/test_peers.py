@@ -11,6 +11,7 @@ import pytest
 from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import ChildError
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
+from pipedec_cli.evaluate.peers.process import Fastest
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
@@ -42,7 +43,7 @@ def ours(decoder, sources):
     return EngineRunner(decoder, {"max_tokens": MOST}).run(sources, 1, time.perf_counter)
 
 
-@pytest.fixture(params=[name for name in PEERS if ":" not in name], scope="module")
+@pytest.fixture(params=["transformers", "prompt-lookup", "ctranslate2"], scope="module")
 def peer(request, plain, tmp_path_factory):
     if request.param == "ctranslate2":
         pytest.importorskip("ctranslate2")
@@ -83,8 +84,10 @@ def test_peer_of_one_token_a_call_makes_as_many_calls_as_ours_up_to_the_bound(pl
     )
     assert [output.steps for output in made.outputs] == [output.steps for output in ours.outputs]
     assert looked_up.calls <= made.calls
-    installed = [name for name in PEERS if find_spec("ctranslate2") or not name.startswith("ctranslate2")]
-    for name in installed:
+    installed = {"transformers", *filter(find_spec, ["ctranslate2"])}
+    for name in PEERS:
+        if name.partition(":")[0] not in installed:
+            continue
         peer = make_peer(name, plain, tmp_path / name, 3)
         if not isinstance(peer, Absent):
             (made,) = peer.run(sources[:1], 1, time.perf_counter).outputs
@@ -151,7 +154,7 @@ def test_what_ctranslate2_would_pass_over_is_said(ctranslate2, family, special, 
     assert words in ctranslate2.unsupported(AutoConfig.for_model(family, **sizes | special))
 
 
-def test_ctranslate2_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(monkeypatch, ctranslate2):
+def test_a_peer_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(monkeypatch):
     clock, passes = FakeClock(), []
 
     def tried(*, threads, **rest):
@@ -162,14 +165,14 @@ def test_ctranslate2_gets_the_threads_with_which_it_is_fastest_at_each_batch_siz
 
         return SimpleNamespace(settings={"threads": str(threads)}, run=run)
 
-    monkeypatch.setattr(ctranslate2, "CTranslate2", tried)
-    peer = ctranslate2.Fastest(device="cpu", most_threads=4)
+    monkeypatch.setattr("pipedec_cli.evaluate.peers.process.find_factory", {"tried": tried}.get)
+    peer = Fastest(worker="tried", device="cpu", threads=4)
     assert peer.settings["threads"] == "1, 4"
     assert [peer.run("abc", 1, clock), peer.settings["threads"]] == [1, "1"]
     assert passes == [(1, 1), (4, 1)] * 2 + [(1, 3)]  # tried on the first batch, then the work itself
     assert [peer.run("abc", size, clock) for size in (2, 1, 2)] == [4, 1, 4]
     assert peer.settings["threads"] == "1 at batch size 1, 4 at batch size 2"
-    assert ctranslate2.Fastest(device="cuda", most_threads=4).run("abc", 1, clock) == 4
+    assert Fastest(worker="tried", device="cuda", threads=4).run("abc", 1, clock) == 4
 
 
 def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, sources, tmp_path, ctranslate2):

@@ -125,7 +125,7 @@ def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path, mo
     data = {"model": "llama", "tokens": tokens, "token_type": types + [5] * (304 - len(types))}
     data |= {"scores": scores + [0.0] * (304 - len(scores)), "bos_token_id": 1, "unknown_token_id": 0}
     named = {f"tokenizer.ggml.{name}": value for name, value in data.items()}
-    monkeypatch.setattr(writing, "_tokenizer", lambda *_: named)
+    monkeypatch.setattr(writing, "_tokenizer", lambda *_, **__: named)
     path = written(tmp_path)
     ours, theirs = load_checkpoint(str(path)), AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
     assert ids_of(ours.tokenizer) == ids_of(theirs)

@@ -2,12 +2,13 @@
 
 import os
 import stat
+from types import SimpleNamespace
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.loading import announce_compiling
+from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.model.engine.native import build
 from pipedec_cli.model.engine.native.build import BuildError, carried, compiled, is_compiled
 from pipedec_cli.model.engine.native.library import carried_library, library
@@ -257,9 +258,12 @@ def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path):
         compiled()
     told = []
     notify = Notify(told.append)
-    for device in ("cuda", "cpu", "cpu"):
+    for device, family in ("cuda", "t5"), ("cpu", "bart"), ("cpu", "t5"), ("cpu", "llama"):
+        config = SimpleNamespace(model_type=family)
+        loaded = SimpleNamespace(device=SimpleNamespace(type=device), model=SimpleNamespace(config=config))
         announce_compiling(device, notify)
-    (message,) = told  # once, though several models are loaded
+        warn_uncompiled(loaded, notify)
+    (message,) = told  # once, though several models are loaded, and not for a family without kernels
     assert message.warning and "torch decodes, and takes 3 to 5 times as long" in message.text
     assert "apt-get install g++" in message.text
 

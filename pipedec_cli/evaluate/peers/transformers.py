@@ -94,13 +94,20 @@ class Transformers:
         return rows
 
 
-def from_spec(*, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
-    """Load a checkpoint anew; see `Transformers.spec`."""
+def load_again(name: str, eos: int, dtype: str, device: str) -> Checkpoint:
+    """Load a checkpoint anew, whose texts end with `eos`: in a chat it differs from the id that the checkpoint names."""
     import torch
 
     from pipedec_cli.model.checkpoint import load_checkpoint
 
-    torch.set_num_threads(threads)
     loaded = load_checkpoint(name, dtype=getattr(torch, dtype), device=device)
     loaded.eos = eos
-    return Transformers(loaded, **more)
+    return loaded
+
+
+def from_spec(*, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any) -> Transformers:
+    """Load a checkpoint anew; see `Transformers.spec`."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return Transformers(load_again(name, eos, dtype, device), **more)

@@ -40,26 +40,30 @@ _SPLITS: Final[dict[str, list[Any]]] = {
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 
 
-def write_gguf(checkpoint: Checkpoint, path: Path, dtype: str) -> None:
+def write_gguf(checkpoint: Checkpoint, path: Path, dtype: str, *, texts: bool = True) -> None:
     """Write the file, whole or not at all.
 
-    Matrices are rounded to `dtype`; of ``int8`` every 32 numbers of a row have a scale (llama.cpp's Q8_0). A UserError if
-    llama.cpp has no such model, or cannot run it because it is a pipelined decoder.
+    Matrices are rounded to `dtype`; of ``int8`` every 32 numbers of a row have a scale (llama.cpp's Q8_0). Without `texts`
+    it is for a caller who gives ids and gets ids: the tokenizer may split words in another way. A UserError if llama.cpp
+    has no such model, or cannot run it because it is a pipelined decoder.
     """
     try:
-        from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, QuantError
+        from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, QuantError
         from gguf.quants import quantize
     except ImportError:
         raise UserError(LACKING, todo="`pip install gguf`") from None
     model, config = checkpoint.model, checkpoint.model.config
     _check(checkpoint)
-    metadata = {**_metadata(checkpoint), **_tokenizer(checkpoint.tokenizer, config.vocab_size)}
+    metadata = {**_metadata(checkpoint), **_tokenizer(checkpoint.tokenizer, config.vocab_size, texts=texts)}
     types = {bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32}
     types |= {str: GGUFValueType.STRING, list: GGUFValueType.ARRAY}
     heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
     temporary, descriptor = new_file(path)
     try:
         with closing(GGUFWriter(temporary, config.model_type)) as writer:
+            writer.add_file_type(
+                LlamaFileType["ALL_F32" if dtype == "float32" else f"MOSTLY_{_TYPES[dtype]}"]
+            )
             for key, value in metadata.items():
                 if value is not None:
                     writer.add_key_value(key, value, types[type(value)])
@@ -141,14 +145,16 @@ def _metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _tokenizer(tokenizer: Any, vocabulary: int) -> dict[str, Any]:
+def _tokenizer(tokenizer: Any, vocabulary: int, *, texts: bool) -> dict[str, Any]:
     """What llama.cpp needs to know of a byte-level BPE tokenizer, for so many embeddings; a UserError for others."""
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     model = content["model"]
     splitter = content["pre_tokenizer"] or {}
     has = [_part(one) for one in splitter.get("pretokenizers", [splitter])]
     known = {name: [json.loads(one.__getstate__()) for one in parts] for name, parts in _SPLITS.items()}
-    split = next((name for name, parts in known.items() if [*map(_part, parts)] == has), None)
+    split = next(
+        (name for name, parts in known.items() if [*map(_part, parts)] == has), None if texts else "gpt-2"
+    )
     if model["type"] != "BPE" or split is None:
         todo = "export a model with a byte-level BPE tokenizer like those of Llama 3, SmolLM and Qwen"
         raise UserError("llama.cpp has no tokenizer like the model's", todo=todo)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.view.formats import count, figure, interval, megabytes, milliseconds, number, rate, times
-from pipedec_cli.view.sheet import Label, Line, Section, Sheet, cells, grouped, side_by_side, with_section
+from pipedec_cli.view.formats import count, figure, interval, megabytes, milliseconds, number, times
+from pipedec_cli.view.sheet import Label, Line, Sheet, cells, grouped, side_by_side, with_section
 from pipedec_cli.view.sheets.shared import precision_cells, settings_sheet, time_parts
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Bench
     from pipedec_cli.evaluate.entry import MeasuredEntry
-    from pipedec_cli.evaluate.fidelity import FidelityTable
 
 # Row names, attributes and formats of `Timing` and `Memory`.
 _TIMING: Final[list[Line]] = [
@@ -32,23 +31,6 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     how = f"one process, the decoders in turn; {passes}"
     notes = (how, *bench.conditions.absences, *filter(None, [bench.conditions.disturbed]))
     return [*sheets, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
-
-
-def fidelity_sheet(table: FidelityTable) -> Sheet:
-    """What each dtype changes, beside float32."""
-    rows = [
-        (one.dtype, number("{:.4f}", one.kl), rate(one.equal), number("{:.2f}", one.perplexity))
-        for one in table.dtypes
-    ]
-    return Sheet(
-        f"{table.model}: {many(table.places, 'token')} of {many(table.texts, 'text')}",
-        ("KL from float32", "equal first choices", "perplexity"),
-        (Section("", tuple(rows)),),
-        notes=(
-            "each token is predicted behind the text's own tokens; KL: the mean of Σ p · ln(p / q), p in float32",
-        ),
-        corner="dtype",
-    )
 
 
 def _decoders(bench: Bench) -> Sheet:

@@ -32,7 +32,7 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
 
 @pytest.mark.parametrize("command", ["report", "bench"])
 def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(workspace, command, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.measuring.find_spec", lambda name: None)
+    monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
     said = refused(command, "--compare", "sequential,ctranslate2:int8")
     assert "ctranslate2:int8 is not installed; `pip install '.[peers]'` brings it" in said

@@ -51,9 +51,9 @@ class ModelSpec:
 def describe(model: Any) -> ModelSpec:
     """Describe the decoder of a model; a BuildError if the kernels cannot compute it."""
     kind = model.config.model_type
-    if kind not in _FAMILIES:
+    if kind not in FAMILIES:
         raise BuildError(f"there are no kernels for {kind}")
-    return _FAMILIES[kind](model)
+    return FAMILIES[kind](model)
 
 
 def floats(module: Any) -> Tensor:
@@ -211,7 +211,7 @@ def _ropes(module: Any, kinds: dict[str, str], head_width: int) -> tuple[Tensor,
     return frequencies, torch.tensor(amplitudes, dtype=torch.float32)
 
 
-_FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
+FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
     **dict.fromkeys(T5.model_types, _t5_decoder),
     "llama": _llama,
     "qwen2": _llama,
