@@ -233,9 +233,9 @@ def announce_compiling(device: str, notify: Notify) -> None:
     from pipedec_cli.model.engine.native import build
     from pipedec_cli.model.engine.native.library import carried_library
 
-    if device == "cpu" and (asked := build.asked_variant()) != build.OFF:
-        if not carried_library(asked) and not build.is_compiled(asked):
-            notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+    asked = build.asked_variant()
+    if device == "cpu" and asked != build.OFF and not carried_library(asked) and not build.is_compiled(asked):
+        notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
 
 
 def warn_uncompiled(checkpoint: Checkpoint, notify: Notify) -> None:
