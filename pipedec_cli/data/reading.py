@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ from pipedec_cli.data.errors import UserError
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # some editors begin a file with it
 #: The deepest nesting of a value: writing it again takes several of Python's calls a level.
 DEEPEST: Final = 100
+#: The first line of a table: names of columns with separators between them.
+_HEADER: Final = re.compile(r"""["']?\w+["']?([,;\t]["']?\w+["']?)+\s*$""")
 
 
 def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") -> str:
@@ -49,7 +52,14 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
         what = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         todo = "write one JSON object a line" if line else None
         if line and not text.lstrip().startswith(("{", "[")):
-            todo = f"{todo}, name a table .csv or .tsv, or read plain text with `pipedec generate --plain`"
+            plain = (
+                "a table's name must end in .csv or .tsv; `pipedec generate` reads plain text with --plain"
+            )
+            todo = (
+                "it looks like a table: rename it to .csv or .tsv"
+                if _HEADER.match(text)
+                else f"{todo}; {plain}"
+            )
         raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"

@@ -56,12 +56,14 @@ def read_records(
     allow_empty: bool = False,
     warn: Callable[[str], None] | None = None,
     invalid: OnInvalid | None = None,
+    skippable: bool = False,
 ) -> Iterator[Record]:
     """Read the rows of `read_rows` in order and check each.
 
     A target that is a list of strings is segmented already, and so is a record with ``target_segments``. Half surrogate
     pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. `warn` is called once, at
-    the end, if text was mended. With `invalid`, records that cannot be used are given to it and skipped.
+    the end, if text was mended. With `invalid`, records that cannot be used are given to it and skipped; `skippable` says
+    that the user could have asked for that.
     """
     names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
@@ -74,7 +76,7 @@ def read_records(
                     record = record_of(mended(value), row.where, row.number, names)
                     record = structs.replace(record, fields=value)
                 count += 1
-                _check_source(record, names)
+                _check_source(record, names, skippable)
                 if (before := places.before(record.id, row.where)) is not None:
                     raise UserError(f"id {record.id!r} was already used at {before}", where=row.where)
                 yield record
@@ -93,8 +95,8 @@ def _has_half_pairs(record: Record) -> bool:
     return not text.isascii() and mended_text(text) != text
 
 
-def _check_source(record: Record, names: FieldNames) -> None:
-    todo = "give the record a source, or leave it out, as `pipedec generate --skip-invalid` does"
+def _check_source(record: Record, names: FieldNames, skippable: bool) -> None:
+    todo = "give the record a source, or leave it out" + (" with --skip-invalid" if skippable else "")
     if record.fields.get(names.source) is None:
         raise missing_field(
             record.fields, names.source, record.where, f"--source-field names another, or {todo}"

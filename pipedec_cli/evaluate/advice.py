@@ -79,9 +79,9 @@ class _Question:
             return "."
         if found.low == found.high == 0:
             return f". {self.label} is the same."
-        interval = f"95 % interval {found.low:+.1f} to {found.high:+.1f}"
+        interval = f"95 % interval {found.low:+z.1f} to {found.high:+z.1f}"
         if found.excludes_zero:
-            return f", {self.label} {found.value:+.1f}, {interval}."
+            return f", {self.label} {found.value:+z.1f}, {interval}."
         examples = len(quality.scored.items) if quality.scored else 0
         return f". {examples:,} examples show no difference in {self.label} ({interval})."
 
@@ -166,7 +166,7 @@ def _take(chosen: Entry, question: _Question, few: str, useless: tuple[str, ...]
         text = f"{take} is {speed}{change} Its cost is not known: {more} before you take it, or stay with {called}."
     cautions = [f"Note that {few}."] if few else []
     cautions += [
-        f"{LABELS[name]} is worse: {other.value:+.1f}, 95 % interval {other.low:+.1f} to {other.high:+.1f}."
+        f"{LABELS[name]} is worse: {other.value:+z.1f}, 95 % interval {other.low:+z.1f} to {other.high:+z.1f}."
         for name, other in judged.differences.items()
         if name in LABELS.keys() - {question.metric} and other.excludes_zero and other.value < 0
     ]
@@ -284,7 +284,7 @@ def _cautions(one: Entry, judged: Quality, question: _Question) -> Iterator[str]
         yield "One example says nothing about quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
         yield (
-            f"The interval reaches down to {difference.low:+.1f} {question.label}: too few examples to rule such "
+            f"The interval reaches down to {difference.low:+z.1f} {question.label}: too few examples to rule such "
             "a loss out."
         )
     yield from _goes_wrong(one, baseline)

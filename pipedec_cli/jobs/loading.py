@@ -63,6 +63,7 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
         "plain": settings.plain,
         "invalid": invalid,
         "allow_empty": invalid is not None,
+        "skippable": True,
     }
 
     def read() -> Any:

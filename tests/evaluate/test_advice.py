@@ -164,6 +164,10 @@ def test_a_delay_is_taken_or_offered_or_told_why_not(decoders, subsequences, ver
     assert (advice.verdict, advice.command, advice.text) == (verdict, command, text)
 
 
+def test_a_difference_that_rounds_to_nothing_is_not_below_nothing():
+    assert "(95 % interval +0.0 to +0.4)" in ask(tried(2, 2.5, 0.2, spread=0.23)).text
+
+
 AGREE = f"; its texts agree with those of {MODEL}:"
 
 

@@ -40,7 +40,7 @@ from pipedec_cli.view.sheets.shared import (
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
 # Row names, attributes and formats: of `Difference`, `TextAgreement`, `Totals`, `Timing`, `Gain` and `Memory`.
-_DIFFERENCE: Final[list[Line]] = [("  over the baseline", "value", partial(number, "{:+.1f}"))]
+_DIFFERENCE: Final[list[Line]] = [("  over the baseline", "value", partial(number, "{:+z.1f}"))]
 _AGREEMENT: Final[list[Line]] = [("ROUGE-L", "rouge_l", points)]
 _TOTALS: Final[list[Line]] = [
     ("steps per example", "steps_per_example", points),
@@ -157,7 +157,7 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
             difference = quality.differences.get(metric)
             yield (heading, LABELS[metric]), points(scores.get(metric))
             yield from with_section(heading, cells(difference, _DIFFERENCE))
-            yield (heading, "  95 % interval"), interval(difference, "{:+.1f}")
+            yield (heading, "  95 % interval"), interval(difference, "{:+z.1f}")
         if any(each.quality.agreement for each in report.entries):
             agreement, section = (
                 quality.agreement,

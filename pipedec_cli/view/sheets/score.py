@@ -69,11 +69,11 @@ def _pair(
     rows = []
     for metric, name in measure.headline.items():
         found = differences.get(metric)
-        bounds = interval(found, "{:+.2f}")
+        bounds = interval(found, "{:+z.2f}")
         if found is not None and found.low is None:
             bounds = "needs two examples"
         values = (_score(run.scores.values[metric]) for run in runs)
-        rows.append((name, *values, number("{:+.2f}", found.value if found else None), bounds))
+        rows.append((name, *values, number("{:+z.2f}", found.value if found else None), bounds))
     columns = (*names, "difference", "95 % interval")
     return Sheet("", columns, (Section("", tuple(rows)),), spare=(2,))
 

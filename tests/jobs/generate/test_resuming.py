@@ -133,7 +133,7 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     ("options", "what"),
     [
         ("--delay 3", "delay was 2 and is now 3"),
-        ("--limit 2", "limit was null and is now 2; the data changed"),
+        ("--limit 2", "limit was null and is now 2; leave out --resume"),
         ("--empty-rows stop --set sub_max=9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
         (
             "--empty-rows retract",
