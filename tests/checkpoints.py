@@ -8,7 +8,9 @@ random weights says is not. There are two:
   trained once and written to as many folders as are asked for.
 """
 
+import fcntl
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -76,6 +78,8 @@ TOLD: Final[Texts] = (
 SOURCES: Final = tuple(source for source, _ in TOLD)
 TINY_UPDATES: Final = 300
 TINY_RATE: Final = 1e-2
+#: The variable that names the folder of what the processes of a test run share.
+SHARED: Final = "PIPEDEC_TESTS"
 
 
 def toy_records() -> list[Record]:
@@ -174,6 +178,19 @@ def _fresh(family: Family, vocabulary: int) -> Any:
 
 @cache
 def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
+    """A checkpoint of this kind; all processes of a test run take the one that the first of them has trained."""
+    if SHARED not in os.environ:
+        return _train(decoder, family)
+    folder = Path(os.environ[SHARED]) / f"{decoder}-{family}"
+    folder.parent.mkdir(exist_ok=True)
+    with Path(f"{folder}.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "config.json").exists():  # saved last
+            save_checkpoint(_train(decoder, family), folder)
+    return load_checkpoint(str(folder))
+
+
+def _train(decoder: DecoderKind, family: Family) -> Checkpoint:
     texts, prompted = [text for source, told in TOLD for text in (source, *told)], not family.endswith("t5")
     tokenizer = train_tokenizer(texts * 4, 500, begins=prompted)
     with torch.random.fork_rng(devices=[]):

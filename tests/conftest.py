@@ -23,11 +23,18 @@ settings.load_profile("pipedec")
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """The cache of this run: models that tests prepare must not push out the user's. Compiled kernels are shared."""
+    """The cache of this run: models that tests prepare must not push out the user's. Compiled kernels are shared.
+
+    So is a folder of what the processes of a run train once.
+    """
+    from tests.checkpoints import SHARED  # imports torch, which reads the number of threads
+
     users = cache_folder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         _copy_kernels(users, cache_folder())
+        own = tmp_path_factory.getbasetemp()
+        patch.setenv(SHARED, str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"))
         yield
         _copy_kernels(cache_folder(), users)
 
