@@ -71,7 +71,7 @@ A = {"source": "a"}
         (["[1]"], ":1: expected an object, found a list"),
         ([{"text": "a"}], ":1: field 'source' is missing; its fields are: text; --source-field"),
         ([{"source": None}], ":1: field 'source' is null; its fields are: source"),
-        ([{"source": " \n"}], ":1: 'source' is empty; give the record a source, or leave it out\n"),
+        ([{"source": " \n"}], ":1: 'source' is empty"),
         ([{"source": ["a"]}], ":1: field 'source': expected a string, found a list"),
         ([A | {"references": "\ud800"}], ":1: field 'references': expected a list, found a string"),
         ([A | {"target": 3}], ":1: field 'target': expected a string or an object or a list, found a number"),
@@ -102,6 +102,12 @@ def test_bad_lines_and_bad_tables_are_refused_in_one_line_that_names_its_place(w
     lines = items.splitlines() if isinstance(items, str) else items
     message = refusal(write_lines("data.csv" if isinstance(items, str) else "a.jsonl", *lines))
     assert all(part in message for part in expected.split("…"))
+
+
+def test_a_command_names_the_option_that_skips_such_records_only_if_it_has_it(write_lines):
+    path = write_lines("a.jsonl", {"source": ""})
+    assert refusal(path).endswith("give the record a source, or leave it out")
+    assert refusal(path, skippable=True).endswith("or leave it out with --skip-invalid")
 
 
 TODO = 'write {"article": "…", "target": "…"}'

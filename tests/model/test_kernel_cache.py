@@ -246,7 +246,9 @@ def test_a_library_that_came_with_the_package_serves_without_a_compiler(package,
         carried().write_bytes(content)
         carried_library.cache_clear()
         told = []
-        announce_compiling("cpu", Notify(told.append))
+        config = SimpleNamespace(model_type="t5")
+        loaded = SimpleNamespace(device=SimpleNamespace(type="cpu"), model=SimpleNamespace(config=config))
+        warn_uncompiled(loaded, Notify(told.append))
         assert len(told) == warnings
 
 
