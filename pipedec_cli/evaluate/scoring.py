@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ class LoadedRun:
         return level
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScoredRun:
     """The scores of one run, with the items that were scored, in file order."""
 
@@ -85,14 +86,14 @@ class ScoredRun:
         """The scores of parts of the answers, such as an object's keys, by name; {} if answers have no parts."""
         return self.scores.measure.parts(self.items)
 
-    @property
+    @cached_property
     def judged(self) -> list[Judged]:
         """The confidence of each value of the objects, where it is known, and whether the value is right."""
         return [
             one for item in self.items if item.confidence and item.gold is not None for one in judged(item)
         ]
 
-    @property
+    @cached_property
     def reliability(self) -> Reliability | None:
         """How well the confidence of values tells right from wrong; None without confidences."""
         return reliability(self.judged)

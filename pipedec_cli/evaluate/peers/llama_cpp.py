@@ -13,8 +13,6 @@ from pipedec_cli.evaluate.timing import Clock, Source
 class LlamaCpp(Worker):
     """llama.cpp on an exported file, with `places` for the tokens of prompt and answer. It keeps no prompt."""
 
-    largest_batch = 1
-
     def __init__(self, *, file: str, dtype: str, device: str, threads: int, places: int, **more: Any) -> None:
         from llama_cpp import Llama
 

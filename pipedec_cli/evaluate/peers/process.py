@@ -41,8 +41,6 @@ class PeerProcess(Child):
 class Worker:
     """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
 
-    largest_batch: int | None = None
-
     def __init__(
         self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, eos: int
     ) -> None:
