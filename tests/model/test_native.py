@@ -66,13 +66,12 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(rows, dtype):
 @in_every_dtype
 def test_a_row_does_not_depend_on_the_number_of_threads(set_threads, dtype):
     weights, logits = compiled(small_model("umt5"), dtype), []
-    for count in (1, 2, 3):
+    for count in (1, 2, 3, 16):  # 16 threads come late to most of the work wherever there are fewer cores
         set_threads(count)
         engine = Engine(None, weights=weights)
         engine.stepper.remember(torch.ones(1, 5, 32), [(0, [0] * 5)])
         logits.append(engine.logits(grid_rows(0, 30)))
-    assert logits[0].equal(logits[1])
-    assert logits[0].equal(logits[2])
+    assert all(logits[0].equal(other) for other in logits)
 
 
 @needs_kernels

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -25,41 +26,42 @@ class FlushTiny {
 #endif
 };
 
-// The threads of a call. Each takes the next piece of work when it is free, so that a thread that another program delays
-// delays no other thread. A thread that waits long gives way, since on a busy machine the others may need its core: after
-// PATIENCE looks it yields, and after YIELDS more it sleeps between looks.
+// The threads of a call, which pass through the same shares of work, one behind the other. Each takes the next piece of a share
+// when it is free. A share is over when its pieces are done, not when all threads have come: where other programs run, a thread
+// may not come for milliseconds. A thread that comes late finds no piece left and goes on. Until it finds a piece it may read
+// what others now write; what it makes of that serves no piece.
 class Team {
   public:
-    explicit Team(int threads) : threads(threads) {}
+    explicit Team(int threads) : threads(threads), passed(threads) {}
 
     // Call work(0) … work(threads − 1), each on a thread of its own.
     template <class F> void run(F work) {
+        const uint64_t begin = state.load() / SHARE;
+        for (Passed &one : passed) one.shares = begin;
 #pragma omp parallel num_threads(threads)
         {
             const FlushTiny flush;
             [[maybe_unused]] const TileRegisters registers;
-#ifdef _OPENMP
-#pragma omp single
-            threads = omp_get_num_threads(); // may be fewer than asked
-            work(omp_get_thread_num());
-#else
-            threads = 1;
-            work(0);
-#endif
+            work(thread());
         }
     }
 
     // Share the calls work(0) … work(count − 1) among all threads, each of which calls this. Returns when all are done.
     template <class F> void share(long count, F work) {
-        const int now = phase.load(std::memory_order_relaxed);
-        for (long i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(i);
-        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
-            arrived.store(0, std::memory_order_relaxed);
-            next.store(0, std::memory_order_relaxed);
-            phase.store(now + 1, std::memory_order_release);
-            return;
+        if (!count) return;
+        const uint64_t first = passed[thread()].shares++ * SHARE, all = static_cast<uint64_t>(count);
+        long made = 0;
+        for (uint64_t next = state.load(std::memory_order_acquire); next - first < all;) {
+            if (!state.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+            work(static_cast<long>(next - first));
+            ++made;
+            next = state.load(std::memory_order_acquire);
         }
-        for (int looks = 0; phase.load(std::memory_order_acquire) == now; ++looks) {
+        if (made && done.fetch_add(made, std::memory_order_acq_rel) + made == count) {
+            done.store(0, std::memory_order_relaxed);
+            state.store(first + SHARE, std::memory_order_release);
+        }
+        for (int looks = 0; state.load(std::memory_order_acquire) - first < SHARE; ++looks) {
             if (looks < PATIENCE) pause();
             else if (looks < PATIENCE + YIELDS) std::this_thread::yield();
             else std::this_thread::sleep_for(NAP);
@@ -67,8 +69,20 @@ class Team {
     }
 
   private:
-    static constexpr int PATIENCE = 1000, YIELDS = 100;
+    static constexpr uint64_t SHARE = uint64_t{1} << 32; // the pieces of a share are fewer
+    static constexpr int PATIENCE = 1000, YIELDS = 100;  // looks before a waiting thread yields, and before it sleeps between looks
     static constexpr auto NAP = std::chrono::microseconds(50);
+    struct alignas(64) Passed {
+        uint64_t shares;
+    };
+
+    static int thread() {
+#ifdef _OPENMP
+        return omp_get_thread_num();
+#else
+        return 0;
+#endif
+    }
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -77,10 +91,10 @@ class Team {
 #endif
     }
 
-    int threads; // that take part
-    alignas(64) std::atomic<long> next{0};
-    alignas(64) std::atomic<int> arrived{0};
-    alignas(64) std::atomic<int> phase{0};
+    const int threads; // the most that take part
+    std::vector<Passed> passed; // by each thread
+    alignas(64) std::atomic<uint64_t> state{0}; // shares that are over · SHARE + pieces taken of the next share
+    alignas(64) std::atomic<long> done{0};      // pieces of this share
 };
 
 } // namespace
