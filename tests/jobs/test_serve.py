@@ -50,7 +50,7 @@ class Served:
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
         self.thread.start()
         url = f"http://127.0.0.1:{self.address[1]}"
-        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0, timeout=60)
+        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0, timeout=300)
 
     def text(self, source, **more):
         made = self.client.completions.create(model=self.service.name, prompt=source, **more)
@@ -96,7 +96,7 @@ def serving(model, *, keys=(), **more):
 def held(service):
     """Decoder calls wait until the block ends."""
     gate, step = threading.Event(), service.engine.step
-    service.engine.step = lambda rows: gate.wait(60) and step(rows)
+    service.engine.step = lambda rows: gate.wait(300) and step(rows)
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ def held(service):
 
 
 def until(condition):
-    for _ in range(3000):
+    for _ in range(30000):
         if condition():
             return
         time.sleep(0.01)

@@ -80,7 +80,7 @@ class Server:
         return int(found["pipedec_running"]), int(found["pipedec_waiting"])
 
     def settle(self) -> tuple[int, int]:
-        for _ in range(200):
+        for _ in range(6000):
             if self.places() == (0, 0):
                 break
             time.sleep(0.05)
@@ -166,7 +166,8 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
             made.sendall(head.encode() + body)
             time.sleep(draw.random() / 4)
 
-    for name, count, work in [("broken", 4, broken), ("slow", 20, slow), ("leaving", 60, leaving)]:
+    kinds = [("broken", 4, broken), ("slow", max(2, cases // 50), slow), ("leaving", cases // 16, leaving)]
+    for name, count, work in kinds:
         with server.others() as ends:
             found = server.together(count, work)
         told = sum(filter(None, found), Counter()) if name == "broken" else count
@@ -201,7 +202,7 @@ def load(server: Server, clients: int, seconds: float) -> None:
 
     def work(number: int) -> None:
         draw = random.Random(number)
-        while (began := time.perf_counter()) < until:
+        while (began := time.perf_counter()) < until or len(took) < 2:
             wrong[server.ask(draw.choice(sources))] += 1
             took.append(time.perf_counter() - began)
 
