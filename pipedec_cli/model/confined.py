@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
+import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +16,9 @@ import psutil
 
 from pipedec_cli.data.errors import first_line
 
-#: What the child may take: bytes of memory beyond those of this process, seconds, and characters of its text.
-BYTES, SECONDS, CHARACTERS = 1 << 29, 10.0, 1 << 20
+#: What the child may take: bytes of memory beyond those of this process, seconds of a processor, and characters of its text.
+BYTES, SECONDS, CHARACTERS = 1 << 29, 10, 1 << 20
+_PATIENCE: Final = 300.0  # seconds by the clock, since a busy machine gives a process few of its own
 _TOO_MUCH: Final = "it takes too much memory"
 
 
@@ -24,7 +26,7 @@ def confined(make: Callable[[], str]) -> str:
     """The text that a function makes in a child process; a ValueError, in one line, if it fails or reaches a limit.
 
     The child is a fork, because another start of Python and its libraries would take seconds. A system without limits of
-    memory, such as macOS, has the limit of seconds alone.
+    memory, such as macOS, has the limits of seconds alone.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -34,11 +36,13 @@ def confined(make: Callable[[], str]) -> str:
         child.start()
         sender.close()
         try:
-            if not receiver.poll(SECONDS):
-                raise ValueError(f"it takes more than {SECONDS:g} seconds")
+            if not receiver.poll(_PATIENCE):
+                raise ValueError(f"it takes more than {_PATIENCE:g} seconds")
             text, error = json.loads(receiver.recv_bytes())
         except EOFError:
-            raise ValueError(_TOO_MUCH) from None
+            child.join()
+            is_slow = child.exitcode == -signal.SIGXCPU
+            raise ValueError(f"it takes more than {SECONDS} seconds" if is_slow else _TOO_MUCH) from None
         finally:
             child.kill()
             child.join()
@@ -55,6 +59,8 @@ def _answer(make: Callable[[], str], sender: Connection) -> None:
         with suppress(ImportError, OSError, ValueError):  # the system knows no such limit, or has a lower one
             import resource
 
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
             most = psutil.Process().memory_info().vms + BYTES
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
         text = make()

@@ -1,12 +1,14 @@
 """What stands around a source in the prompt of a decoder-only model, and where its texts end."""
 
 import multiprocessing
+import time
 from typing import Final
 from unittest.mock import Mock
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.confined import confined
 from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
 from pipedec_cli.model.text import PROMPT, SOURCE, TextCodec, prompt_around, prompt_text, text_end
 from tests.model.chats import CHATML, DATED, chat_tokenizer
@@ -144,10 +146,15 @@ def test_a_plain_chat_template_is_rendered_here_and_any_other_in_a_child_process
 )
 def test_a_chat_template_has_a_bound_of_memory_time_and_text(template, told, monkeypatch):
     if "seconds" in told:
-        monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1.0)
+        monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1)
     with pytest.raises(UserError, match=f"chat template cannot be used: .*{told}"):
         codec(SOURCE, chat=True, tokenizer=chat_tokenizer(template))
     assert not multiprocessing.active_children()
+
+
+def test_a_chat_template_may_wait_for_a_processor(monkeypatch):
+    monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1)
+    assert confined(lambda: time.sleep(1.1) or "text") == "text"
 
 
 def test_a_text_ends_at_the_tokenizers_eos_and_in_a_chat_at_the_end_of_a_turn():
