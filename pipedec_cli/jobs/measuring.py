@@ -84,9 +84,11 @@ def measure(
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
             contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
-            notify.say(f"timing {', '.join(contest)}: {many(settings.repeats, 'repeat')}, batch size {size}")
+            number = many(len(contest[entries[0].name][1]), "example")
+            how = f"{many(settings.repeats, 'repeat')} and a warm-up of each over {number}"
+            notify.say(f"timing {', '.join(contest)}: {how}, batch size {size}")
             total = len(entries) * (1 + settings.repeats)
-            with notify.stage(f"timing, batch size {size}", total) as advance:
+            with notify.stage(f"passes over {number}, batch size {size}", total) as advance:
                 timings[size] = time_together(
                     contest,
                     batch_size=size,

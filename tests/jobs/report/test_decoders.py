@@ -95,6 +95,7 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     content, decoders = report_of(workspace)
     assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == ("test", 6, 6)
     assert content["sample"]["line"].startswith("all 6 examples timed in one process")
+    assert "a warm-up of each over 6 examples, batch size 1" in result.stderr
     assert [speed["examples"] for speed in decoders["Δt = 1"]["speed"]] == [6, 6]
     for one in decoders.values():
         assert one["quality"]["rows"]["scored"] == one["totals"]["examples"] == 6
