@@ -15,6 +15,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_toml
 from pipedec_cli.jobs.settings import Declaration, number_or, numbers
 
+#: What a value is to be, for the words of the help text.
+_KINDS: Final = {"N": "a whole number", "X": "a number", "PATH": "a path", "TEXT": "a text"}
 #: Reads settings into a Typer context: the context, the option's value, the command's keys by name.
 Load = Callable[[typer.Context, Any, "Mapping[str, Setting]"], None]
 #: Where keys are kept while options are parsed, in this order: those of a recipe, a config file and --set.
@@ -64,8 +66,9 @@ class Setting:
                 found = str(value)
             else:
                 found = msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
-        except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None
+        except msgspec.ValidationError:
+            kinds = " or ".join(_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
+            raise ValueError(f"{value!r} is not {kinds}") from None
         if fault := fault_of(found):
             raise ValueError(fault)
         low, high = self.declaration.minimum, self.declaration.maximum

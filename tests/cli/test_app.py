@@ -313,7 +313,7 @@ def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path,
         ("level=phrase", "there is no key 'level'; write --level instead"),
         ("dev_fraction=2", "dev_fraction: 2.0 is not from 0.0 to 1.0"),
         ("dev_fraction=nan", "dev_fraction: nan cannot be used"),
-        ("seed=many", "seed: Expected `int`, got `str`"),
+        ("seed=many", "seed: 'many' is not a whole number"),
         ("joiner=a\0b", "cannot be used"),
     ],
 )
