@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as job
@@ -26,11 +27,11 @@ pipedec generate docs.jsonl --model my-chat-model --schema person.json  # object
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences of it at the same time.
 
-    Writes JSON lines: prediction, segments, the input's fields. Greedy: no beams, no sampling.
+    Writes JSON lines; for --text and `- --plain` the texts alone. Greedy: no beams, no sampling.
     """
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:
-        if settings.out or settings.as_json:
+        if settings.out or settings.as_json or (settings.data == STDIN and not settings.plain):
             write_stdout(to_json(line) + "\n")
         else:
             write_stdout((visible(generated.text) if sys.stdout.isatty() else generated.text) + "\n")

@@ -41,6 +41,7 @@ class Artifact:
         self.path, self.manifest_path = path, manifest_path
         self.made_by, self.free = made_by, free
         self.is_folder = manifest_path.parent == path
+        self.spell: Callable[[str], str] = str  # a setting's name as a user types it
         #: Where an earlier file and its manifest are kept; beside the file that a link leads to.
         self.backups = [file.with_name(f"{file.name}.bak") for file in (real(path), real(manifest_path))]
 
@@ -92,7 +93,7 @@ class Artifact:
 
         More `free` settings than those of the artifact may differ.
         """
-        if changed := "; ".join(settings_diff(self.manifest, manifest, {*self.free, *free})):
+        if changed := "; ".join(settings_diff(self.manifest, manifest, {*self.free, *free}, self.spell)):
             raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
 
     def version_changes(self, manifest: Mapping[str, Any]) -> list[str]:
@@ -129,16 +130,19 @@ class Artifact:
 
 
 def settings_diff(
-    before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = FREE_SETTINGS
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    free: Collection[str] = FREE_SETTINGS,
+    spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    old, new = _settings(before), _settings(now)
+    old, new = (
+        _settings(one) | {name: one.get(name) for name in ("shard", "shards")} for one in (before, now)
+    )
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
-            yield f"{name} was {to_json(old.get(name))} and is now {to_json(new.get(name))}"
-    for name in ("shard", "shards"):
-        if before.get(name) != now.get(name):
-            yield f"{name} was {to_json(before.get(name))} and is now {to_json(now.get(name))}"
+            was, is_now = ("not given" if one.get(name) is None else to_json(one[name]) for one in (old, new))
+            yield f"{spell(name)} was {was} and is now {is_now}"
     for name in ("model", "drafter"):
         if _sha256(before.get(name)) != _sha256(now.get(name)):
             yield f"the {name} changed"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: Examples are chosen from so many records.
 _CHOSEN_FROM: Final = 2_000
-#: Thresholds are fitted to so many records at most.
-MOST_FITTED: Final = 200
+#: Thresholds are fitted to so many records at most; to fewer than the second number they say little.
+MOST_FITTED, FEW_FITTED = 200, 24
 
 
 def calibration(settings: RunSettings) -> list[Record]:

@@ -74,11 +74,12 @@ def _bytes(letter: str) -> str:
 
 
 def spelled(name: str, settings: Any) -> str:
-    """How a setting is written on the command line: ``--source-field``, or ``--set keep=…`` for a key."""
-    declaration = type(settings).__dataclass_fields__[name].metadata["declaration"]
-    if declaration.role == "key":
-        return f"--set {name}=…"
-    return _option(name, declaration)
+    """How a setting is typed: ``--source-field``, or ``--set keep=…`` for a key. What is no setting keeps its name."""
+    found = settings.__dataclass_fields__.get(name)
+    declaration = found and found.metadata.get("declaration")
+    if declaration is None or declaration.role == "argument":
+        return name
+    return f"--set {name}=…" if declaration.role == "key" else _option(name, declaration)
 
 
 def _option(name: str, declaration: Declaration) -> str:

@@ -33,11 +33,10 @@ def generate(
 
     `emit` takes each result and its line.
     """
-    to_stdout = settings.out == "-" or (settings.out is None and bool(settings.text))
     check_settings(settings)
-    if to_stdout and settings.resume:
+    if settings.to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
-    if settings.out is not None and not to_stdout:
+    if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
     settings = usual_for_model(settings)
@@ -50,14 +49,15 @@ def generate(
         first = Chunks(decoder, settings.chunk).cut(source)[0] if settings.chunk else source
         return show_prompt(decoder, first)  # type: ignore[arg-type]
 
-    from pipedec_cli.jobs.predicting import announce, stream, write
+    from pipedec_cli.jobs.predicting import announce, list_invalid, stream, write
     from pipedec_cli.jobs.run import plan_run
 
     run = plan_run(settings, decoder, inputs)
     announce(run, notify)
-    if to_stdout:
+    if settings.to_stdout:
         assert emit is not None, "the caller takes what goes to standard output"
         stream(run, notify, emit)
+        list_invalid(run, None, notify)
         return None
     path, again = Path(settings.out) if settings.out else run.path, "the same command with --resume"
     return write(run, path, notify, resume=settings.resume, again=again)

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.records import Delay, Draft
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, WorkflowSettings, argument, key, option
@@ -87,7 +88,9 @@ class RunSettings(WorkflowSettings):
         None, "Write the grid and the source's token ids, for the report; default: in the workspace's files."
     )
     out: str | None = common.general(
-        None, "The file, or - for stdout [default: in the workspace].", metavar="FILE|-"
+        None,
+        "The file, or - for stdout [default: - for --text and DATA -, else in the workspace].",
+        metavar="FILE|-",
     )
     recipe: str | None = key(None, "A recipe as defaults: paper, a data set of the paper, or fields.")
     # Settings of `generate` alone.
@@ -101,6 +104,11 @@ class RunSettings(WorkflowSettings):
     def is_blind(self) -> bool:
         """Whether a model answers without training."""
         return bool(self.schema or self.fields or self.shots or self.ask or self.questions)
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether results go to standard output: without --out those of --text and of standard input."""
+        return self.out == "-" or (self.out is None and bool(self.text or self.data == STDIN))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.blind import blind_rows, calibration
+from pipedec_cli.jobs.blind import FEW_FITTED, blind_rows, calibration
 from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -148,6 +148,9 @@ def _load_blind(settings: RunSettings, notify: Notify) -> Decoder:
     decoder = BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
     if records := calibration(settings):
         notify.say(f"calibrating with {many(len(records), 'record')}")
+        if len(records) < FEW_FITTED:
+            what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
+            notify.warn(f"{what}: give --calibrate {FEW_FITTED} or more")
         decoder.calibrate(records, 8 if settings.batch_size == "auto" else settings.batch_size)
     return decoder
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +19,9 @@ from pipedec_cli.data.predictions import PredictionsFile, line
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import JsonLinesAppender
+from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
+from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.run import Run
 from pipedec_cli.jobs.tally import GenerateResult, Tally
 from pipedec_cli.model.engine.torch.block import can_prepack
@@ -57,7 +61,7 @@ def stream(
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
     tally, chunks, parts = Tally(), run.chunks, list[Generated]()
     records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
-    numbers = count()
+    numbers, are_long = count(), Counter[bool]()  # strings of objects by whether they are longer than a name
 
     def sources() -> Iterator[str]:
         for record in islice(run.inputs.read(), done, None):
@@ -95,6 +99,8 @@ def stream(
                 emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)
+                values = (generated.fields or {}).values()
+                are_long.update(len(one.split()) > 8 for one in values if isinstance(one, str))
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
             else:
@@ -108,6 +114,9 @@ def stream(
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
     tally.report(run.used, notify, run.exact.costs if run.exact else None)
+    rows = getattr(run.decoder, "rows", None)
+    if rows and not rows.shots and not rows.questions and are_long[True] > are_long[False]:
+        notify.warn("most values are sentences: --shots FILE:N shows the model N examples with short ones")
     return tally
 
 
@@ -129,17 +138,17 @@ def write(
     """
     is_regular = path.is_file() or not path.exists()
     file, done = PredictionsFile(path) if is_regular else None, None
-    invalid = 0
     with file.lock(notify.warn, todo=todo) if file else nullcontext():
         if file and resume and file.begun:
             run, done = run.as_begun(file.settings), checked
+            file.spell = partial(spelled, settings=RunSettings)
             if done != file.count():
                 done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:
             notify.say(f"there is no {path} to go on with: starting at the beginning")
         tally = _append(run, path, file, done, notify, again)
+        invalid = list_invalid(run, file, notify)
         if file:
-            invalid = _list_invalid(run, file, notify)
             file.finish_lines()
     return _result(run, path, tally, done or 0, invalid)
 
@@ -188,13 +197,14 @@ def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> 
     )
 
 
-def _list_invalid(run: Run, file: PredictionsFile, notify: Notify) -> int:
-    """List the skipped records beside the file, and say what is wrong with the first; returns how many there are."""
+def list_invalid(run: Run, file: PredictionsFile | None, notify: Notify) -> int:
+    """List the skipped records beside the file, if any, and say what is wrong with the first; returns how many there are."""
     if run.inputs.invalid is None:
         return 0
-    if count := file.write_invalid(run.inputs.skipped()):
-        first = next(run.inputs.skipped())
-        what = f"{many(count, 'invalid record')} skipped, listed in {file.invalid_path}"
+    skipped = run.inputs.skipped
+    if count := file.write_invalid(skipped()) if file else sum(1 for _ in skipped()):
+        first, where = next(skipped()), f", listed in {file.invalid_path}" if file else ""
+        what = f"{many(count, 'invalid record')} skipped{where}"
         notify.warn(f"{what}; the first: {first['where']}: {first['what']}")
     return count
 

@@ -12,7 +12,6 @@ from typing import Any, Self
 from msgspec import to_builtins
 
 from pipedec_cli.data.inputs import Inputs
-from pipedec_cli.data.places import STDIN
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
@@ -165,7 +164,6 @@ def _used(
     is_sequential = isinstance(schedule, Whole)
     has_starts = not isinstance(method.schedule, Whole | Together)
     delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
-    in_workspace = not (settings.out or settings.text)
     return {
         "decoder": decoder.settings.decoder,
         "delay": delay,
@@ -184,7 +182,7 @@ def _used(
         "target_field": inputs.names.target,
         "id_field": inputs.names.id,
         "limit": settings.limit,
-        "trace": in_workspace if settings.trace is None else settings.trace,
+        "trace": not (settings.out or settings.to_stdout) if settings.trace is None else settings.trace,
         "batch_size": batch_size,
         "threads": torch.get_num_threads(),
     }
@@ -195,8 +193,6 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
     data = None
     if settings.text:
         data = "text"
-    elif settings.data == STDIN:
-        data = "stdin"
     elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
         name = real(settings.data).name
         data = name.removesuffix(".gz").rpartition(".")[0] or name

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,7 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.commands import command_line, sequential_training
+from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
@@ -80,6 +81,7 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
     place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
+    artifact.spell = partial(spelled, settings=settings)
     if settings.model in WORKSPACE_MODELS:
         settings = replace(settings, model=find_model(settings.model, place))
     if settings.teacher in WORKSPACE_MODELS:

@@ -253,7 +253,7 @@ def test_whole_lines_of_the_same_run_are_counted(tmp_path, lines, before, now):
 @pytest.mark.parametrize(
     ("now", "of", "message"),
     [
-        (changed(delay=3, trace=True), records(), "delay was 2 and is now 3; trace was null and is now true"),
+        (changed(delay=3, trace=True), records(), "delay was 2 and is now 3; trace was not given"),
         ({**MANIFEST, "model": {"name": "here", "sha256": "x"}}, records(), "the model changed"),
         ({**MANIFEST, "data": {"name": "data.jsonl", "sha256": "x"}}, records(), "the data changed"),
         (MANIFEST, [record(1), record(5)], "line 2 is of id '2' where '5' belongs"),
@@ -280,7 +280,7 @@ def test_lines_without_a_manifest_of_ours_are_refused(tmp_path):
 
 def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_versions(tmp_path):
     assert list(settings_diff({}, MANIFEST)) == [
-        "delay was null and is now 2",
+        "delay was not given and is now 2",
         "the model changed",
         "the data changed",
     ]

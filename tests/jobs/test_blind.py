@@ -12,6 +12,7 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.blind import choose_shots
 from pipedec_cli.model.blind import BlindDecoder, Rows, best_threshold
 from pipedec_cli.model.decoder import load
+from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.decode import Finished
 from tests.checkpoints import tiny_checkpoint
 from tests.jobs.test_fields import SCHEMA
@@ -81,6 +82,14 @@ def test_keys_of_nested_objects_are_rows(place):
     for line in lines:
         assert set(line["fields"]) <= {"name", "place"}
         assert line["fields"].get("place", {}).get("near") in ("pub", "river", None)
+
+
+def test_values_that_are_sentences_are_told_of_where_no_examples_are_shown(place, monkeypatch):
+    monkeypatch.setattr(TextCodec, "decode", lambda *_: "The name of the pub by the river is Aromi.")
+    how = ("--fields", "name, place", "--set", "time_max=64")
+    hint = "most values are sentences: --shots FILE:N"
+    assert hint in generate(place, *how)[0]
+    assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
 
 
 def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(place):
@@ -153,7 +162,7 @@ def test_thresholds_of_confidence_say_when_there_is_no_value(place):
     rows = [{"source": line["source"], "target": {key: line["fields"].get(key)}} for line in before]
     write_lines(place / "dev.jsonl", *rows)
     told, lines = generate(place, *few, "--calibrate", place / "dev.jsonl")
-    assert "calibrating with 5 records" in told
+    assert "calibrating with 5 records" in told and "5 records cannot carry a threshold" in told
     for line, row in zip(lines, rows, strict=True):
         assert line["fields"].keys() <= {key}
         assert line["fields"].get(key) == row["target"][key]

@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_confidences_if_it_was_begun_with_them(workspace, tmp
         ]
         assert ("confidence" in whole[1]) == bool(begun)
     asked = ("--limit", 2, "--out", tmp_path / "0.jsonl", "--resume", "--confidence")
-    assert "confidence was null and is now true" in refused(*few, *asked)
+    assert "--confidence was not given and is now true" in refused(*few, *asked)
 
 
 def test_the_text_of_a_model_from_elsewhere_is_kept_where_it_is_no_object(workspace, tmp_path):

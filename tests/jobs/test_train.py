@@ -197,7 +197,7 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert "has been trained to the end already" in train(workspace, "--resume")
     forget_the_end(folder)
     assert "--resume" in refused(workspace)
-    assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
+    assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() == before
     again = workspace / ".." / workspace.name
     assert f"going on from {again / 'models/pipelined/checkpoint-2'}" in train(again, "--resume")
@@ -209,7 +209,7 @@ def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(works
     whole = (pipelined(workspace) / "model.safetensors").read_bytes()
     shutil.rmtree(pipelined(workspace) / "checkpoint-2")
     forget_the_end(pipelined(workspace))
-    assert "seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
+    assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     for _ in range(2):
         assert "nothing to resume" in (talk := train(workspace, "--resume")) and "update 0" in talk
         assert (pipelined(workspace) / "model.safetensors").read_bytes() == whole

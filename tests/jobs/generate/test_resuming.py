@@ -132,14 +132,14 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--delay 3", "delay was 2 and is now 3"),
-        ("--limit 2", "limit was null and is now 2; leave out --resume"),
-        ("--empty-rows stop --set sub_max=9", 'empty_rows was "retry" and is now "stop"; sub_max was 20'),
+        ("--delay 3", "--delay was 2 and is now 3"),
+        ("--limit 2", "--limit was not given and is now 2; leave out --resume"),
+        ("--empty-rows stop --set sub_max=9", '"retry" and is now "stop"; --set sub_max=… was 20'),
         (
             "--empty-rows retract",
-            'empty_rows was "retry" and is now "retract"; time_max was 50 and is now null',
+            '--empty-rows was "retry" and is now "retract"; --set time_max=… was 50 and is now not given',
         ),
-        ("--set min_start_prob=0.6", "min_start_prob was null and is now 0.6"),
+        ("--set min_start_prob=0.6", "min_start_prob=… was not given and is now 0.6"),
         ("--model other --set force=true", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],
@@ -236,7 +236,7 @@ def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_ask
     path.write_bytes(whole[: len(whole) // 2])
     done("--resume")
     assert lines(path) == lines(whole.decode())
-    assert "trace was false and is now true" in refused("--resume", "--set", "trace=true")
+    assert "trace=… was false and is now true" in refused("--resume", "--set", "trace=true")
     path, made = complete(trace=True)
     assert (made, "grid" in lines(path)[0]) == (len(ROWS), True)
     # what is begun anew has the trace that the workspace's files have

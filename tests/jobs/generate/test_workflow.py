@@ -172,8 +172,12 @@ def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place):
 
 
 def test_standard_input_to_standard_output(place):
-    rows = printed("-", "--out", "-", stdin='{"source": "a", "id": "x"}\n\n{"source": "Mr. Smith"}\n')
+    given = '{"source": "a", "id": "x"}\n\n{"source": "Mr. Smith"}\n'
+    rows = printed("-", "--out", "-", stdin=given)
     assert [(row["id"], row["segments"]) for row in rows] == [("x", SEGMENTS[2]), ("3", SEGMENTS[4])]
+    assert printed("-", stdin=given) == rows
+    assert done("-", "--plain", stdin="a\n").stdout == rows[0]["prediction"] + "\n"
+    assert "1 invalid record skipped; the first" in done("-", "--skip-invalid", stdin=given + "{").stderr
     assert not (place / "generations").exists()
 
 
