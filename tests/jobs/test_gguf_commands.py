@@ -1,5 +1,7 @@
 """Commands with a GGUF file as their model, and `pipedec export`."""
 
+import json
+
 import pytest
 
 from pipedec_cli.data.trained import is_model
@@ -64,3 +66,20 @@ def test_a_trained_model_is_exported_with_its_prompt(tmp_path):
     assert refused("export", "--model", "sequential.gguf").startswith(
         "sequential.gguf: would be written over"
     )
+
+
+def test_a_file_serves_wherever_a_model_is_named(tmp_path):
+    path = written(tmp_path)
+    run("segment", data(tmp_path), "--level", "sentence")
+    short = ("--set", "time_max=9")
+    few = ("--max-steps", 1, "--batch-size", 2, "--set", "limit=2", *short)
+    said = refused("train", "--teacher", path, *few)  # its weights are random, so its texts do not end
+    assert "none of the teacher's texts can be learnt from" in said
+    run("train", "--model", path, *few)
+    words = f"--exact {path} --draft source --limit 2 --set max_tokens=9 --out exact.jsonl"
+    run("generate", *words.split())
+    assert len(lines_of("exact.jsonl")) == 2
+    run("report", "--baseline", path, "--delays", 1, "--limit", 2, "--out", "report")
+    assert str(path) in json.dumps(read_json("report/report.json")["entries"][0])
+    words = f"--model {path} --subsequences 2 --tokens 2 --source 4 --compare sequential"
+    run("bench", *words.split())
