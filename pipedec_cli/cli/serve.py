@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import socket
 import sys
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
@@ -27,44 +24,20 @@ pipedec serve --host 0.0.0.0 --api-key-file keys  # for other machines; a key a 
 def serve(settings: ServeSettings) -> None:
     """Serve a model with OpenAI's API, and a page that shows the grid. New requests join between decoder calls.
 
-    Greedy: no sampling. Log lines go to stderr, as JSON. SIGTERM and Ctrl-C finish what is running.
+    Greedy: no sampling. Log lines go to stderr, as JSON. SIGTERM and Ctrl-C finish what is running; a second one ends it.
     """
     try:
-        from uvicorn import Config, Server
-
-        from pipedec_cli.view.api.app import Api
+        from pipedec_cli.view.api.listener import Listener
     except ImportError:
         raise UserError("starlette or uvicorn is not installed", todo="pip install '.[serve]'") from None
     from pipedec_cli.jobs.serve import Service
 
-    file, grace = settings.api_key_file, settings.grace
+    file = settings.api_key_file
     keys = [key for line in contents(file).splitlines() if (key := line.strip())] if file else []
     if file and not keys:
         raise UserError("has no key", where=str(file), todo="write a key a line")
     listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
-    service = Service(settings, Notify(_log_message))
-    most = 2 * (settings.batch_size + settings.queue) + 64  # connections, so that idle ones take no place
-    how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": most}
-    server = Server(Config(Api(service, keys, _log), timeout_graceful_shutdown=int(grace) + 2, **how))
-    server.capture_signals = nullcontext
-
-    async def end() -> None:
-        """Refuse newcomers. What runs has the grace to finish."""
-        service.close()
-        server.should_exit = True
-        await asyncio.sleep(grace)
-        await asyncio.to_thread(service.close, at_once=True)
-
-    async def main() -> None:
-        ending, loop = list[Any](), asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, lambda: ending.append(loop.create_task(end())))
-        host, port = listening.getsockname()[:2]
-        _log("ready", model=service.name, url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        await server.serve([listening])
-
-    asyncio.run(main())
-    service.close(at_once=True)
+    Listener(Service(settings, Notify(_log_message)), keys, _log).run([listening])
 
 
 def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:

@@ -141,7 +141,7 @@ class BlindDecoder(Decoder):
             head = [*first, *self.text.ids([shots + before])[0]]
             self._turn = []
             self.known = [tuple(ids) for ids in self.text.ids([one.row.opening for one in self._asked])]
-        self.text.prompt = Prompt(head, tail, template, self.chat)
+        self.text.prompt = Prompt(head, tail, template, self.chat, prompt.text)
 
     def _shot(self, shot: Record, template: str) -> str:
         """An example as the prompt shows it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from pipedec_cli.data.checking import mended_text
@@ -140,6 +142,20 @@ class TextCodec:
             return described
         return described | {"prompt": self.prompt.template, "chat": self.prompt.chat}
 
+    def after(self, turns: Sequence[tuple[str, str]]) -> TextCodec:
+        """This codec behind earlier turns of a chat, each a role and a text. A UserError if the model takes none, or not these."""
+        if not turns:
+            return self
+        if self.prompt is None or not self.prompt.chat:
+            raise UserError("the model reads one message, the user's", where="messages")
+        roles, texts = zip(*turns, strict=True)
+        parts = _head_after(self.tokenizer, self.prompt.template, self.prompt.text, roles)
+        ids = self.ids(texts)
+        head = [template_ids(self.tokenizer, part) if isinstance(part, str) else ids[part] for part in parts]
+        made = copy.copy(self)
+        made.prompt = replace(self.prompt, head=_begun(self.tokenizer, [*chain(*head)]))
+        return made
+
     @property
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
@@ -223,10 +239,29 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     """
     text = prompt_text(tokenizer, template, chat=chat)
     head, tail = (template_ids(tokenizer, part) for part in text.split(SOURCE))
+    return Prompt(_begun(tokenizer, head), tail, template, chat, text)
+
+
+def _begun(tokenizer: Any, head: list[int]) -> list[int]:
     first = ids_around(tokenizer)[0][:1]
-    if first == [tokenizer.bos_token_id] != head[:1]:
-        head = [*first, *head]
-    return Prompt(head, tail, template, chat, text)
+    return [*first, *head] if first == [tokenizer.bos_token_id] != head[:1] else head
+
+
+@lru_cache(64)
+def _head_after(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> list[str | int]:
+    """What stands before a source behind turns of these roles: parts of the chat template, and numbers of turns.
+
+    `alone` is the prompt without these turns; its end must stay as it is. Only roles go through the chat template: what is
+    said in the turns cannot change it, and it runs once for all turns of the same roles.
+    """
+    turns = [{"role": role, "content": f"{{turn {at}}}"} for at, role in enumerate(roles)]
+    text = _rendered(tokenizer, *turns, {"role": "user", "content": template}, add_generation_prompt=True)
+    head, _, tail = text.partition(SOURCE)
+    parts = re.split(r"\{turn (\d+)\}", head)
+    order = [*map(int, parts[1::2])]
+    if sorted(order) != [*range(len(roles))] or tail != alone.partition(SOURCE)[2]:
+        raise UserError("the model's chat template does not take each message once", where="messages")
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:

@@ -1,13 +1,16 @@
 """`pipedec serve`, asked by OpenAI's own client: the texts are those of `pipedec generate`, and nobody hurts another."""
 
 import json
+import os
 import re
+import signal
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import jsonschema
 import pytest
@@ -31,7 +34,7 @@ from tests.model.chats import foreign
 from tests.running import lines_of, refused, run, write_lines
 
 openai = pytest.importorskip("openai")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 
 SOURCES = [source for source, _ in TOLD]
 
@@ -39,25 +42,28 @@ SOURCES = [source for source, _ in TOLD]
 class Served:
     """A server in a thread of this process, its client and its log."""
 
-    def __init__(self, service, keys=()):
+    def __init__(self, service, keys=(), *, start=True):
         self.service, self.log = service, []
-        from pipedec_cli.view.api.app import Api
+        from pipedec_cli.view.api.listener import Listener
 
-        api = Api(service, keys, lambda event, **fields: self.log.append(fields))
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.address = self.socket.getsockname()
-        self.server = uvicorn.Server(uvicorn.Config(api, lifespan="off", ws="none", log_config=None))
-        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
-        self.thread.start()
+        self.server = Listener(service, keys, self.note)
+        self.run = partial(self.server.run, [self.socket])
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start() if start else None
         url = f"http://127.0.0.1:{self.address[1]}"
         self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0, timeout=300)
+
+    def note(self, event, **fields):
+        self.log += [fields] if event == "request" else []
 
     def text(self, source, **more):
         made = self.client.completions.create(model=self.service.name, prompt=source, **more)
         return made.choices[0].text
 
-    def chat(self, source, **more):
-        messages = [{"role": "user", "content": source}]
+    def chat(self, source, *turns, **more):
+        messages = [{"role": role, "content": text} for role, text in (*turns, ("user", source))]
         return self.client.chat.completions.create(model=self.service.name, messages=messages, **more)
 
     def raw(self, method, path, body=b"", **headers):
@@ -89,7 +95,6 @@ def serving(model, *, keys=(), **more):
         made.server.should_exit = True
         made.thread.join()
         made.client.close()
-        service.close(at_once=True)
 
 
 @contextmanager
@@ -183,6 +188,34 @@ def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_other
     assert (answers[::2], answers[1::2]) == (plain, objects)
     for text in objects:
         jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(models / "chat")
+    model = AutoModelForCausalLM.from_pretrained(models / "chat").eval()
+    told = [("system", "The Mill is cheap."), ("user", SOURCES[0]), ("assistant", "It is. {source} {turn 1}")]
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    for turns in (told[:1], told[1:], told, told + told[1:]):
+        messages = [{"role": role, "content": text} for role, text in [*turns, ("user", SOURCES[1])]]
+        ids, _ = chat.service.decoder.text.after(turns).source(SOURCES[1])
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert tokenizer.decode(ids[1:]).replace(" ", "") == prompt.replace(" ", "")
+        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        how = {"do_sample": False, "max_new_tokens": 24, "eos_token_id": end, "pad_token_id": end}
+        wanted = model.generate(torch.tensor([ids]), **how)[0, len(ids) :]
+        answer = chat.chat(SOURCES[1], *turns)
+        assert answer.choices[0].message.content == tokenizer.decode(wanted, skip_special_tokens=True).strip()
+        assert answer.usage.prompt_tokens == len(ids)
+        objects = chat.chat(SOURCES[1], *turns, response_format=form)
+        jsonschema.validate(json.loads(objects.choices[0].message.content), SCHEMA)
+        assert objects.usage.prompt_tokens > answer.usage.prompt_tokens
+    with pytest.raises(openai.BadRequestError, match="the last message must be the user's"):
+        chat.client.chat.completions.create(model="chat", messages=messages[:-1])
+    with pytest.raises(openai.BadRequestError, match="all may take 2048"):
+        chat.chat("a", ("system", "name[ " * 2_000))
 
 
 def test_a_model_for_fields_writes_its_own_keys(models):
@@ -286,6 +319,11 @@ def test_a_request_that_cannot_be_served_is_refused_by_name(pipelined, wrong, ki
     assert pipelined.text("a", temperature=0, top_p=1, n=1, stop=None, seed=3, user="me") == "A.; B.; C.; D."
 
 
+def test_a_model_without_a_chat_reads_one_message(pipelined):
+    with pytest.raises(openai.BadRequestError, match="the model reads one message, the user's"):
+        pipelined.chat("a", ("system", "Be brief."))
+
+
 def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
     for method, path, body, more, status in [
         ("POST", "/v1/completions", b"{", {}, 400),
@@ -373,6 +411,51 @@ def test_an_ending_server_refuses_newcomers_and_finishes_what_runs(models):
         assert runs.result() == "A.; B.; C.; D."
         with pytest.raises(openai.InternalServerError, match="the server ends"):
             waits.result()
+
+
+def test_a_second_signal_ends_at_once_what_runs(models):
+    """Signals come to the main thread, which serves here; the engine is slow."""
+    service = Service(ServeSettings(model=str(models / "pipelined"), device="cpu", grace=60), Notify())
+    step, made = service.engine.step, Served(service, start=False)
+    service.engine.step = lambda rows: time.sleep(0.5) or step(rows)
+
+    def signals():
+        until(lambda: service.running)
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: service.closing)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor(2) as pool:
+        asks, _ = pool.submit(made.text, "a"), pool.submit(signals)
+        made.run()
+        with pytest.raises(openai.APIError):
+            asks.result()
+    assert not service._thread.is_alive()
+    made.client.close()
+
+
+def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(models):
+    with serving(models / "pipelined", read_timeout=0.4) as made:
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+        heads = ["", head, f"{head}\r\n{{", "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"]
+        slow = [socket.create_connection(made.address, 30) for _ in heads]
+        for one, text in zip(slow, heads, strict=True):
+            one.sendall(text.encode())
+        with ThreadPoolExecutor(4) as pool:
+            told = pool.map(lambda one: b"".join(iter(partial(_received, one), b"")), slow)
+            assert made.text("a") == "A.; B.; C.; D."
+        statuses = [answer.partition(b"\r\n")[0] for answer in told]
+        assert statuses == [b"", b"", b"HTTP/1.1 408 Request Timeout", b"HTTP/1.1 200 OK"]
+        until(lambda: len(made.server.server_state.connections) <= 1)  # that of the good client
+        for one in slow:
+            one.close()
+
+
+def _received(connection):
+    """More of an answer; nothing when the connection is cut."""
+    with suppress(ConnectionError):
+        return connection.recv(65_536)
+    return b""
 
 
 def test_time_is_bounded_and_the_log_has_texts_only_if_asked(models):

@@ -58,6 +58,26 @@ def test_special_tokens_of_a_template_are_tokens_and_those_of_a_source_are_text(
     assert codec("<s>{source}").prompt.head == [BOS], "a text begins once"
 
 
+def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_once_for_the_same_roles():
+    made, turns = (
+        codec("Say {source}", 256, chat=True),
+        [("system", "a <|im_end|> {turn 1}"), ("user", "{source}")],
+    )
+    text, _ = shown(made.after(turns), "The Mill")
+    wanted = "system\na <|im_end|> {turn 1}<|im_end|>\nuser\n{source}<|im_end|>\nuser\nSay The Mill<|im_end|>"
+    assert wanted.replace(" ", "") in text.replace("<|im_start|>", "").replace(" ", "")
+    assert made.after(()) is made
+    made.tokenizer.chat_template = "gone"
+    assert shown(made.after(turns), "The Mill")[0] == text
+    twice = CHATML + "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+    for template, roles in [(twice, ["system"]), (CHATML.replace("messages", "messages[-1:]"), ["user"])]:
+        made = codec(limit=256, chat=True, tokenizer=chat_tokenizer(template))
+        with pytest.raises(UserError, match="chat template does not take each message once"):
+            made.after([(role, "a") for role in roles])
+    with pytest.raises(UserError, match="reads one message"):
+        codec().after(turns)
+
+
 def test_a_chat_is_what_the_models_own_template_makes_of_the_users_words():
     made = codec("Say {source}", chat=True)
     expected = made.tokenizer.apply_chat_template(

@@ -29,19 +29,17 @@ _POLICY: Final = (
 #: Parameters without effect here, and parameters that are served only at a value without effect: 0, or 1 for some.
 _SILENT: Final = {*str.split("user metadata seed store service_tier safety_identifier prompt_cache_key")}
 _AT_1: Final = {*str.split("top_p n best_of")}
-_UNSERVED: Final = _AT_1 | {
-    *str.split(
-        "temperature presence_penalty frequency_penalty logit_bias logprobs top_logprobs echo suffix stop"
-    ),
-    *str.split("top_k min_p tools tool_choice functions function_call"),
-}
+_UNSERVED: Final = _AT_1.union(
+    str.split("temperature presence_penalty frequency_penalty logit_bias logprobs top_logprobs echo suffix"),
+    str.split("stop top_k min_p tools tool_choice functions function_call"),
+)
 
 _Text = Annotated[str, Meta(pattern=r"\S")]
 _Tokens = Annotated[int, Meta(ge=1)] | None
 
 
 class _Message(Struct, forbid_unknown_fields=True):
-    role: Literal["user"]
+    role: Literal["system", "user", "assistant"]
     content: _Text
 
 
@@ -62,7 +60,7 @@ class _Completion(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class _Chat(_Completion, kw_only=True, forbid_unknown_fields=True):
     prompt: Literal[""] = ""
-    messages: Annotated[list[_Message], Meta(min_length=1, max_length=1)]
+    messages: Annotated[list[_Message], Meta(min_length=1, max_length=64)]
 
 
 class RefusalError(Exception):
@@ -114,30 +112,26 @@ class Api:
         right = [hmac.compare_digest(given, key) for key in self.keys]  # all of them, in constant time
         if self.keys and not any(right) and path not in ("/", "/health", "/ready"):
             raise RefusalError(401, "the API key is missing or wrong", code="invalid_api_key")
-        if http.method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):
-            return await self._complete(http, entry, chat="chat" in path)
-        if http.method != "GET" or (found := self._found(path)) is None:
-            raise RefusalError(404, f"{http.method} {path} is not served", code="unknown_url")
-        return found
-
-    def _found(self, path: str) -> Response | None:
-        match path:
-            case "/":
+        match http.method, path:
+            case "POST", "/v1/completions" | "/v1/chat/completions":
+                return await self._complete(http, entry, chat="chat" in path)
+            case "GET", "/":
                 page = PAGE.read_bytes()
                 return Response(page, media_type="text/html", headers={"content-security-policy": _POLICY})
-            case "/health" | "/ready":
-                if self.service.closing and path == "/ready":
-                    raise BusyError("the server ends")
+            case "GET", "/ready" if self.service.closing:
+                raise BusyError("the server ends")
+            case "GET", "/health" | "/ready":
                 return _json({"status": "ok"})
-            case "/metrics":
+            case "GET", "/metrics":
                 now = {"running": len(self.service.running), "waiting": len(self.service.waiting)}
-                lines = (
-                    f"pipedec_{name} {count}\n" for name, count in sorted({**self.counts, **now}.items())
-                )
-                return Response("".join(lines), media_type="text/plain; version=0.0.4")
-            case "/v1/models":
+                counts = sorted({**self.counts, **now}.items())
+                lines = "".join(f"pipedec_{name} {count}\n" for name, count in counts)
+                return Response(lines, media_type="text/plain; version=0.0.4")
+            case "GET", "/v1/models":
                 return _json({"object": "list", "data": [self.model]})
-        return _json(self._named(name)) if (name := path.removeprefix("/v1/models/")) != path else None
+            case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
+                return _json(self._named(name))
+        raise RefusalError(404, f"{http.method} {path} is not served", code="unknown_url")
 
     def _named(self, name: str) -> dict[str, Any]:
         if name == self.service.name:
@@ -150,10 +144,14 @@ class Api:
         if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise RefusalError(415, "send application/json")  # another site's page must ask before it does
         data = bytearray()
-        async for part in http.stream():
-            data += part
-            if len(data) > self.settings.max_body:
-                raise RefusalError(413, f"a body has at most {self.settings.max_body:,} bytes")
+        try:
+            async with asyncio.timeout(self.settings.read_timeout):
+                async for part in http.stream():
+                    data += part
+                    if len(data) > self.settings.max_body:
+                        raise RefusalError(413, f"a body has at most {self.settings.max_body:,} bytes")
+        except TimeoutError:
+            raise RefusalError(408, "the body did not come in time") from None
         body, request = _read(data, chat=chat)
         self._named(body.model)
         made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
@@ -166,13 +164,12 @@ class Api:
         async def stream() -> AsyncGenerator[bytes]:
             try:
                 async for event in events:
-                    is_end = isinstance(event, Generated)
-                    part = _answer(
-                        made, "" if is_end else event[0], event if is_end else None, chat=chat, part=True
-                    )
-                    yield _sse(part | ({"pipedec_rows": event[1]} if request.rows and not is_end else {}))
-                    if is_end and body.stream_options.include_usage:
-                        yield _sse(part | {"choices": []} | _usage(request, event))
+                    end = event if isinstance(event, Generated) else None
+                    text, rows = ("", []) if end else event
+                    part = _answer(made, text, end, chat=chat, part=True)
+                    yield _sse(part | ({"pipedec_rows": rows} if request.rows and not end else {}))
+                    if end and body.stream_options.include_usage:
+                        yield _sse(part | {"choices": []} | _usage(request, end))
                 yield b"data: [DONE]\n\n"
             except Exception as error:
                 yield _sse(_refusal(error).body)
@@ -201,9 +198,8 @@ class Api:
                     read, generated = len(request.read.ids), event.tokens
                     made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
                     self.counts.update({f"{name}_total": count for name, count in made.items()})
-                    entry |= made | (
-                        {"source": request.source, "text": event.text} if self.settings.log_texts else {}
-                    )
+                    said = {"source": request.source, "text": event.text}
+                    entry |= made | (said if self.settings.log_texts else {})
                 yield event
         finally:
             watcher.cancel()
@@ -214,12 +210,12 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
     """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
-        given = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
-        for name in sorted(_UNSERVED & given.keys()):
-            if (value := given.pop(name)) and not (value == 1 and name in _AT_1):
+        sent = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
+        for name in sorted(_UNSERVED & sent.keys()):
+            if (value := sent.pop(name)) and not (value == 1 and name in _AT_1):
                 what = f"{name} is not served: decoding is greedy; leave {name} out"
                 raise RefusalError(400, what, name, "unsupported_parameter")
-        body = msgspec.convert(given, _Chat if chat else _Completion)
+        body = msgspec.convert(sent, _Chat if chat else _Completion)
     except (ValueError, RecursionError) as error:
         what, _, path = str(error).partition(" - at `$")
         name = path.strip(".`") or what.partition("field `")[2].rstrip("`")
@@ -233,24 +229,26 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
             schema = msgspec.json.encode(wanted)
         case _:
             raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
-    source = body.messages[0].content if isinstance(body, _Chat) else body.prompt
+    given = body.messages if isinstance(body, _Chat) else [_Message("user", body.prompt)]
+    *turns, (role, source) = map(msgspec.structs.astuple, given)
+    if role != "user":
+        raise RefusalError(400, "the last message must be the user's", "messages")
     most = body.max_completion_tokens or body.max_tokens
-    return body, Request(source, schema, most, body.stream, body.stream_options.pipedec_rows)
+    return body, Request(source, (*turns,), schema, most, body.stream, body.stream_options.pipedec_rows)
 
 
 def _answer(
     made: dict[str, Any], text: str, end: Generated | None, *, chat: bool, part: bool = False
 ) -> dict[str, Any]:
     """An answer, or a part of one in a stream; `end` is the result, if the answer is at its end."""
-    said = (
-        {"delta" if part else "message": {"role": "assistant", "content": text}} if chat else {"text": text}
-    )
+    said = {"role": "assistant", "content": text}
+    shape = {"delta" if part else "message": said} if chat else {"text": text}
     finish = None if end is None else "length" if end.truncated else "stop"
     kind = f"chat.completion{'.chunk' if part else ''}" if chat else "text_completion"
     return {
         "object": kind,
         **made,
-        "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": finish}],
+        "choices": [{"index": 0, **shape, "logprobs": None, "finish_reason": finish}],
     }
 
 
