@@ -162,6 +162,13 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert not list(tmp_path.rglob("*"))
 
 
+def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process():
+    program = "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0)); "
+    program += "from pipedec_cli.cli.app import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, check=True)
+    assert done.stdout.endswith(b"True\n")
+
+
 def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     """Paths, markers and locks are looked at first."""
     row = {"source": "a", "target": "b", "target_segments": ["b"]}
