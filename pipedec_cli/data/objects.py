@@ -103,6 +103,13 @@ def mapped(values: Mapping[str, Any], change: Callable[[Keys, Any], Any], above:
     return made
 
 
+def by_path(values: Mapping[str, Any]) -> dict[Keys, Any]:
+    """The values of an object by their paths; each item of a list has its own number, also an empty one."""
+    found: dict[Keys, Any] = {}
+    mapped(values, found.setdefault)
+    return found
+
+
 def _object(parts: Sequence[Part], depth: int) -> Any:
     """The object whose keys stand at a depth of the paths; `NOTHING` if it lacks a value that it must have."""
     made: dict[str, Any] = {}

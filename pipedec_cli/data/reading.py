@@ -50,15 +50,12 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
             raise RecursionError
     except json.JSONDecodeError as error:
         what = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-        todo = "write one JSON object a line" if line else None
-        if line and not text.lstrip().startswith(("{", "[")):
-            plain = (
-                "a table's name must end in .csv or .tsv; `pipedec generate` reads plain text with --plain"
-            )
-            todo = (
-                "it looks like a table: rename it to .csv or .tsv"
-                if _HEADER.match(text)
-                else f"{todo}; {plain}"
+        todo = "write one JSON object a line" if line else ""
+        if line and _HEADER.match(text):
+            todo = "it looks like a table: rename it to .csv or .tsv"
+        elif line and not text.lstrip().startswith(("{", "[")):
+            todo += (
+                "; a table's name must end in .csv or .tsv; `pipedec generate` reads plain text with --plain"
             )
         raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
     except RecursionError:

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import kind_of, pairs_of
-from pipedec_cli.data.objects import Keys, leaves, mapped, path_name
+from pipedec_cli.data.objects import by_path, leaves, mapped, path_name
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import as_json
@@ -292,8 +292,7 @@ def written_fields(prediction: Generated) -> Mapping[str, Any]:
 
 def confidence_of(prediction: Generated) -> dict[str, float]:
     """How sure each value of a predicted object is, by the name of its path; values without a confidence are left out."""
-    sure: dict[Keys, Any] = {}
-    mapped(prediction.confidence or {}, sure.setdefault)
+    sure = by_path(prediction.confidence or {})
     # The items of a list are counted as those of `pairs_of` are: without items whose values are all null.
     values = mapped(
         written_fields(prediction), lambda keys, value: sure.get(keys, -1) if kind_of(value) else None

@@ -118,14 +118,14 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
     how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
     limits = {} if usual else settings.some("time_max", "sub_max", "max_tokens")
     method = decoder.method(settings.delay, **how, **limits)
-    return replace(method, confident=method.confident or settings.confidence)
+    # Values of chunks are chosen by their confidence.
+    return replace(method, confident=method.confident or settings.confidence or bool(settings.chunk))
 
 
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
-    method = replace(method, confident=method.confident or bool(chunks))
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":
         longest = min(inputs.longest, settings.chunk or inputs.longest)

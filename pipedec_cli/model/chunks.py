@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, kind_of, list_places, read_values, rows_with, text_of
-from pipedec_cli.data.objects import Keys, any_item, mapped
+from pipedec_cli.data.objects import Keys, any_item, by_path, mapped
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.questions import Asked
@@ -92,9 +92,7 @@ class Chunks:
 
 def _values(part: Generated) -> _Values:
     """The values of an object."""
-    sure, values = dict[Keys, Any](), dict[Keys, Any]()
-    mapped(part.confidence or {}, sure.setdefault)
-    mapped(part.fields or {}, values.setdefault)
+    sure, values = by_path(part.confidence or {}), by_path(part.fields or {})
     return {keys: (sure.get(keys) or 0.0, value) for keys, value in values.items() if kind_of(value)}
 
 
