@@ -1,12 +1,13 @@
 """Objects and answers without training, on the command line: schemas, examples and questions."""
 
 import json
+import random
 
 import jsonschema
 import pytest
 
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.objects import leaves
+from pipedec_cli.data.objects import by_path, leaves, mapped
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.blind import choose_shots
@@ -137,6 +138,50 @@ def test_lists_of_objects_fit_the_schema_in_any_batch(place):
     for line, one in zip(lines, alone, strict=True):
         jsonschema.validate(line["fields"], schema)
         assert (line["fields"], line["confidence"]) == (one["fields"], one["confidence"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["--chat", "--no-chat"])
+def test_of_a_thousand_random_texts_no_object_has_what_its_schema_forbids(place, tmp_path, form):
+    """Nested and listed, cut by limits and whole; values, confidences and places have one shape."""
+    chance = random.Random(0)
+    words = str.split("Aromi Thai Greek food | a : ; none true 3 -2.5 the near river Mill || é 漢")
+    texts = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(1000))
+    dish = {
+        "type": "object",
+        "properties": {
+            "dish": {"enum": ["food", "near", "river", "Mill", "Aromi"]},
+            "price": {"type": "number"},
+            "kind": {"enum": ["food", "near"]},
+        },
+        "required": ["dish"],
+        "additionalProperties": False,
+    }
+    nested = {"city": {"type": ["string", "null"]}, "stars": {"type": "integer"}}
+    properties = {
+        "name": {"type": "string"},
+        "open": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"enum": ["Thai", "Greek"]}},
+        "at": {"type": "object", "properties": nested, "required": ["city", "stars"]},
+        "menu": {"type": "array", "items": dish},
+    }
+    schema = {"properties": properties, "required": ["name", "at", "menu"], "additionalProperties": False}
+    data = write_lines(tmp_path / "docs.jsonl", *({"source": text} for text in texts))
+    (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    how = ("--schema", tmp_path / "schema.json", "--confidence", "--spans", "--set", "time_max=40")
+    _, lines = generate(place, *how, "--batch-size", 16, form, data=data)
+    shape = lambda values: by_path(mapped(values, lambda *_: None))  # noqa: E731
+    placed = 0
+    for line in lines:
+        jsonschema.validate(line["fields"], schema)
+        assert shape(line["fields"]) == shape(line["confidence"])
+        values = by_path(line["fields"])
+        for keys, span in by_path(line["spans"]).items():
+            if span and not isinstance(span[0], list | None):
+                placed += 1
+                said = values[keys] if isinstance(values[keys], str) else json.dumps(values[keys])
+                assert line["source"][slice(*span)].lower() == said.lower().strip()
+    assert placed and len(lines) == 1000 and any(line["fields"]["menu"] for line in lines)
 
 
 def test_every_value_has_a_confidence_and_a_place(place):
