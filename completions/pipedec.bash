@@ -23,7 +23,7 @@ _pipedec() {
         "score --task") words="fields keyphrases multispan summarization" ;;
         "score --protocol") words="chan2019 fields meng2017 multispanqa rouge" ;;
         "score --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
-        "report --compare") words="sequential exact exact-pipelined exact-source exact-jacobi transformers transformers:bfloat16 prompt-lookup ctranslate2 ctranslate2:int8 ctranslate2:bfloat16 llama.cpp llama.cpp:q4_0 llama.cpp:bf16 openvino" ;;
+        "report --compare") words="sequential exact exact-pipelined exact-source exact-jacobi transformers transformers:bfloat16 transformers:keys prompt-lookup ctranslate2 ctranslate2:int8 ctranslate2:bfloat16 llama.cpp llama.cpp:q4_0 llama.cpp:bf16 llama.cpp:json openvino" ;;
         "report --delays") words="1 2 3 wait" ;;
         "report --empty-rows") words="retract retry stop" ;;
         "report --split") words="dev test train" ;;
@@ -31,7 +31,7 @@ _pipedec() {
         "report --device") words="cpu cuda" ;;
         "report --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
         "bench --shape") words="cnn_dailymail fields kp20k kptimes msqa pubmed wikihowqa" ;;
-        "bench --compare") words="sequential transformers transformers:bfloat16 ctranslate2 ctranslate2:int8 ctranslate2:bfloat16 llama.cpp llama.cpp:q4_0 llama.cpp:bf16 openvino" ;;
+        "bench --compare") words="sequential transformers transformers:bfloat16 transformers:keys ctranslate2 ctranslate2:int8 ctranslate2:bfloat16 llama.cpp llama.cpp:q4_0 llama.cpp:bf16 llama.cpp:json openvino" ;;
         "bench --delays") words="1 2 3" ;;
         "bench --dtypes") words="bfloat16 float16 float32 int4 int8" ;;
         "bench --device") words="cpu cuda" ;;

@@ -56,10 +56,10 @@ class Lengths:
         return cls.even(source, round(subsequences), round(words * TOKENS_A_WORD), origin)
 
     @classmethod
-    def of_fields(cls, source: int) -> Self:
-        """The lengths of an object with 12 keys, which is 84 tokens as one text."""
-        origin = "fields: 12 keys of 2 tokens, values of 3"
-        return cls(source, (3,) * 12, origin, keys=(2,) * 12, plain=84)
+    def of_fields(cls, source: int, keys: int = 12, tokens: int = 3) -> Self:
+        """The lengths of an object whose values have so many tokens. As one text each has 4 more."""
+        origin = f"fields: {keys} keys of 2 tokens, values of {tokens}"
+        return cls(source, (tokens,) * keys, origin, keys=(2,) * keys, plain=keys * (tokens + 4))
 
     @property
     def tokens(self) -> int:
@@ -78,15 +78,18 @@ class Lengths:
         self,
         bos: int | None,
         eos: int,
-        delay: int | Literal["together"] | None,
+        delay: int | Literal["together", "blind"] | None,
         empty_rows: EmptyRows = "retry",
     ) -> Method:
-        """A method that only these lengths end. Without a delay the target is one string; fields start ``together``."""
+        """A method that only these lengths end. Without a delay the target is one string; fields start ``together``, also ``blind``."""
         if delay is None:
             return Method(Whole(), bos, eos, Limits(None, None, self.tokens + 1), empty_rows)
-        if delay == "together":
-            limits, keys = Limits(max(self.targets) + 1, None), ((_WORD,) * count for count in self.keys)
-            return Method(Together(), bos, eos, limits, openings=tuple(map(Opening, keys)))
+        if not isinstance(delay, int):
+            limits, is_blind = Limits(max(self.targets) + 1, None), delay == "blind"
+            openings = tuple(Opening((_WORD,) * count) for count in self.keys)
+            return Method(
+                Together(), eos if is_blind else bos, eos, limits, openings=openings, blind=is_blind
+            )
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
         limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, empty_rows)

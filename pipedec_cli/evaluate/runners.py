@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, get_args
+
+from msgspec import convert
 
 from pipedec_cli.data.records import Draft
 from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
@@ -62,11 +64,19 @@ class EngineRunner:
         """Decode; see `Runner.run`."""
         return self.decode(sources, self.method, batch_size, clock)[0]
 
+    def engine(self, batch_size: int) -> StepModel:
+        """What computes the decoder calls."""
+        return self.decoder.engine(batch_size)
+
     def decode(
-        self, sources: Sequence[Source], method: Method | Verify, batch_size: int, clock: Clock
+        self,
+        sources: Sequence[Source],
+        method: Method | Verify | Callable[[int], Method],
+        batch_size: int,
+        clock: Clock,
     ) -> tuple[Pass, list[Finished]]:
-        """Decode with some method; also return how each example ended."""
-        model: StepModel = self.decoder.engine(batch_size)
+        """Decode with some method, which may depend on the place of a source; also return how each example ended."""
+        model = self.engine(batch_size)
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
             model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
@@ -90,6 +100,8 @@ class EngineRunner:
         """The same for a child process."""
         import torch
 
+        from pipedec_cli.model.one_row import blind_spec
+
         return "pipedec_cli.evaluate.runners:from_spec", {
             "name": self.decoder.checkpoint.name,
             "eos": self.decoder.checkpoint.eos,
@@ -98,6 +110,7 @@ class EngineRunner:
             "threads": torch.get_num_threads(),
             "choice": self.choice,
             "lengths": self.lengths and asdict(self.lengths),
+            "blind": blind_spec(self.decoder),
         }
 
 
@@ -173,6 +186,7 @@ def from_spec(
     threads: int,
     choice: dict[str, Any],
     lengths: dict[str, Any] | None,
+    blind: dict[str, Any] | None = None,
     draft: Draft | None = None,
     drafter: str | None = None,
     **loaded: Any,
@@ -183,12 +197,16 @@ def from_spec(
     """
     import torch
 
+    from pipedec_cli.model.blind import Rows
     from pipedec_cli.model.decoder import load
     from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.model.one_row import make_blind
 
     torch.set_num_threads(threads)
     decoder = load(name, **loaded)
     decoder.checkpoint.eos = eos
+    if blind:
+        decoder = make_blind(decoder, convert(blind.pop("rows"), Rows), **blind)
     if draft is None:
         return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
     drafts: Any = draft if drafter is None else load(drafter, **loaded)

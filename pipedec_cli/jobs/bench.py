@@ -16,8 +16,9 @@ from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.comparison import Bench, Sample
-from pipedec_cli.evaluate.entry import PlannedEntry
+from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner
 from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
@@ -53,14 +54,16 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
     """The lengths that the settings name."""
-    subsequences, tokens = settings.subsequences, settings.tokens
-    if (subsequences is None) != (tokens is None) or (settings.shape and subsequences is not None):
+    subsequences, tokens, is_fields = settings.subsequences, settings.tokens, settings.shape == "fields"
+    is_given = subsequences is not None
+    if is_given != (tokens is not None) or (settings.shape and is_given and not is_fields):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
         raise UserError(what, todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`")
-    if settings.shape == "fields":
+    if is_fields:
         if "delays" in settings.typed:
             raise UserError("fields start all at once: --delays does not apply", todo="leave --delays out")
-        return Lengths.of_fields(settings.source or _FIELDS_SOURCE)
+        given = (subsequences, tokens) if subsequences and tokens else ()
+        return Lengths.of_fields(settings.source or _FIELDS_SOURCE, *given)
     source = settings.source or _SOURCE
     if subsequences is None or tokens is None:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
@@ -113,21 +116,24 @@ def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
 def _plan_entries(
     settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]
 ) -> list[PlannedEntry]:
-    """The sequential decoder and the pipelined ones, in each dtype, on the same random sources."""
+    """The sequential decoder and the pipelined ones, in each dtype, on the same random sources.
+
+    Of fields a decoder-only model has blind rows as well, and these one after the other.
+    """
     first = decoders[0].checkpoint
     config, end = first.model.config, None if first.backbone.prompted else first.eos
     sources = lengths.sources(max(settings.batch_sizes), config.vocab_size, end, settings.seed)
-    delays: Sequence[int | Literal["together"]] = ("together",) if lengths.keys else settings.delays
+    ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
+    ways += [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
+    is_blind = bool(lengths.keys) and first.backbone.prompted
+    ways += [("blind rows", "blind"), (IN_TURN, "blind")] if is_blind else []
     planned = []
-    for decoder, delay in product(decoders, (None, *delays)):
-        runner = EngineRunner(decoder, {"delay": delay}, lengths)
-        name = "fields together" if delay == "together" else f"Δt = {delay}"
-        if delay is None:
-            name = "sequential"
-        if decoder is not decoders[0]:
-            name += f", {runner.settings['dtype']}"
-        role: Literal["pipelined", "baseline"] = "pipelined" if delay else "baseline"
-        planned.append(PlannedEntry(name=name, role=role, runner=runner, delay=delay, sources=sources))
+    for decoder, (name, delay) in product(decoders, ways):
+        runner = (KeysInTurn if name == IN_TURN else EngineRunner)(decoder, {"delay": delay}, lengths)
+        role: Role = "peer" if name == IN_TURN else "pipelined" if delay else "baseline"
+        full = name if decoder is decoders[0] else f"{name}, {runner.settings['dtype']}"
+        start = "together" if delay == "blind" else delay
+        planned.append(PlannedEntry(name=full, role=role, runner=runner, delay=start, sources=sources))
     return planned
 
 

@@ -34,7 +34,7 @@ class BenchSettings(Settings):
     compare: str = option(
         "sequential,transformers",
         "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
-        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
+        "transformers:keys, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
         "llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, openvino.",
         metavar="NAMES",
     )

@@ -46,7 +46,7 @@ def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:
     option = _option(name, declaration)
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, tuple):
-        text = ",".join(map(str, value))
+        text = (":" if declaration.metavar == "FILE:N" else ",").join(map(str, value))
     if declaration.role == "argument":
         return [text]
     if declaration.role == "key":

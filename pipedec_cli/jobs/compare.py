@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from pipedec_cli.data.json_schema import schema_of
 from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.data.records import Draft, SplitName
 from pipedec_cli.data.trained import curve_of
@@ -23,7 +25,7 @@ from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.fidelity import report_fidelity
 from pipedec_cli.jobs.measuring import measure
-from pipedec_cli.jobs.report_entries import ReportEntry, plan_entries
+from pipedec_cli.jobs.report_entries import ReportEntry, plan_blind, plan_entries
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 
@@ -35,7 +37,8 @@ def compare(
     notify: Notify,
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    plan = plan_entries(settings, peers, drafts, notify)
+    given = settings, peers, drafts, notify
+    plan = plan_blind(settings, peers, notify) if settings.is_blind else plan_entries(*given)
     files, scored = _score(settings, plan.entries, notify)
     qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
     first = [*scored[0].values()][-1]
@@ -45,17 +48,23 @@ def compare(
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
     planned = [replace(one.entry, sources=encode(one.runs[0].decoder)) for one in plan.entries]
+    if plan.in_turn:
+        planned.append(replace(plan.in_turn, sources=planned[-1].sources))
     baseline = plan.entries[0].runs[0]
+    schema = json.dumps(schema_of(plan.fields)) if plan.fields else None
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured, conditions = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
+        measured, conditions = measure(
+            settings, planned, peers, baseline.decoder.checkpoint, most, notify, schema=schema
+        )
     except KeyboardInterrupt:
         notify.warn(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
-    decoders = dict.fromkeys(one.runs[0].decoder for one in plan.entries if one.entry.role != "exact")
-    fidelity = report_fidelity(settings, decoders, records, notify)
+    own = [one.runs[0].decoder for one in plan.entries if one.entry.role != "exact"]
+    own = own[:1] if settings.is_blind else own  # they share their weights
+    fidelity = report_fidelity(settings, dict.fromkeys(own), records, notify)
     recipe = settings.recipe
     if not recipe and settings.data is None:
         recipe = segmented_with(settings.place.segmentation, "recipe")

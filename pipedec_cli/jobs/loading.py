@@ -141,11 +141,15 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
 
 
 def _load_blind(settings: RunSettings, notify: Notify) -> Decoder:
-    rows, plain = blind_rows(settings, notify), load_decoder(settings, notify)
+    return make_blind_decoder(settings, load_decoder(settings, notify), notify)
 
-    from pipedec_cli.model.blind import BlindDecoder
 
-    decoder = BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
+def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:
+    """The decoder of blind rows that the settings ask of a loaded model."""
+    from pipedec_cli.model.one_row import make_blind
+
+    how = {"template": settings.prompt_template, **settings.some("one_row", "chat")}
+    decoder = make_blind(plain, blind_rows(settings, notify), **how)
     if records := calibration(settings):
         notify.say(f"calibrating with {many(len(records), 'record')}")
         if len(records) < FEW_FITTED:

@@ -17,9 +17,10 @@ from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions
 from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, promoted
+from pipedec_cli.evaluate.keys import KEYS, EachKey, KeysInTurn
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
-from pipedec_cli.evaluate.runners import EXACT
+from pipedec_cli.evaluate.runners import EXACT, EngineRunner
 from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
@@ -54,19 +55,19 @@ def measure(
     notify: Notify,
     *,
     forced: bool = False,
+    schema: str | None = None,
     rest: Callable[[], None] = pause,
     then: Callable[[], None] = lambda: None,
 ) -> tuple[list[MeasuredEntry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
-    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
+    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text; those
+    that read a prompt a key run it as the entry that does so. `schema` is the JSON Schema of the objects. With
     `forced` lengths they make exactly as many, and as many sources are timed as the batch size. `then` is called after all
     are timed, while other work on the machine is still watched.
     """
     device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
     timings: dict[int, Mapping[str, Timing]] = {}
-    sources = planned[0].sources
-    places = max(map(len, sources)) + max_tokens
 
     def leave_out(name: str, why: object) -> None:
         notify.warn(f"{name} is absent: {why}")
@@ -75,12 +76,23 @@ def measure(
 
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
+            of_keys = name.endswith(KEYS)
+            like = next((one for one in planned if not of_keys or isinstance(one.runner, KeysInTurn)), None)
+            if like is None:
+                leave_out(name, "it needs blind rows, and a known number of them")
+                continue
+            assert isinstance(like.runner, EngineRunner)
+            method = like.runner.method
+            most = (of_keys and method.limits.time_max) or max_tokens
+            known = [one.known for one in method.openings]
+            places = max(map(len, like.sources)) + max(map(len, known), default=0) + most
             how: Any = {"exactly": forced, "places": places, "pythons": settings.peer_python}
-            made = make_peer(name, checkpoint, Path(folder), max_tokens, **how)
+            made = make_peer(name, checkpoint, Path(folder), most, ends=method.ends, schema=schema, **how)
             if isinstance(made, Absent):
                 leave_out(name, made.why)
-            else:
-                entries.append(PlannedEntry(name=name, role="peer", runner=made, sources=sources))
+                continue
+            runner = EachKey(made, known) if known else made
+            entries.append(replace(like, name=name, role="peer", runner=runner, command=None, delay=None))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
             contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
@@ -105,13 +117,15 @@ def measure(
         memory = {}
         if settings.memory:
             memory = _measure_memory(entries, settings.batch_sizes[0], forced, notify)
-    first, measured = entries[0].name, list[MeasuredEntry]()
+    measured = list[MeasuredEntry]()
     for one in entries:
         timed = {size: found[one.name] for size, found in timings.items() if one.name in found}
         agreement = None
         if timed and not forced and one.role in ("peer", "exact"):
             size = min(timed)
-            agreement = TokenAgreement.between(timed[size].outputs, timings[size][first].outputs)
+            agreement = TokenAgreement.between(
+                timed[size].outputs, timings[size][one.like or entries[0].name].outputs
+            )
         figures: Any = {"timings": timed, "memory": memory.get(one.name), "agreement": agreement}
         entry = MeasuredEntry(**promoted(one), **figures)
         measured.append(replace(entry, gains=entry.gains_over(measured[0])) if measured else entry)

@@ -8,18 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field
 from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
+from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.evaluate.runners import make_runner
+from pipedec_cli.evaluate.runners import EXACT, make_runner
 from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
-from pipedec_cli.jobs.loading import apply_prompt, find_model, inherit_prompt, load_decoder, read_inputs
+from pipedec_cli.jobs.loading import (
+    apply_prompt,
+    find_model,
+    inherit_prompt,
+    load_decoder,
+    make_blind_decoder,
+    read_inputs,
+)
 from pipedec_cli.jobs.report_settings import ReportSettings
 
 if TYPE_CHECKING:
@@ -38,11 +47,15 @@ class ReportEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReportPlan:
-    """All entries, the baseline first; the baseline in words, and in the words of the advice."""
+    """All entries with predictions, the baseline first; the baseline in words, and in the words of the advice."""
 
     entries: list[ReportEntry]
     baseline: str
     called: str
+    in_turn: PlannedEntry | None = (
+        None  # blind rows one after the other: they write the same, and are only timed
+    )
+    fields: tuple[Field, ...] = ()  # the keys of the objects that a model writes without training
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,7 @@ class _Planner:
     def entry(self, name: str, role: Role, how: GenerateSettings, decoder: Decoder) -> ReportEntry:
         runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
-        delay = "together" if decoder.checkpoint.together else delay
+        delay = "together" if decoder.checkpoint.together and role != "baseline" else delay
         command = command_line("generate", _with_reading(replace(how, confidence=False), decoder), self.base)
         entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
         from pipedec_cli.jobs.run import plan_run  # late: it imports torch
@@ -113,8 +126,35 @@ def plan_entries(
     return ReportPlan([baseline, *ours], words, called)
 
 
+def plan_blind(settings: ReportSettings, peers: Sequence[PeerName], notify: Notify) -> ReportPlan:
+    """Load a model without training, and plan the entries: the whole object in one row, then blind rows."""
+    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
+    same = ("model", "dtype", "workspace", "schema", "fields", "shots", "prompt_template", "chat")
+    usual = replace(base, **settings.some(*same))
+    plain = load_decoder(usual, notify, consume=_can_consume(peers))
+    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
+    planner, entries = _Planner(base, inputs, notify), list[ReportEntry]()
+    ways: list[tuple[str, Role, GenerateSettings]] = [
+        ("sequential", "baseline", replace(usual, one_row=True)),
+        ("blind rows", "pipelined", replace(usual, calibrate=settings.calibrate, confidence=True)),
+    ]
+    for name, role, how in ways:
+        entries.append(planner.entry(name, role, how, make_blind_decoder(how, plain, notify)))
+    decoder, in_turn = entries[-1].runs[0].decoder, None
+    if not entries[-1].runs[0].method.lists:
+        in_turn = PlannedEntry(
+            name=IN_TURN, role="peer", runner=KeysInTurn(decoder, {}), like=entries[-1].entry.name
+        )
+    name, fields = plain.checkpoint.name, decoder.settings.segmentation.fields
+    words = f"the sequential model ({name}), which writes the whole object as JSON, on our engine"
+    return ReportPlan(entries, words, "the sequential model", in_turn, fields)
+
+
 def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     """Refuse, before torch is imported, a comparison without the model or the sequential model that it needs."""
+    if settings.is_blind:
+        _check_blind(settings, others)
+        return
     names = (settings.model, settings.baseline or settings.model)
     name, _ = (find_model(name, settings.place) for name in names)
     config = Path(name, "config.json")
@@ -149,6 +189,16 @@ def _waiting_plan(
     return ReportPlan([baseline, *ours], words, "the same checkpoint's waiting schedule")
 
 
+def _check_blind(settings: ReportSettings, others: Sequence[str]) -> None:
+    """Refuse what does not go with a model that was not trained."""
+    if settings.model is None or settings.baseline or any(name in EXACT for name in others):
+        what = "schema, fields and shots compare what one ordinary decoder-only model does without training"
+        raise UserError(what, todo="name it with --model, and leave --baseline and exact mode out")
+    if settings.schema and settings.fields:
+        raise UserError("fields and schema both say which keys there are", todo="leave one out")
+    _refuse_other_starts(settings)
+
+
 def _refuse_other_starts(settings: ReportSettings) -> None:
     """Fields start all at once. A recipe may ask for other starts, the command line may not."""
     if given := settings.typed & {"delays", "empty_rows", "stop_on_repeat", "min_start_probs"}:
@@ -161,6 +211,8 @@ def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
     from pipedec_cli.model.text import usual_prompt
 
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
+    if how.is_blind:
+        return how
     if getattr(decoder, "drafter", None) is None:  # in exact mode `generate` lets both read alike
         if text.prefix != own.source_prefix:
             read["source_prefix"] = text.prefix
@@ -265,10 +317,15 @@ def _load_sequential(
             left_out = f"the training of {folder} has not come to its end: it is left out"
             notify.warn(f"{left_out}; the command that began it finishes it with --resume")
         return None
-    # transformers runs the model itself; our engine can do without its matrices
-    consume = not {"transformers", "prompt-lookup"} & set(others)
-    sequential = load_decoder(replace(usual, model=given or str(folder)), notify, consume=consume)
+    sequential = load_decoder(
+        replace(usual, model=given or str(folder)), notify, consume=_can_consume(others)
+    )
     if sequential.settings.decoder != "sequential":
         todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
     return sequential
+
+
+def _can_consume(others: Sequence[str]) -> bool:
+    """Whether our engine may empty the model's matrices. transformers runs the model itself."""
+    return not {"transformers", "transformers:keys", "prompt-lookup"} & {*others}

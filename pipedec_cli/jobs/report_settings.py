@@ -57,8 +57,8 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, transformers:bfloat16, prompt-lookup, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
-        "llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, openvino.",
+        "transformers, transformers:bfloat16, transformers:keys, prompt-lookup, ctranslate2, ctranslate2:int8, "
+        "ctranslate2:bfloat16, llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, llama.cpp:json, openvino.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -90,6 +90,12 @@ class ReportSettings(WorkflowSettings):
         parser=common.template_parser,
     )
     chat: bool | None = key(None, "Put the prompt into the model's chat template [default: as trained].")
+    schema: str | None = key(None, "Compare what --model writes without training: objects of a JSON Schema.")
+    fields: str | None = key(None, "The same with these keys, such as 'name, age int'.")
+    shots: tuple[str, int] | None = key(
+        None, "The same with N examples of a file.", parser=common.parse_shots, metavar="FILE:N"
+    )
+    calibrate: str | None = key(None, "Fit blind rows to records of a file.")
     split: tuple[SplitName, ...] | None = _input(
         None,
         "The split; of several, such as dev,test, the last is timed [default: test].",
@@ -117,3 +123,8 @@ class ReportSettings(WorkflowSettings):
     out: Path | None = common.general(
         None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
     )
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether a model without training is compared."""
+        return bool(self.schema or self.fields or self.shots)

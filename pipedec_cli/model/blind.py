@@ -74,6 +74,9 @@ class Rows:
 class BlindDecoder(Decoder):
     """A model whose rows are blind. It is used as a `Decoder` is, and gives objects."""
 
+    longest = VALUE_MAX
+    keys_prompt = KEYS_PROMPT
+
     def __init__(
         self, plain: Decoder, rows: Rows, *, template: str | None = None, chat: bool | None = None
     ) -> None:
@@ -90,20 +93,17 @@ class BlindDecoder(Decoder):
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
-        self._lists = [Asked([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
-        lists = {one.key.name: one for one in self._lists}
         #: What the rows that start at once ask for, in the order of the schema.
-        self._asked = [
-            lists.get(one.name) or Asked([one]) for one in rows.fields if not one.listed or one.name in lists
-        ]
+        self._asked = self._questions()
+        self._lists = [one for one in self._asked if one.listed]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
-        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if lists else VALUE_MAX
+        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if self._lists else self.longest
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
             raise UserError("a free question is a turn of a chat", todo=todo)
-        usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
+        usual = (self.keys_prompt if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         plain.checkpoint.end_as_usual(chat=self.chat)
         segmentation = Segmentation("field", (), " ", fields=(*rows.fields, *map(Field, rows.questions)))
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
@@ -112,7 +112,15 @@ class BlindDecoder(Decoder):
         self.unconstrained = plain.unconstrained
         self.text = copy.copy(plain.text)
         self.text.eos = checkpoint.eos
+        self.template = template
         self._read(template or usual)
+
+    def _questions(self) -> list[Asked]:
+        """What each row asks for that starts at once."""
+        fields = self.rows.fields
+        lists = [Asked([fields[at] for at in places]) for places in list_places(fields)]
+        named = {one.key.name: one for one in lists}
+        return [named.get(one.name) or Asked([one]) for one in fields if not one.listed or one.name in named]
 
     def _read(self, template: str) -> None:
         """Make the prompt, and the known tokens of each row, which go on behind it."""
@@ -158,8 +166,10 @@ class BlindDecoder(Decoder):
             for item, _ in names:
                 keys = (one.key, *one.others)
                 lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
-        shown = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
-        return template.replace(QUESTION, shown).replace(SOURCE, _one_line(shot.source))
+        return self._shown(shot, template, "\n".join(f"{opening} {text or NONE}" for opening, text in lines))
+
+    def _shown(self, shot: Record, template: str, answer: str) -> str:
+        return template.replace(QUESTION, answer).replace(SOURCE, _one_line(shot.source))
 
     def calibrate(self, records: Sequence[Record], batch_size: int) -> None:
         """Fit to records with targets, for each key, the confidence below which an answer means no value.

@@ -23,7 +23,14 @@ LLAMA_FTYPE_MOSTLY_Q4_0 = 2
 llama_model_quantize_default_params = SimpleNamespace
 llama_model_quantize = lambda source, target, how: how.ftype
 
+llama_vocab_is_eog = lambda vocab, token: token == vocab
+
+class LlamaGrammar:
+    from_json_schema = lambda schema, verbose: schema
+
 class Llama:
+    _model = SimpleNamespace(vocab=8)
+
     def __init__(self, path, **how):
         assert open(path, "rb").read(4) == b"GGUF" and how["n_ctx"] >= 12 + 13 and "torch" not in sys.modules
         print("no answer")
@@ -31,11 +38,11 @@ class Llama:
     def reset(self):
         self.read = 0
 
-    def eval(self, tokens):
+    def generate(self, tokens, temp, grammar):
         self.read += len(tokens)
-
-    def sample(self, temp):
-        return self.read
+        while True:
+            yield len(grammar or "") + self.read
+            self.read += 1
 """
 #: It loads, and ends the process when it generates.
 OPENVINO = """
@@ -108,8 +115,20 @@ def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(folder
     for _ in range(2):
         made = peer.run([[3, 3, 3, 3], [3, 3, 3, 3, 3, 3]], 1, time.perf_counter)
         assert [(one.tokens, one.steps) for one in made.outputs] == [((4, 5, 6), 4), ((6,), 2)]
+    also = make_peer("llama.cpp", checkpoint, tmp_path, 9, places=25, pythons=(str(python),), ends=(6,))
+    assert also.run([[3, 3, 3, 3]], 1, time.perf_counter).outputs[0].tokens == (4, 5)
     factory, payload = peer.spec()
     assert (factory.rpartition(":")[2], payload["python"]) == ("LlamaCpp", str(python))
+
+
+def test_a_grammar_holds_a_text_to_a_schema_and_ends_it_with_any_end(folder, python, tmp_path):
+    checkpoint = load(folder, consume=False).checkpoint
+    how = {"places": 25, "pythons": (str(python),), "ends": (6,)}
+    peer = make_peer("llama.cpp:json", checkpoint, tmp_path, 9, schema="{}", **how)
+    (made,) = peer.run([[3, 3, 3]], 1, time.perf_counter).outputs
+    assert (made.tokens, made.steps) == ((5, 6, 7), 4)  # 6 would end a line, and 8 is the program's own end
+    assert "JSON grammar" in peer.settings["decoding"]
+    assert "by a schema" in make_peer("llama.cpp:json", checkpoint, tmp_path, 9, **how).why
 
 
 @pytest.mark.parametrize("name", ["llama.cpp:q4_0", "openvino"])

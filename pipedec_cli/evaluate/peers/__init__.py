@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PeerName = Literal[
     "transformers",
     "transformers:bfloat16",
+    "transformers:keys",
     "prompt-lookup",
     "ctranslate2",
     "ctranslate2:int8",
@@ -25,9 +27,12 @@ PeerName = Literal[
     "llama.cpp",
     "llama.cpp:q4_0",
     "llama.cpp:bf16",
+    "llama.cpp:json",
     "openvino",
 ]
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
+#: The end of the name of a peer whose texts a grammar holds to a schema.
+JSON: Final = ":json"
 #: Tokens that prompt lookup proposes at once, its usual setting.
 LOOKED_UP: Final = 10
 #: The most tokens of a text, as for our sequential model.
@@ -66,6 +71,7 @@ _DTYPES: Final = {
     "llama.cpp": ("int8", "Q8_0"),
     "llama.cpp:q4_0": ("float32", "Q4_0"),
     "llama.cpp:bf16": ("bfloat16", "BF16"),
+    "llama.cpp:json": ("int8", "Q8_0"),
     "openvino": ("int8", "int8"),
 }
 _PROBE: Final = (
@@ -111,27 +117,35 @@ def make_peer(
     exactly: bool = False,
     places: int = 2 * MAX_TOKENS,
     pythons: tuple[str, ...] = (),
+    ends: Collection[int] = (),
+    schema: str | None = None,
 ) -> Runner | Absent:
     """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
 
     The checkpoint is a sequential model in the dtype and on the device to decode with; a name may give another dtype. A
     peer with its own model format writes to the folder, which lives as long as the peers; they share it. A prompt has at
-    most `places` tokens together with its text.
+    most `places` tokens together with its text. `ends` are ids that end a text as <eos> does. A name with ``:json`` holds
+    texts to the JSON `schema`.
     """
     family, _, dtype = name.partition(":")
     if family not in _PROGRAMS:
-        return _transformers(name, checkpoint, max_tokens, exactly=exactly)
+        return _transformers(name, checkpoint, max_tokens, exactly=exactly, ends=ends)
+    if name.endswith(JSON) and schema is None:
+        return Absent(name, "it writes objects by a schema, as a report without training has one")
 
     import torch
 
     from pipedec_cli.evaluate.peers.process import PeerProcess
 
     program = _PROGRAMS[family]
-    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "eos": checkpoint.eos}
+    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
+    options["ends"] = [checkpoint.eos, *(() if name.endswith(JSON) else ends)]
     options |= {"max_tokens": max_tokens, "exactly": exactly}
     if python := find_python(name, pythons):
         options["python"] = python
     try:
+        if name.endswith(JSON):
+            options["schema"] = schema
         if name in _DTYPES:
             file, dtype = _DTYPES[name]
             options |= {"file": _exported(checkpoint, folder, file), "dtype": dtype, "places": places}
@@ -149,7 +163,9 @@ def make_peer(
         return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")
 
 
-def _transformers(name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool) -> Runner | Absent:
+def _transformers(
+    name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool, ends: Collection[int]
+) -> Runner | Absent:
     from pipedec_cli.evaluate.peers.transformers import Transformers, load_again
     from pipedec_cli.model.arguments import computes_bfloat16
 
@@ -159,7 +175,7 @@ def _transformers(name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly
             return Absent(name, "this CPU has no instructions for bfloat16")
         checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
     looked_up = LOOKED_UP if name == "prompt-lookup" else None
-    return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly)
+    return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly, ends=ends)
 
 
 def _exported(checkpoint: Checkpoint, folder: Path, dtype: str) -> str:

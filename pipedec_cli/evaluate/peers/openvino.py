@@ -23,7 +23,7 @@ class OpenVino(Worker):
         self._how = openvino_genai.GenerationConfig()
         self._how.max_new_tokens, self._how.ignore_eos = self.max_tokens, self.exactly
         self._how.do_sample = self._how.apply_chat_template = False
-        self._how.eos_token_id, self._how.stop_token_ids = self.eos, {self.eos}
+        self._how.eos_token_id, self._how.stop_token_ids = self.ends[0], {*self.ends}
 
     def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], float]:
         """See `Worker.generate`."""

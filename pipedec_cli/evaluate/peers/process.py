@@ -42,10 +42,10 @@ class Worker:
     """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
 
     def __init__(
-        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, eos: int
+        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, ends: Sequence[int]
     ) -> None:
-        """Generate at most, or `exactly`, `max_tokens` tokens a text; it ends with the id `eos`."""
-        self.max_tokens, self.exactly, self.eos = max_tokens, exactly, eos
+        """Generate at most, or `exactly`, `max_tokens` tokens a text; it ends with one of the ids `ends`."""
+        self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
         self.settings = {
             "version": f"{package} {version(package)}",
             "decoding": "greedy",
@@ -55,7 +55,7 @@ class Worker:
         }
 
     def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], float | None]:
-        """The answers in ids, each with its <eos> if it was reached, and the seconds to the first tokens, if known."""
+        """The answers in ids, each with its end if it was reached, and the seconds to the first tokens, if known."""
         raise NotImplementedError
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -66,7 +66,7 @@ class Worker:
             calls += max(map(len, found))
             reading.append(seconds)
             for ids in found:
-                tokens = ids if self.exactly else [token for token in ids if token != self.eos]
+                tokens = ids if self.exactly else [token for token in ids if token not in self.ends]
                 outputs.append(Output(tuple(tokens), len(ids)))
         return Pass(tuple(outputs), calls, combine_known(reading, sum))
 

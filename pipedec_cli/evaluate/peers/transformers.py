@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from importlib.metadata import version
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, watched
@@ -20,16 +21,26 @@ class Transformers:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, max_tokens: int, looked_up: int | None = None, *, exactly: bool = False
+        self,
+        checkpoint: Checkpoint,
+        max_tokens: int,
+        looked_up: int | None = None,
+        *,
+        exactly: bool = False,
+        ends: Collection[int] = (),
     ) -> None:
-        """Take a sequential model. `looked_up` is the number of tokens that prompt lookup proposes at once, or None."""
+        """Take a sequential model. `looked_up` is the number of tokens that prompt lookup proposes at once, or None.
+
+        A text ends with <eos> or with one of the ids `ends`.
+        """
         from transformers import GenerationConfig
 
         self._prompted = checkpoint.backbone.prompted
         start = None if self._prompted else checkpoint.model.config.decoder_start_token_id
         checkpoint.model.generation_config = GenerationConfig(decoder_start_token_id=start)
         self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
-        self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly}
+        self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly, "ends": [*ends]}
+        self._ends = [checkpoint.eos, *ends]
         lookup = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
         least = max_tokens if exactly else None
         self._asked = {"max_new_tokens": max_tokens, "min_new_tokens": least, **lookup}
@@ -47,7 +58,7 @@ class Transformers:
         The first call reads the prompt, if there is one, and gives the first token as well.
         """
         outputs: list[Output] = []
-        model, eos = self.checkpoint.model, self.checkpoint.eos
+        model, ends = self.checkpoint.model, {*self._ends}
         find, reading = self.checkpoint.backbone.encoder, 0.0
         # With an encoder the decoder's calls are only counted; without one, the first call of each batch is timed.
         encoder, decoder_clock = (find(model), lambda: 0.0) if find else (None, clock)
@@ -55,8 +66,8 @@ class Transformers:
             for first in range(0, len(sources), batch_size):
                 before = len(decoding)
                 for row in self._generate(sources[first : first + batch_size]):
-                    tokens = tuple(row[: row.index(eos)] if eos in row else row)
-                    steps = len(decoding) - before if batch_size == 1 else len(tokens) + (eos in row)
+                    tokens = tuple(takewhile(lambda token: token not in ends, row))
+                    steps = len(decoding) - before if batch_size == 1 else min(len(tokens) + 1, len(row))
                     outputs.append(Output(tokens, steps))
                 reading += decoding[before]
         return Pass(tuple(outputs), len(decoding), sum(encoding) + reading)
@@ -78,12 +89,12 @@ class Transformers:
         import torch
 
         model, device, eos = self.checkpoint.model, self.checkpoint.device, self.checkpoint.eos
-        filler = model.config.pad_token_id
-        ends = {"eos_token_id": eos, "pad_token_id": eos if filler is None else filler}
+        filler = eos if model.config.pad_token_id is None else model.config.pad_token_id
+        ends = {"eos_token_id": self._ends, "pad_token_id": filler}
         ragged = [torch.tensor(source) for source in sources]
         side = "left" if self._prompted else "right"
         pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True, padding_side=side)
-        ids = pad(ragged, padding_value=ends["pad_token_id"]).to(device)
+        ids = pad(ragged, padding_value=filler).to(device)
         mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
             made = model.generate(
