@@ -54,7 +54,8 @@ def checked(
             if missing := _MISSING.fullmatch(problem):
                 inner = f"{name}.{missing[1]}".removeprefix(".")
                 raise UserError(f"field {inner!r} is missing", where=where, todo=example) from None
-            raise UserError(f"field {name!r} does not fit: {problem}", where=where) from None
+            what = f"field {name!r} does not fit: {problem}" if name else problem
+            raise UserError(what, where=where) from None
         expected, found, path, item = parts.groups()
         kinds = [_TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"]
         if "a number" in kinds and "a whole number" in kinds:

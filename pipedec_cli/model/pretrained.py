@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import torch
 
+from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.tokenizer_file import MOST, check_growth
 from pipedec_cli.model.backbone import OPENERS
@@ -103,11 +104,11 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
             given[opener] = made.decoder_start_token_id
         given[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
     try:
-        checked = msgspec.to_builtins(msgspec.convert(given, family.config))
-        settled = {key: value for key, value in checked.items() if key in {*raw, opener}}
+        found = msgspec.to_builtins(checked(given, family.config, name))
+        settled = {key: value for key, value in found.items() if key in {*raw, opener}}
         config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
-    except (msgspec.ValidationError, StrictDataclassError) as error:
-        reason = error.__cause__ if isinstance(error, StrictDataclassError) else error
+    except (UserError, StrictDataclassError) as error:
+        reason = error.what if isinstance(error, UserError) else error.__cause__
         what, todo = f"no {kind} can be built of it: {reason}", "take the file that belongs to the weights"
         raise UserError(what, where=f"{name}/{CONFIG}", todo=todo) from error
     return config, raw.get(KEY)
