@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.browser import chromium, lacking
 from tests.checkpoints import TOLD
 from tests.jobs.test_serve import models, serving  # noqa: F401
 
@@ -10,14 +9,12 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(models, width, tmp_path):  # noqa: F811
-    if missing := lacking():
-        pytest.skip(missing)
+def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium, models, width, tmp_path):  # noqa: F811
     from playwright.sync_api import expect
 
     source, told = TOLD[3]
-    with serving(models / "pipelined", keys=[b"sesame"]) as made, chromium() as browser:
-        page = browser.new_page(viewport={"width": width, "height": 900})
+    with serving(models / "pipelined", keys=[b"sesame"]) as made:
+        page = chromium.new_page(viewport={"width": width, "height": 900})
         asked, failed = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: failed.append(str(error)))

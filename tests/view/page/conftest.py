@@ -1,20 +1,10 @@
-"""A real browser for the tests that are marked `browser`; they are skipped where there is none."""
+"""Pages that a real browser opens, for the tests that are marked `browser`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests import browser
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    if why := browser.lacking():
-        pytest.skip(f"no page is looked at: {why}")
-    with browser.chromium() as started:
-        yield started
 
 
 @pytest.fixture
