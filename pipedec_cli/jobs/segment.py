@@ -25,7 +25,7 @@ from pipedec_cli.data.preparation import (
     describe_targets,
     token_counter,
 )
-from pipedec_cli.data.reading import keep_apart, require_place
+from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
 from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.schema import learn_schema, object_of
 from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
@@ -33,7 +33,7 @@ from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_h
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.wording import many
-from pipedec_cli.data.workspace import Workspace, load_segmentation, read_split, save_segmented
+from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
 from pipedec_cli.jobs.commands import command_line, spelled
@@ -267,9 +267,14 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Leve
     import numpy as np
 
     other = f"{models} was trained on other data than {folder} holds now: train again, or its test is not one"
+    for config in sorted(models.glob("*/config.json")):
+        then = level
+        with suppress(UserError, LookupError, TypeError):  # it is of another make
+            then = as_json(contents(config), str(config))["pipedec"]["segmentation"]["level"]
+        if then != level:
+            what = f"{config.parent} was trained at level {then}"
+            return f"{what}, and {folder} now holds level {level}: train again"
     with suppress(UserError):
-        if (then := load_segmentation(place.segmentation).level) != level:
-            return f"{models} was trained at level {then}, and {folder} now holds level {level}: train again"
         both = (read_split(before, need_target=False), splits["train"])
         known, now = (np.unique(source_hashes(rows)) for rows in both)
         return None if np.array_equal(known, now) else other

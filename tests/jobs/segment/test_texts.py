@@ -114,9 +114,11 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained" not in segment("data.jsonl").stderr
+    ours = {"pipedec": {"segmentation": {"level": "sentence"}}}
+    write("pipedec-workspace/models/pipelined/config.json", ours)
     told = "was trained at level sentence, and pipedec-workspace/data now holds level clause: train again"
     assert told in segment("data.jsonl", "--level", "clause", "-q").stderr
-    segment("data.jsonl")
+    assert "was trained" not in segment("data.jsonl").stderr
     assert "was trained on other data" in segment("data.jsonl", "--set", "seed=1", "-q").stderr
 
 
