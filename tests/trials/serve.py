@@ -3,12 +3,16 @@
 A server runs in a process of its own, and clients ask it over HTTP. Every answer must be what `pipedec generate` writes, whatever
 others do: broken bodies, slow clients, clients that leave, a full queue, a kill and a restart, SIGTERM. Then 1, 4 and 16 clients ask
 in a closed loop for some seconds each. What follows ``--`` goes to both commands.
+
+``--beside COMMAND --body FILE`` puts the load on another server instead, whose texts are not compared: a command with --port, and
+the JSON of a request in whose prompt ``{source}`` stands.
 """
 
 import argparse
 import http.client
 import json
 import random
+import shlex
 import signal
 import socket
 import statistics
@@ -72,7 +76,8 @@ class Server:
         if status != 200:
             assert b"Traceback" not in answer and "error" in json.loads(answer)
             return f"{status}" if status != 429 or headers["retry-after"] else "429 without Retry-After"
-        return "right" if json.loads(answer)["choices"][0]["text"] == self.wanted[source] else "WRONG"
+        text, wanted = json.loads(answer)["choices"][0]["text"], self.wanted[source]
+        return "answered" if wanted is None else "right" if text == wanted else "WRONG"
 
     def places(self) -> tuple[int, int]:
         """How many requests run and wait."""
@@ -111,6 +116,22 @@ class Server:
         finally:
             over.set()
             running.join()
+
+
+class Peer(Server):
+    """Another server of OpenAI's API."""
+
+    def __init__(self, command: str, sources: list[str], form: dict[str, Any]) -> None:
+        self.wanted, self.form = dict.fromkeys(sources), form
+        parts = shlex.split(command)
+        self.port = int(parts[parts.index("--port") + 1])
+        self.process = subprocess.Popen(parts, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while self.ask(sources[0]) == "no connection":
+            if self.process.poll() is not None:
+                raise SystemExit(f"{command} ended")
+
+    def body(self, source: str, **more: Any) -> bytes:
+        return json.dumps(self.form | {"prompt": self.form["prompt"].replace("{source}", source)}).encode()
 
 
 def mangled(body: bytes, draw: random.Random) -> bytes:
@@ -197,8 +218,12 @@ def ends(server: Server) -> Server:
 def load(server: Server, clients: int, seconds: float) -> None:
     """Requests a second, times and memory with clients in a closed loop."""
     sources, took, wrong = [*server.wanted], list[float](), Counter[str]()
-    memory = psutil.Process(server.process.pid).memory_info
-    before, until = memory().rss, time.perf_counter() + seconds
+    process = psutil.Process(server.process.pid)
+    before, used, until = (
+        process.memory_info().rss,
+        sum(process.cpu_times()[:2]),
+        time.perf_counter() + seconds,
+    )
 
     def work(number: int) -> None:
         draw = random.Random(number)
@@ -208,9 +233,10 @@ def load(server: Server, clients: int, seconds: float) -> None:
 
     server.together(clients, work)
     p50, p95, p99 = (statistics.quantiles(took, n=100)[at - 1] for at in (50, 95, 99))
+    used = sum(process.cpu_times()[:2]) - used
     print(
         f"{clients} clients: {len(took) / seconds:.1f} requests/s, p50 {p50:.2f} p95 {p95:.2f} p99 {p99:.2f} s, {dict(wrong)}, "
-        f"memory {before / 1e6:.0f} to {memory().rss / 1e6:.0f} MB",
+        f"{len(took) / used:.1f} requests a second of a processor, memory {before / 1e6:.0f} to {process.memory_info().rss / 1e6:.0f} MB",
         flush=True,
     )
 
@@ -223,8 +249,27 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", default="1,4,16")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--beside")
+    parser.add_argument("--body")
     given, options = parser.parse_known_args()
     options = [option for option in options if option != "--"]
+    server = beside(given) if given.beside else started(given, options)
+    if given.cases and not given.beside:
+        faults(server, given.cases, random.Random(given.seed))
+        server = ends(server)
+    for clients in map(int, given.clients.split(",")):
+        load(server, clients, given.seconds)
+    server.process.terminate()
+    print(f"exit code {server.process.wait()}")
+
+
+def beside(given: argparse.Namespace) -> Server:
+    sources = [record.source for record in read_records(given.data)]
+    return Peer(given.beside, sources, json.loads(Path(given.body).read_text(encoding="utf-8")))
+
+
+def started(given: argparse.Namespace, options: list[str]) -> Server:
+    """A server of ours; the right texts are those of `pipedec generate`."""
     with TemporaryDirectory() as folder:
         out, more = Path(folder) / "out.jsonl", ["--schema", given.schema] if given.schema else []
         command = [
@@ -242,14 +287,7 @@ def main() -> None:
         texts = [json.loads(line)["prediction"] for line in out.read_text(encoding="utf-8").splitlines()]
     wanted = dict(zip((record.source for record in read_records(given.data)), texts, strict=True))
     schema = json.loads(Path(given.schema).read_text(encoding="utf-8")) if given.schema else None
-    server = Server(options, wanted, schema)
-    if given.cases:
-        faults(server, given.cases, random.Random(given.seed))
-        server = ends(server)
-    for clients in map(int, given.clients.split(",")):
-        load(server, clients, given.seconds)
-    server.process.terminate()
-    print(f"exit code {server.process.wait()}")
+    return Server(options, wanted, schema)
 
 
 if __name__ == "__main__":
