@@ -51,7 +51,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
     assert len(lines_of(made)) > 0
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
-    assert "family was" in running.refused("train", "-w", workspace, *FEW, "--resume")
+    assert "family=… was" in running.refused("train", "-w", workspace, *FEW, "--resume")
     assert "going on from" in train(workspace, "--set", "family=llama", "--resume")
 
 

@@ -243,7 +243,7 @@ def test_positions_that_no_frequency_can_be_made_of_are_one_line_with_the_field(
             change(tmp_path / "config.json", **{name: _YARN | {field: value}})
             line = refused(tmp_path)
             assert line.startswith(f"{tmp_path}/config.json: no llama can be built of it: ")
-            assert f"$.{name}.{field}" in line
+            assert f"field '{name}.{field}" in line
             change(tmp_path / "config.json", name)
 
 
