@@ -130,9 +130,8 @@ class Child:
         """How the process ended, with the last line that it wrote."""
         code = self._process.wait()
         self._errors.seek(0)
-        last = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()][
-            -1:
-        ]
+        written = self._errors.read().decode(errors="replace").splitlines()
+        last = [line for line in written if line.strip()][-1:]
         how = signal.Signals(-code).name if code < 0 else str(code)
         return ": ".join([f"its process ended with {how}", *last])
 

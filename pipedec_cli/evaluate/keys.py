@@ -30,7 +30,7 @@ class KeysInTurn(EngineRunner):
         return _joined(made, len(each))
 
     def engine(self, batch_size: int) -> StepModel:
-        """The engine, which keeps a prompt that comes again."""
+        """The engine. It keeps the keys and values of a prompt that comes again."""
         return _KeptPrompt(super().engine(batch_size))
 
     def spec(self) -> tuple[str, dict[str, Any]]:

@@ -37,8 +37,10 @@ def compare(
     notify: Notify,
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    given = settings, peers, drafts, notify
-    plan = plan_blind(settings, peers, notify) if settings.is_blind else plan_entries(*given)
+    if settings.is_blind:
+        plan = plan_blind(settings, peers, notify)
+    else:
+        plan = plan_entries(settings, peers, drafts, notify)
     files, scored = _score(settings, plan.entries, notify)
     qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
     first = [*scored[0].values()][-1]

@@ -119,7 +119,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     if settings.exact:
         decoder = _load_exact(settings, notify)
     elif settings.is_blind:
-        decoder = _load_blind(settings, notify)
+        decoder = make_blind_decoder(settings, load_decoder(settings, notify), notify)
     else:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
@@ -138,10 +138,6 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         what = f"{spelled(min(given), settings)} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")
     return decoder
-
-
-def _load_blind(settings: RunSettings, notify: Notify) -> Decoder:
-    return make_blind_decoder(settings, load_decoder(settings, notify), notify)
 
 
 def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:

@@ -61,6 +61,8 @@ def stream(
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
     tally, chunks, parts = Tally(), run.chunks, list[Generated]()
     records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
+    rows = getattr(run.decoder, "rows", None)
+    unshown = rows and not rows.shots and not rows.questions  # the model has seen no value
     numbers, are_long = count(), Counter[bool]()  # strings of objects by whether they are longer than a name
 
     def sources() -> Iterator[str]:
@@ -93,13 +95,14 @@ def stream(
                 if not is_last:
                     continue
                 generated = replace(chunks.merged(parts) if chunks else item, record=record)
-                tally.chunks += len(parts) if len(parts) > 1 else 0
-                tally.chunked += len(parts) > 1
+                if len(parts) > 1:
+                    tally.chunked += 1
+                    tally.chunks += len(parts)
                 parts.clear()
                 emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)
-                values = (generated.fields or {}).values()
+                values = generated.fields.values() if unshown and generated.fields else ()
                 are_long.update(len(one.split()) > 8 for one in values if isinstance(one, str))
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
@@ -114,8 +117,7 @@ def stream(
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
     tally.report(run.used, notify, run.exact.costs if run.exact else None)
-    rows = getattr(run.decoder, "rows", None)
-    if rows and not rows.shots and not rows.questions and are_long[True] > are_long[False]:
+    if are_long[True] > are_long[False]:
         notify.warn("most values are sentences: --shots FILE:N shows the model N examples with short ones")
     return tally
 

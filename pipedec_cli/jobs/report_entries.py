@@ -16,7 +16,7 @@ from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import is_model, taught_by
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
-from pipedec_cli.evaluate.peers import PeerName
+from pipedec_cli.evaluate.peers import OF_LOADED, PeerName
 from pipedec_cli.evaluate.runners import EXACT, make_runner
 from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify
@@ -52,9 +52,8 @@ class ReportPlan:
     entries: list[ReportEntry]
     baseline: str
     called: str
-    in_turn: PlannedEntry | None = (
-        None  # blind rows one after the other: they write the same, and are only timed
-    )
+    #: Blind rows one after the other. They write what blind rows write, and are only timed.
+    in_turn: PlannedEntry | None = None
     fields: tuple[Field, ...] = ()  # the keys of the objects that a model writes without training
 
 
@@ -327,5 +326,5 @@ def _load_sequential(
 
 
 def _can_consume(others: Sequence[str]) -> bool:
-    """Whether our engine may empty the model's matrices. transformers runs the model itself."""
-    return not {"transformers", "transformers:keys", "prompt-lookup"} & {*others}
+    """Whether our engine may empty the model's matrices."""
+    return OF_LOADED.isdisjoint(others)

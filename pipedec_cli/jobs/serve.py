@@ -122,10 +122,8 @@ class Service:
     def _begin(self, number: int, request: Request) -> None:
         """Read a request. A `UserError` if it cannot be decoded."""
         decoder, how = (self.decoder, self.usual) if request.schema is None else self._of(request.schema)
-        request.decoder, request.read = (
-            decoder,
-            Source(*decoder.text.after(request.turns).source(request.source)),
-        )
+        request.decoder = decoder
+        request.read = Source(*decoder.text.after(request.turns).source(request.source))
         if request.read.cut:
             most = decoder.text.max_source_tokens
             raise UserError(f"the text is too long: with the prompt it may have {most:,} tokens")

@@ -57,6 +57,12 @@ class Server:
         asked = {"response_format": form} if self.schema else {}
         return json.dumps({"model": "m", "prompt": source, **asked, **more}).encode()
 
+    def raw(self, source: str, stream: bool) -> bytes:
+        """A whole request, head and body."""
+        body = self.body(source, stream=stream)
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
     def send(self, body: bytes, path: str = "/v1/completions") -> tuple[int, bytes, Any]:
         made = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
@@ -147,13 +153,12 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
         return draw.choice(
             [b"[" * 50_000, b"{}", b"null", b'"a"', b"\x00" * 99, b'{"a":' * 9_999, b" " * 2_000_000]
         )
-    given, odd = (
+    given, names = (
         json.loads(body),
-        [None, -1, 2**70, 1e308, "", "\ud800", [], {}, True, [[]], {"type": "json_schema"}],
+        ["max_tokens", "stream", "stream_options", "response_format", "temperature"],
     )
-    given[
-        draw.choice([*given, "max_tokens", "stream", "stream_options", "response_format", "temperature"])
-    ] = draw.choice(odd)
+    odd = [None, -1, 2**70, 1e308, "", "\ud800", [], {}, True, [[]], {"type": "json_schema"}]
+    given[draw.choice([*given, *names])] = draw.choice(odd)
     return json.dumps(given).encode()
 
 
@@ -171,9 +176,7 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
 
     def slow(number: int) -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as made:
-            body = server.body(sources[0], stream=True)
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            for byte in (head.encode() + body)[: 60 if number % 2 else None]:
+            for byte in server.raw(sources[0], stream=True)[: 60 if number % 2 else None]:
                 made.sendall(bytes([byte]))
                 time.sleep(0.1 if number % 2 else 0.002)
             for _ in range(20 if number % 2 == 0 else 0):
@@ -182,9 +185,7 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
 
     def leaving(_: int) -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as made:
-            body = server.body(draw.choice(sources), stream=bool(draw.randrange(2)))
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            made.sendall(head.encode() + body)
+            made.sendall(server.raw(draw.choice(sources), stream=bool(draw.randrange(2))))
             time.sleep(draw.random() / 4)
 
     kinds = [("broken", 4, broken), ("slow", max(2, cases // 50), slow), ("leaving", cases // 16, leaving)]
@@ -219,11 +220,8 @@ def load(server: Server, clients: int, seconds: float) -> None:
     """Requests a second, times and memory with clients in a closed loop."""
     sources, took, wrong = [*server.wanted], list[float](), Counter[str]()
     process = psutil.Process(server.process.pid)
-    before, used, until = (
-        process.memory_info().rss,
-        sum(process.cpu_times()[:2]),
-        time.perf_counter() + seconds,
-    )
+    before, used = process.memory_info().rss, sum(process.cpu_times()[:2])
+    until = time.perf_counter() + seconds
 
     def work(number: int) -> None:
         draw = random.Random(number)
@@ -272,18 +270,8 @@ def started(given: argparse.Namespace, options: list[str]) -> Server:
     """A server of ours; the right texts are those of `pipedec generate`."""
     with TemporaryDirectory() as folder:
         out, more = Path(folder) / "out.jsonl", ["--schema", given.schema] if given.schema else []
-        command = [
-            sys.executable,
-            "-m",
-            "pipedec_cli",
-            "generate",
-            given.data,
-            "--out",
-            str(out),
-            *more,
-            *options,
-        ]
-        subprocess.run(command, check=True)
+        command = (sys.executable, "-m", "pipedec_cli", "generate", given.data, "--out", str(out))
+        subprocess.run([*command, *more, *options], check=True)
         texts = [json.loads(line)["prediction"] for line in out.read_text(encoding="utf-8").splitlines()]
     wanted = dict(zip((record.source for record in read_records(given.data)), texts, strict=True))
     schema = json.loads(Path(given.schema).read_text(encoding="utf-8")) if given.schema else None

@@ -31,6 +31,8 @@ PeerName = Literal[
     "openvino",
 ]
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
+#: Those that run the loaded model itself: our engine must leave its matrices there.
+OF_LOADED: Final = frozenset({"transformers", "transformers:keys", "prompt-lookup"})
 #: The end of the name of a peer whose texts a grammar holds to a schema.
 JSON: Final = ":json"
 #: Tokens that prompt lookup proposes at once, its usual setting.
@@ -91,9 +93,8 @@ def find_python(name: str, pythons: tuple[str, ...]) -> str | None:
             if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
                 return python
         except OSError as error:
-            raise UserError(
-                f"peer_python: {python}: {error.strerror}", todo="give a Python program"
-            ) from None
+            what = f"peer_python: {python}: {error.strerror}"
+            raise UserError(what, todo="give a Python program") from None
     if find_spec(program.package):
         return None
     pip = f"{pythons[0]} -m pip" if pythons and program.gguf else "pip"

@@ -28,8 +28,8 @@ class FlushTiny {
 
 // The threads of a call, which pass through the same shares of work, one behind the other. Each takes the next piece of a share
 // when it is free. A share is over when its pieces are done, not when all threads have come: where other programs run, a thread
-// may not come for milliseconds. A thread that comes late finds no piece left and goes on. Until it finds a piece it may read
-// what others now write; what it makes of that serves no piece.
+// may not come for milliseconds. A late thread finds no piece left and goes on. Before that it may read numbers while other
+// threads write them. It uses such numbers for no piece.
 class Team {
   public:
     explicit Team(int threads) : threads(threads), passed(threads) {}

@@ -29,7 +29,7 @@ VARIANTS: Final = {
 
 
 def find_compiler() -> str | None:
-    """The path of a C++ compiler: the one that CXX names, or the system's."""
+    """The path of the C++ compiler that CXX names, or else of the system's; None without a compiler."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
