@@ -173,6 +173,22 @@ def test_a_file_is_read_once_and_again_only_if_what_was_kept_has_changed(tmp_pat
     assert [path.name for path in cache.iterdir()] == [kept.name]
 
 
+def test_of_two_processes_that_read_a_file_at_once_the_second_leaves_what_the_first_has_kept(
+    tmp_path, cache, monkeypatch
+):
+    read, kept = reading._read, []
+
+    def read_while_another_does(file, folder):
+        monkeypatch.setattr(reading, "_read", read)
+        kept.append((Path(reading.loadable(str(file))) / "tokenizer.json").stat().st_ino)
+        read(file, folder)
+
+    monkeypatch.setattr(reading, "_read", read_while_another_does)
+    folder = Path(reading.loadable(str(written(tmp_path))))
+    assert [(folder / "tokenizer.json").stat().st_ino] == kept
+    assert [*cache.iterdir()] == [folder]
+
+
 def test_nothing_is_kept_of_a_reading_that_failed(tmp_path, cache, monkeypatch):
     def fail(file, folder):
         (folder / "config.json").write_text("{}")

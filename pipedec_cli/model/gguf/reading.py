@@ -86,12 +86,12 @@ def loadable(name: str) -> str:
                 with quiet(), redirect_stderr(StringIO()):  # transformers always shows this progress
                     _read(file, made)
                 _mark(made)
-                shutil.rmtree(place, ignore_errors=True)
                 try:
                     made.rename(place)
                 except OSError:
-                    if not _is_whole(place):  # else another process was faster
-                        raise
+                    if not _is_whole(place):  # else another process was faster, and reads it already
+                        shutil.rmtree(place, ignore_errors=True)
+                        made.rename(place)
     except ImportError as error:
         raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
     except (ValueError, msgspec.ValidationError) as error:
