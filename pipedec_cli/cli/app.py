@@ -29,8 +29,6 @@ from pipedec_cli.view.console import Talk, tame_libraries
 UsageError: Any = typer.BadParameter.__mro__[1]
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
-
-
 #: Seconds for which the others of several processes let the first one speak.
 _PRECEDENCE: Final = 10.0
 
@@ -155,10 +153,8 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        told, code = (
-            "the memory is too small; take smaller batches, shorter texts or a smaller model",
-            EXIT_ERROR,
-        )
+        told = "the memory is too small; take smaller batches, shorter texts or a smaller model"
+        code = EXIT_ERROR
     if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
         _fail(told, code)
 

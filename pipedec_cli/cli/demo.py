@@ -85,9 +85,8 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
     usual = replace(size, max_steps=settings.updates, seed=settings.seed, workspace=out)
     notify.say(f"\n2 of 5: train a sequential model   (pipedec train --decoder sequential -w {shown})")
     describe(train.run(replace(usual, decoder="sequential"), notify), terminal)
-    notify.say(
-        f"\n3 of 5: teach it to a pipelined decoder   (pipedec train --teacher {quoted(str(plain))} -w {shown})"
-    )
+    command = f"pipedec train --teacher {quoted(str(plain))} -w {shown}"
+    notify.say(f"\n3 of 5: teach it to a pipelined decoder   ({command})")
     fewer = max(1, settings.updates * 2 // 3)  # it starts where that model has come to
     describe(train.run(replace(usual, teacher=str(plain), max_steps=fewer), notify), terminal)
     notify.say(
@@ -99,20 +98,17 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 
     notify.say("")
-    counts = {}
-    names = {
-        f"pipelined-delay{delay}": f"pipelined-delay{delay}-stop-norepeat" for delay in compared.delays or ()
-    }
-    for name, file in {**names, "sequential": "sequential"}.items():
-        path, count = place.generations(f"{file}-first{settings.test}"), Counter(right=0, wrong=0, missing=0)
-        for made in read_predictions(path):
+    counts, rules = {}, "-stop-norepeat"
+    for name in (*(f"pipelined-delay{delay}{rules}" for delay in compared.delays or ()), "sequential"):
+        count = Counter(right=0, wrong=0, missing=0)
+        for made in read_predictions(place.generations(f"{name}-first{settings.test}")):
             if made.record is not None:
                 count.update(check_facts(made.text, made.record.source))
-        counts[name] = dict(count)
+        counts[name.removesuffix(rules)] = dict(count)
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            called = name.replace("pipelined-delay", "Δt = ")
+            called = name.removesuffix(rules).replace("pipelined-delay", "Δt = ")
             notify.say(f"{called}: {share}, {count['wrong']:,} wrong sentences")
     write_json(place.report / "facts.json", counts)
     notify.say(
@@ -132,8 +128,7 @@ def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     if out.exists():
         if not (out / MARK).exists():
-            what = f"{out} is there already and no demo made it"
-            raise UserError(what, todo="give another folder with --out")
+            raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ def serve(settings: ServeSettings) -> None:
     if file and not keys:
         raise UserError("has no key", where=str(file), todo="write a key a line")
     listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
+    logging.basicConfig(handlers=[_Lines()], format="%(message)s")
     Listener(Service(settings, Notify(_log_message)), keys, _log).run([listening])
 
 
@@ -52,6 +54,13 @@ def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:
         what = f"--host {host} lets other machines in without a key"
         raise UserError(what, todo="give --api-key-file, or --insecure")
     return made
+
+
+class _Lines(logging.Handler):
+    """What uvicorn and asyncio log, such as a request that is no HTTP, becomes lines like all others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _log("warning", text=self.format(record))
 
 
 def _log(event: str, **fields: Any) -> None:

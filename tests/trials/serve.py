@@ -41,16 +41,24 @@ class Server:
         self.options, self.wanted, self.schema, self.log = options, wanted, schema, []
         command = [sys.executable, "-m", "pipedec_cli", "serve", "--port", str(port), "--name", "m", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr or ():
-            self.log.append(json.loads(line))
-            if self.log[-1]["event"] == "ready":
-                self.port = int(self.log[-1]["url"].rpartition(":")[2])
+        for event in self.events():
+            if event["event"] == "ready":
+                self.port = int(event["url"].rpartition(":")[2])
                 break
         else:
             raise SystemExit(f"the server did not start: {self.log}")
-        threading.Thread(
-            target=lambda: self.log.extend(map(json.loads, self.process.stderr or ())), daemon=True
-        ).start()
+        self.reader = threading.Thread(target=lambda: [*self.events()], daemon=True)
+        self.reader.start()
+
+    def events(self) -> Iterator[Any]:
+        """The lines of the log, as they come. A line that is no JSON is told as wrong."""
+        for line in self.process.stderr or ():
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                print(f"WRONG line of the log: {line!r}", flush=True)
+            else:
+                yield self.log[-1]
 
     def body(self, source: str, **more: Any) -> bytes:
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": self.schema}}

@@ -1,5 +1,6 @@
 """The trial of `pipedec serve` in small: whatever others do, every answer is right, and the server ends well."""
 
+import socket
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.running import write_lines
+from tests.trials.serve import Server
 
 pytest.importorskip("uvicorn")
 
@@ -20,3 +22,17 @@ def test_no_answer_is_wrong_and_no_place_is_lost(tmp_path):
     done = subprocess.run([*trial, *short], capture_output=True, text=True, timeout=900, check=True)
     assert "WRONG" not in done.stdout and "Traceback" not in done.stderr
     assert done.stdout.count("places left (0, 0)") == 4 and done.stdout.count("exit code 0") == 2
+
+
+def test_each_line_of_the_log_is_json_whatever_comes_over_the_wire(tmp_path, capsys):
+    server = Server(["--model", str(tiny_checkpoint(tmp_path / "model")), "--device", "cpu"], {}, None)
+    with socket.create_connection(("127.0.0.1", server.port)) as made:
+        made.sendall(b"no request\r\n\r\n")
+        assert made.recv(99).startswith(b"HTTP/1.1 400")
+    with server.process:
+        server.process.terminate()
+        server.reader.join()
+    assert [line["text"] for line in server.log if line["event"] == "warning"] == [
+        "Invalid HTTP request received."
+    ]
+    assert capsys.readouterr().out == ""
