@@ -69,8 +69,7 @@ def demo(settings: DemoSettings) -> None:
 
 
 def _demo(settings: DemoSettings, terminal: Terminal) -> None:
-    out, quiet, notify = settings.out, settings.quiet, terminal.notify
-    shown = quoted(str(out))
+    out, shown, quiet, notify = settings.out, quoted(str(settings.out)), settings.quiet, terminal.notify
     _clear(out)
     data = out / "data.jsonl"
     write_json_lines(data, make_demo(settings.examples, settings.seed))

@@ -39,6 +39,7 @@ def serve(settings: ServeSettings) -> None:
         raise UserError("has no key", where=str(file), todo="write a key a line")
     listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
     logging.basicConfig(handlers=[_Lines()], format="%(message)s")
+    logging.captureWarnings(True)
     Listener(Service(settings, Notify(_log_message)), keys, _log).run([listening])
 
 
@@ -57,7 +58,7 @@ def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:
 
 
 class _Lines(logging.Handler):
-    """What uvicorn and asyncio log, such as a request that is no HTTP, becomes lines like all others."""
+    """What libraries log or warn of, such as a request that is no HTTP, becomes lines like all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _log("warning", text=self.format(record))
