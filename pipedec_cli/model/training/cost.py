@@ -17,7 +17,7 @@ from pipedec_cli.model.checkpoint import Checkpoint
 from pipedec_cli.model.training import processes
 from pipedec_cli.model.training.collate import Encoded, collator
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
-from pipedec_cli.model.training.loss import LOGITS, TeacherForcing, recomputes
+from pipedec_cli.model.training.loss import LOGITS, full_states, recomputes
 from pipedec_cli.model.training.order import Turn
 
 #: At its peak a pass uses so many times the memory that it keeps: measured 1.4 times on targets of 540 and 2,700 tokens.
@@ -106,24 +106,24 @@ def _trained_bytes(checkpoint: Checkpoint, hyper: Hyperparameters) -> int:
 
 
 class _Forward:
-    """The training loss of a batch, on the device and in the precision of the training."""
+    """The full pass of a batch up to its states, on the device and in the precision of the training."""
 
     def __init__(self, checkpoint: Checkpoint, hyper: Hyperparameters) -> None:
         self.device = "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
-        self.module = TeacherForcing(checkpoint.model).to(torch.device(self.device)).train()
+        self.model = checkpoint.model.to(torch.device(self.device)).train()
         self.bf16 = hyper.bf16
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> Any:
+    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bf16):
-            return self.module(**batch)["loss"]
+            return full_states(self.model, **batch)
 
 
-def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, loss: _Forward) -> tuple[int, int]:
+def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, forward: _Forward) -> tuple[int, int]:
     """The bytes that a forward pass keeps for the backward pass: of any batch, and of each example with so many tokens.
 
     They are a polynomial of degree 2 in the two lengths, since attention is over pairs of tokens. Six passes over short
-    examples give its coefficients.
+    examples give its coefficients. The loss keeps the gradients of the states and of the head: see `loss.summed_loss`.
     """
     unit = max(1, min(16, (checkpoint.positions or checkpoint.places or 96) // 6))
     weights = {weight.untyped_storage()._cdata for weight in checkpoint.model.parameters()}
@@ -140,24 +140,24 @@ def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, loss: _Forward
     for a, b in short:
         kept.clear()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            result = loss(_batch(checkpoint.eos, a * unit, b * unit))
-        # The logits of a chunk are gone by now; see `loss.summed_loss`.
+            result = forward(_batch(checkpoint.eos, a * unit, b * unit))
         measured.append(sum(size for storage, size in kept.items() if not storage.expired()))
         del result
     equations = torch.tensor([_terms(a, b) for a, b in short], dtype=torch.double)
     coefficients = torch.linalg.solve(equations, torch.tensor(measured, dtype=torch.double)).tolist()
     terms = _terms(source / unit, target / unit)
-    of_example = sum(map(mul, coefficients[1:], terms[1:]))
+    sizes, head = checkpoint.backbone.sizes(checkpoint.model.config), checkpoint.model.get_output_embeddings()
+    of_batch = coefficients[0] + 4 * sum(one.numel() for one in head.parameters() if one.requires_grad)
+    of_example = sum(map(mul, coefficients[1:], terms[1:])) + 4 * target * sizes.width
     if again := recomputes(checkpoint.model):
         # No hook sees that the inputs of layers and the products are kept.
-        sizes = checkpoint.backbone.sizes(checkpoint.model.config)
         of_token = 4 * sizes.width
         if again == "cheap":
             wide = (4 if checkpoint.backbone.prompted else 8) * sizes.width
             products = wide + 2 * (sizes.heads * sizes.head_width + sizes.feed_width)
-            of_token += (2 if loss.bf16 else 4) * products
+            of_token += (2 if forward.bf16 else 4) * products
         of_example += (source + target) * of_token * sizes.layers
-    return int(coefficients[0]), int(of_example)
+    return int(of_batch), int(of_example)
 
 
 def _terms(source: float, target: float) -> tuple[float, ...]:
@@ -170,10 +170,9 @@ def _batch(token: int, source: int, target: int) -> dict[str, Tensor]:
     return {
         "input_ids": sources,
         "attention_mask": torch.ones_like(sources),
-        "decoder_input_ids": targets,
+        "tokens": targets,
         "subsequence": torch.ones_like(targets),
         "time": torch.arange(target)[None],
-        "labels": targets,
     }
 
 
