@@ -142,9 +142,10 @@ def test_what_training_takes_is_reckoned_and_less_is_kept_where_it_is_computed_a
     assert {parameter.grad for parameter in checkpoint.model.parameters()} == {None}
 
 
+@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("what", ["cheap", "all"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_computed_again_changes_no_gradient(family, what):
+def test_what_is_computed_again_changes_no_gradient(family, what, bf16):
     checkpoint, gradients = fresh_toy(shape=replace(SMALL, family=family, dropout=0.1)), []
     examples = [(Turn(0, number), one) for number, one in enumerate(examples_of(checkpoint)[:3])]
     for again in (False, True):
@@ -152,7 +153,9 @@ def test_what_is_computed_again_changes_no_gradient(family, what):
             recompute(checkpoint.model, what)
         assert recomputes(checkpoint.model) == (what if again else None)
         torch.manual_seed(0)
-        TeacherForcing(checkpoint.model).train()(**collator(checkpoint, 0)(examples))["loss"].backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = TeacherForcing(checkpoint.model).train()(**collator(checkpoint, 0)(examples))["loss"]
+        loss.backward()
         gradients.append([weight.grad for weight in checkpoint.model.parameters()])
         checkpoint.model.zero_grad(set_to_none=True)
     assert all(one.equal(other) for one, other in zip(*gradients, strict=True))

@@ -154,7 +154,7 @@ def _kept_bytes(checkpoint: Checkpoint, source: int, target: int, forward: _Forw
         of_token = 4 * sizes.width
         if again == "cheap":
             wide = (4 if checkpoint.backbone.prompted else 8) * sizes.width
-            products = wide + 2 * (sizes.heads * sizes.head_width + sizes.feed_width)
+            products = wide + sizes.heads * sizes.head_width + 2 * sizes.feed_width
             of_token += (2 if forward.bf16 else 4) * products
         of_example += (source + target) * of_token * sizes.layers
     return int(of_batch), int(of_example)

@@ -6,6 +6,7 @@ The loss needs the logits of some positions only, and of a chunk of them at a ti
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal
@@ -13,7 +14,8 @@ from typing import Any, Final, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks, Function
 from pipedec_cli.model.engine.torch.modules import Modules
@@ -24,20 +26,58 @@ from pipedec_cli.pipeline.attention import distance, position, visible
 LOGITS: Final = 1 << 24
 
 Recomputed = Literal["cheap", "all"]
-#: The results that are kept where what is cheap is computed again.
-_PRODUCTS: Final = [
-    *(getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm")),
-    *(
-        getattr(torch.ops.aten, f"_scaled_dot_product_{kind}").default
-        for kind in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
-    ),
-]
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b. The first pass keeps its result, and the pass that computes again takes it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kept: deque[Tensor], again: bool, states: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        result = kept.popleft() if again else F.linear(states, weight, bias)
+        None if again else kept.append(result.detach())
+        ctx.save_for_backward(states, weight)
+        ctx.of_bias = bias.dtype if bias is not None else None
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        kind, rows = gradient.dtype, gradient.flatten(0, -2)  # autocast has computed in another dtype
+        _, _, of_states, of_weight, *of_bias = ctx.needs_input_grad
+        return (
+            None,
+            None,
+            (gradient @ weight.to(kind)).to(states.dtype) if of_states else None,
+            (rows.t() @ states.flatten(0, -2).to(kind)).to(weight.dtype) if of_weight else None,
+            *(rows.sum(0).to(ctx.of_bias) if one else None for one in of_bias),
+        )
+
+
+class _Products(TorchFunctionMode):
+    """Where this holds, products are `_Product`. torch's own selective checkpoints stop at each operator, which takes longer."""
+
+    def __init__(self, kept: deque[Tensor], *, again: bool) -> None:
+        super().__init__()
+        self.kept, self.again = kept, again
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.linear and not kwargs:
+            apply: Callable[..., Tensor] = _Product.apply
+            return apply(self.kept, self.again, *args)
+        return function(*args, **(kwargs or {}))
+
+
+def _products() -> tuple[_Products, _Products]:
+    """The contexts of the first pass of a layer, and of the pass that computes again."""
+    kept = deque[Tensor]()
+    return _Products(kept, again=False), _Products(kept, again=True)
+
+
 _HOW: Final[dict[Recomputed, dict[str, Any]]] = {
     "all": {"use_reentrant": False},
-    "cheap": {
-        "use_reentrant": False,
-        "context_fn": partial(create_selective_checkpoint_contexts, _PRODUCTS),
-    },
+    "cheap": {"use_reentrant": False, "context_fn": _products},
 }
 
 
@@ -129,8 +169,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: i
 def recompute(model: Any, what: Recomputed) -> None:
     """Let training compute again in the backward pass, and not keep: ``all`` of a layer but its input, or ``cheap``.
 
-    Cheap is what lies between the products and the attention, such as norms and activations. It takes more memory than
-    the products do, and little time.
+    Cheap is what lies between the products of states with weights, such as norms and activations. It takes more memory
+    than the products do, and little time.
     """
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable(_HOW[what])

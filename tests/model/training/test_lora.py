@@ -163,18 +163,18 @@ def kept(tmp_path_factory):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_activations_that_are_computed_again_change_no_gradient(family):
+def test_activations_that_are_computed_again_change_no_gradient_of_an_adapter(family):
     gradients = []
     for again in (False, True):
         checkpoint = fresh(family, dropout=0.1)
+        lora.add_adapters(checkpoint.model, 4, seed=0)
         if again:
-            recompute(checkpoint.model, "all")
+            recompute(checkpoint.model, "cheap")
         batch = collator(checkpoint, 0)([(Turn(0, 0), one) for one in examples_of(checkpoint)[:3]])
         torch.manual_seed(0)
         TeacherForcing(checkpoint.model).train()(**batch)["loss"].backward()
-        gradients.append([weight.grad for weight in checkpoint.model.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        gradients.append([weight.grad for weight in checkpoint.model.parameters() if weight.requires_grad])
+    assert gradients[0] and all(one.equal(other) for one, other in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
