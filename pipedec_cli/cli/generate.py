@@ -31,7 +31,8 @@ def generate(settings: GenerateSettings) -> None:
     """
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:
-        if settings.out or settings.as_json or (settings.data == STDIN and not settings.plain):
+        whole = settings.out or settings.as_json or settings.confidence or settings.spans
+        if whole or (settings.data == STDIN and not settings.plain):
             write_stdout(to_json(line) + "\n")
         else:
             write_stdout((visible(generated.text) if sys.stdout.isatty() else generated.text) + "\n")

@@ -125,6 +125,11 @@ def _joined(predictions: Sequence[Generated], gold: Sequence[Record]) -> list[Ge
         what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
         todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
         raise UserError(what, where=missing[0].where, todo=todo)
+    sources = [(one.record.source, records[one.id].source) for one in predictions if one.record]
+    given, right = zip(*sources, strict=True) if sources else ((), ())
+    if given != right and sorted(given) == sorted(right):
+        what = "the right answers stand in another order than the predictions, which go by their ids"
+        raise UserError(what, where=gold[0].where, todo="give both the same ids, or the same order")
     return [replace(prediction, record=records[prediction.id]) for prediction in predictions]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
@@ -69,7 +70,7 @@ def keys_of(schema: Any, where: str, warn: Callable[[str], None] = lambda _: Non
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields, dict.fromkeys((field.name for field in fields), where))
     if passed := sorted(reader.passed):
-        warn(f"{where}: values are not held to {', '.join(passed)}")
+        warn(f"{where}: these keywords are not checked: {', '.join(passed)}")
     return {field.name: field for field in fields}
 
 
@@ -89,6 +90,8 @@ def read_short(text: str) -> dict[str, Field]:
             key for step in name.split(".") for key in ((step[:-2], 0) if step.endswith("[]") else (step,))
         )
         fields[name] = Field(name, kind or "any", enum, path=keys if len(keys) > 1 else ())
+    if not fields:
+        raise UserError("--fields names no key", todo="write --fields NAME,NAME")
     check_names([*fields.values()], {})
     return fields
 
@@ -199,6 +202,8 @@ class _Reader:
             self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
+        if lacking := [name for name in required if name not in properties]:
+            self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
             must: Absent = "null" if inner.nullable else "never"
@@ -249,6 +254,13 @@ class _Reader:
         if not isinstance(types, list) or not isinstance(allowed, list | None):
             what = "has a `type` or an `enum` of the wrong kind"
             self._refuse(keys, what, "give it one `type`, and a list as `enum`")
+        if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
+            todo = "take string, number, integer, boolean, object or array"
+            self._refuse(keys, f"has the type {unknown[0]!r}", todo)
+        if types == ["null"] or (allowed is not None and {*map(str, allowed)} <= {"None"}):
+            self._refuse(keys, "allows no value", "leave it out")
+        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
+            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
         nullable = nullable or "null" in types or None in (allowed or ())
         return _Part(part, {*map(str, types)} - {"null"}, nullable, allowed, trail)
 
@@ -271,13 +283,12 @@ class _Reader:
     def _referred(self, reference: Any, keys: Keys) -> dict[str, Any]:
         """The part that a reference within the schema names."""
         found = self.schema
-        steps = (
-            str(reference).removeprefix("#").split("/")[1:] if str(reference).startswith("#") else ["", ""]
-        )
+        steps = unquote(str(reference)).split("/")[1:] if re.match("#(/|$)", str(reference)) else ["", ""]
         for step in steps:
             found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         if not isinstance(found, dict):
-            self._refuse(keys, f"refers to {reference!r}, which is not in this file", "put it into $defs")
+            todo = "put it into $defs and refer to #/$defs/NAME"
+            self._refuse(keys, f"refers to {reference!r}, which is no path in this file", todo)
         return found
 
     def _refuse(self, keys: Keys, what: str, todo: str) -> NoReturn:

@@ -8,9 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, list_places, rows_of, texts_of
+from pipedec_cli.data.fields import Field, kind_of, list_places, rows_of, texts_of
 from pipedec_cli.data.json_schema import read_schema, read_short, settled
 from pipedec_cli.data.lines import FieldNames
+from pipedec_cli.data.objects import any_item, leaves
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import read_records
@@ -27,11 +28,12 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def calibration(settings: RunSettings) -> list[Record]:
+def calibration(settings: RunSettings, fields: Sequence[Field], notify: Notify) -> list[Record]:
     """The records with right answers that thresholds are fitted to."""
     if not settings.calibrate:
         return []
     if records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]:
+        _warn_of_unfilled(records, fields, settings.calibrate, notify)
         return records
     what = "has no records with an object as target"
     raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
@@ -52,9 +54,9 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
     fields: tuple[Field, ...] = ()
-    if settings.schema:
+    if settings.schema is not None:
         fields = tuple(map(settled, read_schema(settings.schema, notify.warn).values()))
-    elif settings.fields:
+    elif settings.fields is not None:
         fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
         fields, _ = learn_schema(records)
@@ -62,7 +64,21 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
     if count > len(records):
         what = f"has {len(records):,} records with an object as target"
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
+    if records:
+        _warn_of_unfilled(records, fields, location, notify)
     return Rows(fields, tuple(dict.fromkeys(questions)), tuple(choose_shots(records, fields, count)))
+
+
+def _warn_of_unfilled(
+    records: Sequence[Record], fields: Sequence[Field], location: str, notify: Notify
+) -> None:
+    """Warn of keys that no record fills: a model that is shown them so learns that they have no value."""
+    values = (leaf for record in records for leaf in leaves(record.target_fields or {}))
+    filled = {any_item(keys) for keys, value in values if kind_of(value)}
+    if unfilled := [field.name for field in fields if field.keys not in filled]:
+        notify.warn(
+            f"{location}: no record has a value for {', '.join(unfilled[:5])}: are the keys spelled alike?"
+        )
 
 
 def check_lists(fields: Sequence[Field]) -> None:

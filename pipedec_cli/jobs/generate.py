@@ -84,7 +84,7 @@ def check_settings(settings: RunSettings) -> None:
     if settings.text and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
     if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
-        what = "--schema, --shots and --ask are for an ordinary decoder-only model"
+        what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
         raise UserError(what, todo="name it with --model, and leave --exact out")
     if settings.schema and settings.fields:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")

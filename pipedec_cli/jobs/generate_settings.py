@@ -106,7 +106,8 @@ class RunSettings(WorkflowSettings):
     @property
     def is_blind(self) -> bool:
         """Whether a model answers without training."""
-        return bool(self.schema or self.fields or self.shots or self.ask or self.questions)
+        keys = self.schema is not None or self.fields is not None
+        return keys or bool(self.shots or self.ask or self.questions)
 
     @property
     def to_stdout(self) -> bool:

@@ -146,11 +146,11 @@ def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) ->
 
     how = {"template": settings.prompt_template, **settings.some("one_row", "chat")}
     decoder = make_blind(plain, blind_rows(settings, notify), **how)
-    if records := calibration(settings):
+    if records := calibration(settings, decoder.rows.fields, notify):
         notify.say(f"calibrating with {many(len(records), 'record')}")
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
-            notify.warn(f"{what}: give --calibrate {FEW_FITTED} or more")
+            notify.warn(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         decoder.calibrate(records, 8 if settings.batch_size == "auto" else settings.batch_size)
     return decoder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import count, islice
@@ -14,7 +14,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field
 from pipedec_cli.data.merging import begin_job
+from pipedec_cli.data.objects import any_item, leaves
 from pipedec_cli.data.predictions import PredictionsFile, line
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
@@ -62,7 +64,8 @@ def stream(
     tally, chunks, parts = Tally(), run.chunks, list[Generated]()
     records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
     rows = getattr(run.decoder, "rows", None)
-    unshown = rows and not rows.shots and not rows.questions  # the model has seen no value
+    # The model has seen no value of these keys.
+    unshown = rows.fields if rows and not rows.shots and not rows.questions else ()
     numbers, are_long = count(), Counter[bool]()  # strings of objects by whether they are longer than a name
 
     def sources() -> Iterator[str]:
@@ -102,8 +105,7 @@ def stream(
                 emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)
-                values = generated.fields.values() if unshown and generated.fields else ()
-                are_long.update(len(one.split()) > 8 for one in values if isinstance(one, str))
+                are_long.update(_are_long(generated.fields or {}, unshown))
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
             else:
@@ -120,6 +122,14 @@ def stream(
     if are_long[True] > are_long[False]:
         notify.warn("most values are sentences: --shots FILE:N shows the model N examples with short ones")
     return tally
+
+
+def _are_long(values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
+    """Whether each string that the model was free to write is longer than a name."""
+    free = {field.keys for field in fields if not field.enum}
+    for keys, value in leaves(values):
+        if isinstance(value, str) and any_item(keys) in free:
+            yield len(value.split()) > 8
 
 
 def write(

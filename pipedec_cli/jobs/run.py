@@ -125,6 +125,7 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
+    decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
     if batch_size == "auto":

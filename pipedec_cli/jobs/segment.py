@@ -204,8 +204,6 @@ def _check_level(settings: SegmentSettings) -> None:
         )
     if "keep" in settings.typed and (settings.fields or settings.schema):
         raise UserError("the key keep is for keys that are read off the targets", todo="leave it out")
-    if settings.fields is not None and not settings.fields.strip(" ,"):
-        raise UserError("--fields names no key", todo="write --fields NAME,NAME")
     if settings.fields and settings.schema:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
     if settings.level == "field" and settings.sources_only and not (settings.fields or settings.schema):

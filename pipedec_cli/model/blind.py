@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, list_places, rows_of, rows_with, text_of, texts_of, value_texts
+from pipedec_cli.data.fields import Field, list_places, rows_of, rows_with, text_of, value_texts
 from pipedec_cli.data.objects import path_name
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
@@ -180,7 +180,8 @@ class BlindDecoder(Decoder):
         method = dataclasses.replace(self.method(), confident=True)
         found: list[list[tuple[float, bool]]] = [[] for _ in self.rows.fields]
         every = len(self.rows.fields)
-        wanted = [texts_of(record.target_fields or {}, self.rows.fields)[:every] for record in records]
+        targets = ((record.target_fields or {}, self.rows.fields, record.where) for record in records)
+        wanted = [value_texts(*target)[:every] for target in targets]
         for event in self.run([record.source for record in records], method, batch_size):
             if isinstance(event, Finished):
                 rows = zip(*self._answers(event), strict=True)

@@ -60,6 +60,10 @@ def test_gold_records_go_with_lines_in_their_order_and_replace_what_predictions_
     gold = {"id": "a", "source": "s", "target": "new"}
     (found,), form = load(("out.jsonl", LINE | {"id": "a"}), ("gold.jsonl", gold))
     assert (form, found.record.target) == ("records", "new")
+    two = [LINE | {"id": id_, "source": source} for id_, source in ("ab", "ba")]
+    swapped = [{"id": one["id"], "source": one["id"], "target": "t"} for one in two]
+    with pytest.raises(UserError, match=r"gold\.jsonl:1: the right answers stand in another order"):
+        load(("out.jsonl", *two), ("gold.jsonl", *swapped))
 
 
 def test_json_lines_in_a_file_called_json_are_told_from_answers(load):

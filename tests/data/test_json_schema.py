@@ -52,7 +52,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         ),
         (
             '{"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": 1}}',
-            "'#/$defs/A', which is not in this",
+            "'#/$defs/A', which is no path in this",
         ),
         (
             '{"properties": {"a": {"$ref": "#"}}}',
@@ -90,7 +90,15 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"properties": {"a.b": {}, "a": {"properties": {"b": {}}}}}',
             "the keys 'a.b' and 'a.b' read alike",
         ),
-        ('{"properties": {"a": {"type": "strng"}}}', "the property 'a' is no string, number"),
+        (
+            '{"properties": {"a": {"type": "strng"}}}',
+            "the property 'a' has the type 'strng'; take string, number",
+        ),
+        ('{"properties": {"a": {}}, "required": ["b"]}', "the schema requires 'b', which is none of its"),
+        ('{"properties": {"a": {"type": "null"}}}', "the property 'a' allows no value"),
+        ('{"properties": {"a": {"enum": []}}}', "the property 'a' allows no value"),
+        ('{"properties": {"a": {"enum": ["x", " y"]}}}', "the property 'a' has the choice ' y' with spaces"),
+        ('{"properties": {"a": {"$ref": "#b"}}}', "the property 'a' refers to '#b', which is no path"),
         ('{"properties": {"a": {"type": "object"}}}', "the property 'a' is an object without properties"),
         ('{"properties": {"a": {"type": ["string", "number"]}}}', "the property 'a' is no string"),
         (
@@ -121,14 +129,14 @@ def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
     dish = {"properties": {"dish": {"type": "string"}, "price": {"type": "number"}}, "required": ["dish"]}
     schema = {
         "properties": {
-            "at": {"anyOf": [{"$ref": "#/$defs/At"}, {"type": "null"}]},
+            "at": {"anyOf": [{"$ref": "#/$defs/At%20it"}, {"type": "null"}]},
             "menu": {"type": "array", "items": dish},
             "kind": {"oneOf": [{"const": "pub"}, {"enum": ["bar"]}, {"type": "null"}]},
             "food": {"allOf": [{"enum": ["Thai"]}], "description": "what they cook"},
         },
         "required": ["at", "kind", "menu"],
         "$defs": {
-            "At": {
+            "At it": {
                 "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}},
                 "required": ["zip"],
             }
@@ -153,7 +161,7 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path):
     mail = {"type": "string", "format": "email", "minLength": 3, "x-note": 1}
     path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
     read_schema(str(path), said.append)
-    assert said == [f"{path}: values are not held to format, minLength, pattern, x-note"]
+    assert said == [f"{path}: these keywords are not checked: format, minLength, pattern, x-note"]
 
 
 def test_a_pydantic_class_is_a_schema(tmp_path, capsys):
@@ -181,7 +189,7 @@ def test_a_pydantic_class_is_a_schema(tmp_path, capsys):
         ("kind", "string", ("null",)),
     ]
     assert fields["name"].description == "the full name" and fields["kind"].enum == ("a", "b")
-    assert said == [f"{path}:Person: values are not held to minLength"]
+    assert said == [f"{path}:Person: these keywords are not checked: minLength"]
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "it runs\n"), "data alone go to stdout"
     refused = {

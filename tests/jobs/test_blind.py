@@ -11,6 +11,7 @@ from pipedec_cli.data.objects import by_path, leaves, mapped
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.blind import choose_shots
+from pipedec_cli.jobs.predicting import _are_long
 from pipedec_cli.model.blind import BlindDecoder, Rows, best_threshold
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.text import TextCodec
@@ -90,6 +91,9 @@ def test_values_that_are_sentences_are_told_of_where_no_examples_are_shown(place
     how = ("--fields", "name, place", "--set", "time_max=64")
     hint = "most values are sentences: --shots FILE:N"
     assert hint in generate(place, *how)[0]
+    values = {"kind": "a", "it": {"name": "a " * 9, "city": "b"}, "stars": 3}
+    keys = (Field("kind", enum=("a", "b")), *(Field(name, path=("it", name)) for name in ("name", "city")))
+    assert [*_are_long(values, keys)] == [True, False]
     assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
 
 
@@ -258,6 +262,22 @@ def shown(*arguments):
     return " ".join(run("generate", *arguments).stdout.split())
 
 
+def test_a_key_that_no_example_fills_is_named_since_its_values_would_be_left_out(place):
+    dev = write_lines(place / "dev.jsonl", {"source": "a", "target": {"fod": "b"}})
+    told, _ = generate(
+        place, "--fields", "name, fod", "--shots", f"{place / 'train.jsonl'}:1", "--calibrate", dev
+    )
+    for file, key in ("train", "fod"), ("dev", "name"):
+        assert f"{file}.jsonl: no record has a value for {key}: are the keys spelled alike?" in told
+
+
+def test_a_single_texts_line_is_whole_where_confidence_or_places_are_asked_for(place):
+    how = ("--text", "Aromi has Greek food.", "--model", place / "model", "--fields", "name", *FEW)
+    for asked in "--confidence", "--spans":
+        assert asked[2:] in json.loads(run("generate", *how, asked).stdout)
+    assert "prediction" not in run("generate", *how).stdout
+
+
 def test_the_prompt_is_shown_before_anything_is_generated(place):
     model = ("--model", place / "model", "--text", "Aromi is open.", "--show-prompt")
     asked = shown(*model, "--schema", place / "schema.json")
@@ -284,9 +304,16 @@ def test_examples_show_each_key_with_a_value_and_without():
 
 def test_what_does_not_go_together_is_refused(place, tmp_path):
     schema = ("--schema", place / "schema.json")
+    write_lines(place / "wrong.jsonl", {"source": "a", "target": {"name": ["b"]}})
+    (place / "out.jsonl").write_text("kept", encoding="utf-8")
     for more, told in (
         ((*schema, "--exact", "x"), "ordinary decoder-only model"),
         ((*schema, "--fields", "a"), "both say which keys"),
+        (("--fields", ","), "--fields names no key"),
+        (("--fields", ""), "--fields names no key"),
+        (("--schema", ""), ".: cannot read"),
+        ((*schema, "--max-source-tokens", "2"), "no source has room"),
+        (("--shots", f"{place / 'train.jsonl'}:2", "--calibrate", place / "wrong.jsonl"), "is of kind list"),
         (("--fields", "menu[].tags list"), "no key beside it that tells the items apart"),
         ((*schema, "--delay", 2), "delay does not apply"),
         ((*schema, "--set", "sub_max=4"), "sub_max does not apply"),
@@ -299,6 +326,7 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
         (("--shots", f"{place / 'train.jsonl'}:2", "--chat"), "examples do not go into a chat"),
     ):
         assert told in refused(*again_with(place, *more))
+    assert (place / "out.jsonl").read_text(encoding="utf-8") == "kept"
     assert "name it with --model" in refused("generate", place / "docs.jsonl", *schema)
     t5 = tiny_checkpoint(tmp_path / "t5")
     assert "only an ordinary decoder-only model" in refused(*again_with(place, *schema, "--model", t5))
