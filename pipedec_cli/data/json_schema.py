@@ -46,7 +46,7 @@ _REFUSED: Final = {
     *str.split("not if then else patternProperties prefixItems contains dependentSchemas propertyNames"),
     *str.split("dependentRequired $dynamicRef $recursiveRef unevaluatedProperties unevaluatedItems"),
 }
-_CLASS: Final = re.compile(r"(.+\.py):(\w+)")
+_CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
 def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:

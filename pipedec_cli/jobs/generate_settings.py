@@ -54,7 +54,7 @@ class RunSettings(WorkflowSettings):
         None, "Show N examples of a file in the prompt.", parser=common.parse_shots, metavar="FILE:N"
     )
     ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
-    calibrate: str | None = _asking(None, "Fit to records of a file when a key has no value.", metavar="FILE")
+    calibrate: str | None = _asking(None, "Learn from right answers when a key has no value.", metavar="FILE")
     one_row: bool = key(
         False, "Write the whole object as JSON in one row, as the model does without pipedec."
     )
