@@ -185,15 +185,17 @@ class _Reader:
         if part.is_object:
             yield from self._object(part, keys, absent)
             return
-        items = self._items(part, keys)
+        items, described = self._items(part, keys), part.schema.get("description")
+        described = described if isinstance(described, str) else ""
         if items and items.is_object:
             if 0 in keys:
                 self._refuse(keys, "is a list of objects within another", "make it a list of strings")
-            yield from self._object(items, (*keys, 0), (*absent, "omit"))
+            fields = [*self._object(items, (*keys, 0), (*absent, "omit"))]
+            at = next((at for at, one in enumerate(fields) if one.kind in ("string", "any")), 0)  # the names
+            fields[at] = replace(fields[at], description=fields[at].description or described)
+            yield from fields
             return
         kind, enum = self._kind(part, items, keys)
-        described = part.schema.get("description")
-        described = described if isinstance(described, str) else ""
         yield Field(path_name(keys), kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
@@ -202,7 +204,7 @@ class _Reader:
             self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        if lacking := [name for name in required if name not in properties]:
+        if lacking := [name for name in required if name not in [*properties]]:
             self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
@@ -257,7 +259,7 @@ class _Reader:
         if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
             todo = "take string, number, integer, boolean, object or array"
             self._refuse(keys, f"has the type {unknown[0]!r}", todo)
-        if types == ["null"] or (allowed is not None and {*map(str, allowed)} <= {"None"}):
+        if {*types} == {"null"} or (allowed is not None and not any(map(text_of, allowed))):
             self._refuse(keys, "allows no value", "leave it out")
         if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
             self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")

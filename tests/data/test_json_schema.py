@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.json_schema import read_schema, read_short
+from pipedec_cli.data.json_schema import keys_of, read_schema, read_short, schema_of
+from pipedec_cli.model.questions import Asked
 
 
 def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
@@ -22,6 +23,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         "names": {"type": "array"},
         "open": {"type": "boolean"},
         "any": {"title": "Any"},
+        "none": {"enum": ["None", ""]},
     }
     defs = {"Food": {"enum": ["Thai", "Italian"], "type": "string"}}
     schema = {"type": "object", "properties": properties, "$defs": defs, "required": ["name"]}
@@ -34,7 +36,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         *(("name", "string", ()), ("stars", "integer", ()), ("price", "number", ())),
         *(("food", "string", ("Thai", "Italian")), ("area", "string", ("riverside", "city centre"))),
         *(("size", "number", ("1", "2.5")), ("kind", "string", ("pub",)), ("tags", "list", ("cosy", "loud"))),
-        *(("names", "list", ()), ("open", "boolean", ())),
+        *(("names", "list", ()), ("open", "boolean", ()), ("none", "string", ("None",))),
     ]
 
 
@@ -95,7 +97,10 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             "the property 'a' has the type 'strng'; take string, number",
         ),
         ('{"properties": {"a": {}}, "required": ["b"]}', "the schema requires 'b', which is none of its"),
+        ('{"properties": {"a": {}}, "required": [["a"]]}', "the schema requires ['a'], which is none of its"),
         ('{"properties": {"a": {"type": "null"}}}', "the property 'a' allows no value"),
+        ('{"properties": {"a": {"type": ["null", "null"]}}}', "the property 'a' allows no value"),
+        ('{"properties": {"a": {"enum": ["", null]}}}', "the property 'a' allows no value"),
         ('{"properties": {"a": {"enum": []}}}', "the property 'a' allows no value"),
         ('{"properties": {"a": {"enum": ["x", " y"]}}}', "the property 'a' has the choice ' y' with spaces"),
         ('{"properties": {"a": {"$ref": "#b"}}}', "the property 'a' refers to '#b', which is no path"),
@@ -153,6 +158,18 @@ def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
     ]
     assert read_schema(str(path))["kind"].enum == ("pub", "bar")
     assert read_schema(str(path))["food"].description == "what they cook"
+
+
+def test_a_list_of_objects_is_described_in_the_question_for_its_names():
+    properties = {"price": {"type": "number"}, "dish": {"type": "string"}, "of": {}}
+    menu = {"type": "array", "items": {"properties": properties}, "description": "what they cook"}
+    fields = [*keys_of({"properties": {"menu": menu}}, "here").values()]
+    asked = Asked(fields).question()
+    assert asked.startswith("What is the dish of each of the menu (what they cook)?")
+    assert [one.description for one in fields] == ["", "what they cook", ""]
+    properties["dish"]["description"] = "its name"
+    assert [one.description for one in keys_of(schema_of(fields), "here").values()][1] == "what they cook"
+    assert keys_of({"properties": {"menu": menu}}, "here")["menu[].dish"].description == "its name"
 
 
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path):
