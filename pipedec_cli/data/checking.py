@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -77,7 +77,7 @@ def missing_field(fields: Mapping[str, Any], name: str, where: str, hint: str | 
     return UserError(f"field {name!r} {what}", where=where, todo=todo)
 
 
-def some_names(fields: Mapping[str, Any]) -> str:
+def some_names(fields: Iterable[str]) -> str:
     """The first names of an object's fields, for a message."""
     return ", ".join(list(map(str, fields))[:8]) or "none"
 

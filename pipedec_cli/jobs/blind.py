@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from pipedec_cli.data.checking import some_names
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, kind_of, list_places, rows_of, texts_of
 from pipedec_cli.data.json_schema import read_schema, read_short, settled
@@ -76,9 +77,8 @@ def _warn_of_unfilled(
     values = (leaf for record in records for leaf in leaves(record.target_fields or {}))
     filled = {any_item(keys) for keys, value in values if kind_of(value)}
     if unfilled := [field.name for field in fields if field.keys not in filled]:
-        notify.warn(
-            f"{location}: no record has a value for {', '.join(unfilled[:5])}: are the keys spelled alike?"
-        )
+        keys = some_names(unfilled)
+        notify.warn(f"{location}: no record has a value for {keys}: are the keys spelled alike?")
 
 
 def check_lists(fields: Sequence[Field]) -> None:
