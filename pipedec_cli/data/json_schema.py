@@ -204,7 +204,7 @@ class _Reader:
             self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        if lacking := [name for name in required if name not in [*properties]]:
+        if lacking := [name for name in required if name not in [*properties]]:  # a name may be a list
             self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
