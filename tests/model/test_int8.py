@@ -82,6 +82,17 @@ def test_every_way_to_multiply_integers_is_the_plain_reading_by_torch_and_a_row_
 
 
 @needs_int8
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+def test_the_largest_sums_of_a_group_are_exact(dtype):
+    """All weights of a group but the first, and all numbers of a row, stand at the end of their range."""
+    x, matrix = torch.ones(7, 128), torch.full((33, 128), -7.0)
+    x[1::2], matrix[:, ::FOUR] = -1.0, 8.0
+    expected = by_torch(x, matrix, dtype)
+    for way in WAYS:
+        assert (multiplied(dtype, way, x, matrix) - expected).abs().max() < 1e-6 * expected.abs().max()
+
+
+@needs_int8
 def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
     torch.manual_seed(0)
     x, matrix = torch.randn(4, 640), torch.randn(64, 640)

@@ -9,6 +9,12 @@
 
 namespace {
 
+#if (defined(__AVX512VNNI__) && defined(__AVX512F__)) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
+constexpr bool ADDS_FOUR = true; // one instruction multiplies four pairs of bytes and adds the products
+#else
+constexpr bool ADDS_FOUR = false;
+#endif
+
 inline Ints rounded(Floats x) { // to the nearest, ties to even
 #ifdef __AVX512F__
     return (Ints)_mm512_cvtps_epi32((__m512)x);
@@ -33,10 +39,17 @@ template <long BITS, long WIDTH> struct Grouped {
     static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, GIVEN = 1, FACTS = 2;
     static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
     static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
+    // Products of 4 bits are added in two halves of 16 bits where no instruction adds four at once: 16 of them are below 2^15.
+    static constexpr bool SHORT = BITS == 4 && !ADDS_FOUR;
+    static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
     // sums += products of the unsigned bytes of `w` and the signed bytes of `x`, four each
     static void add(Ints &sums, Ints w, Ints x) {
+        if constexpr (SHORT) {
+            sums = reinterpret_cast<Ints>(reinterpret_cast<Shorts>(sums) + products(w, x));
+            return;
+        }
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
         sums = (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)w, (__m512i)x);
 #elif defined(__AVXVNNI__) && !defined(__AVX512F__)
@@ -54,6 +67,19 @@ template <long BITS, long WIDTH> struct Grouped {
 #else
         return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #endif
+    }
+    // Products of unsigned and signed bytes, each added to its neighbour.
+    static Shorts products(Ints w, Ints x) {
+#ifdef __AVX512F__
+        return (Shorts)_mm512_maddubs_epi16((__m512i)w, (__m512i)x);
+#else
+        return (Shorts)_mm256_maddubs_epi16((__m256i)w, (__m256i)x);
+#endif
+    }
+    // Where the sums of a group begin, and what they are in the end.
+    static Ints begin(Word fact) { return SHORT ? Ints{} : all_words(fact); }
+    static Ints end(Ints sums, Word fact) {
+        return SHORT ? added(reinterpret_cast<Shorts>(sums), Shorts{} + 1) + all_words(fact) : sums;
     }
     // The factor that brings numbers up to such a size into the range of int8.
     static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }

@@ -182,7 +182,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
     for (long g = 0; g < groups; ++g, x += E::UNITS, facts += E::FACTS, panel += E::GROUP_WORDS) {
         Ints left[R], right[R];
 #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) left[r] = right[r] = all_words(facts[r * x_row + 1]);
+        for (int r = 0; r < R; ++r) left[r] = right[r] = E::begin(facts[r * x_row + 1]);
         const Word *words = panel + E::SCALES;
         __builtin_prefetch(ahead);
         ahead += step / 2;
@@ -207,8 +207,9 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         const Floats left_scales = load(scales), right_scales = load(scales + LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-            left_out[r] = with_group(left_out[r], left[r], left_scales, facts + r * x_row);
-            right_out[r] = with_group(right_out[r], right[r], right_scales, facts + r * x_row);
+            const Word *mine = facts + r * x_row;
+            left_out[r] = with_group(left_out[r], E::end(left[r], mine[1]), left_scales, mine);
+            right_out[r] = with_group(right_out[r], E::end(right[r], mine[1]), right_scales, mine);
         }
     }
 #pragma GCC unroll 16
