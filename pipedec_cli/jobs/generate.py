@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import PredictionsFile
@@ -39,7 +38,6 @@ def generate(
     if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
-    settings = usual_for_model(settings)
     inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
 
     if settings.show_prompt:
@@ -61,22 +59,6 @@ def generate(
         return None
     path, again = Path(settings.out) if settings.out else run.path, "the same command with --resume"
     return write(run, path, notify, resume=settings.resume, again=again)
-
-
-S = TypeVar("S", bound=RunSettings)
-
-
-def usual_for_model(settings: S) -> S:
-    """The settings without those that a config file or a recipe gives for a pipelined decoder at a fixed delay."""
-    dropped: set[str] = set()
-    if settings.model == "sequential":
-        dropped = {"delay", "time_max", "sub_max"}
-    elif settings.delay == "wait":
-        dropped = {"time_max", "sub_max"}
-    changes: dict[str, Any] = dict.fromkeys(dropped - settings.typed)
-    if settings.live_speed:
-        changes["live"] = True
-    return replace(settings, **changes)
 
 
 def check_settings(settings: RunSettings) -> None:

@@ -122,9 +122,24 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
     return replace(method, confident=method.confident or settings.confidence or bool(settings.chunk))
 
 
+def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
+    """The settings without those that a config file or a recipe gives for a pipelined decoder at a fixed delay."""
+    drafter, of_grids = getattr(decoder, "drafter", decoder), set[str]()
+    if drafter is None or (
+        drafter.settings.decoder == "sequential" and not isinstance(decoder, BlindDecoder)
+    ):
+        of_grids = {"delay", "time_max", "sub_max"}
+    elif settings.delay == "wait":
+        of_grids = {"time_max", "sub_max"}
+    changes: dict[str, Any] = dict.fromkeys(of_grids - settings.typed)
+    return replace(settings, **changes)
+
+
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
+    settings = _fitting(settings, decoder)
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
+    live = settings.live or bool(settings.live_speed)
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
@@ -132,7 +147,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         longest = min(inputs.longest, settings.chunk or inputs.longest)
         tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
-        batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
+        batch_size = 1 if live else choose_batch_size(model, tokens, inputs.count)
     draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
     name = _name(settings, method, usual.limits, draft)
     if isinstance(decoder, BlindDecoder):  # other questions have another file
@@ -148,7 +163,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         path=settings.place.generations(name),
         used=_used(settings, decoder, inputs, method, batch_size),
         asked=frozenset({"trace"} if settings.trace else ()) | (settings.typed & {"confidence"}),
-        live=settings.live,
+        live=live,
         live_speed=settings.live_speed,
         chunks=chunks,
     )

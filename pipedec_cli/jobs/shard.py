@@ -18,7 +18,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import check_out, check_settings, usual_for_model
+from pipedec_cli.jobs.generate import check_out, check_settings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
@@ -49,7 +49,6 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
     if not settings.ray and (given := settings.typed & {"workers", "address"}):
         raise UserError(f"{min(given)} is for --ray alone", todo="leave it out")
     check_settings(settings)
-    settings = usual_for_model(settings)
     if settings.part is None:
         from pipedec_cli.jobs.ray import run_on_ray
 

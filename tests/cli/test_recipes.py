@@ -30,9 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append(settings)
         raise typer.Exit
 
-    monkeypatch.setattr(
-        generate, "generate", lambda settings, *_: requests.append(generate.usual_for_model(settings))
-    )
+    monkeypatch.setattr(generate, "generate", lambda settings, *_: requests.append(settings))
     monkeypatch.setattr("pipedec_cli.jobs.report.compare", compare)
     return requests
 
@@ -94,10 +92,9 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
         (None, None, None, None),
     ]
     asked.clear()
-    for options in ((), ("--delay", "3", "--set", "sub_max=7"), ("--model", "sequential")):
+    for options in ((), ("--delay", "3", "--set", "sub_max=7")):
         run("generate", "--set", "recipe=pubmed", *options)
-    grids = [(1, 50, 20), (3, 50, 7), (None, None, None)]
-    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == grids
+    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == [(1, 50, 20), (3, 50, 7)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -101,6 +101,13 @@ def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_ot
     assert refused().startswith("by-variable/data/test.jsonl is not there yet")
 
 
+@pytest.mark.parametrize("options", ["--model", "--draft source --exact"])
+def test_a_recipe_does_not_give_a_delay_to_a_model_that_has_none(place, options):
+    sequential = place / "models" / "sequential"
+    done("--set", "recipe=kp20k", "--limit", "1", "--out", "new.jsonl", *options.split(), sequential)
+    assert json.loads(Path("new.manifest.json").read_text())["settings"]["delay"] is None
+
+
 def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, models):
     model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
     assert told in refused(*model, "--delay", "3")
