@@ -123,11 +123,10 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     else:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
-    drafter = getattr(decoder, "drafter", decoder)  # None where no decoder drafts
-    if drafter is None or drafter.settings.decoder == "sequential":
+    if not is_pipelined(decoder):
         unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
         unused |= {"delay"} if settings.delay == "wait" else set()
-        unused |= {"time_max", "sub_max", "model"} if drafter is None else set()
+        unused |= {"time_max", "sub_max", "model"} if settings.exact else set()
         if given := settings.typed & unused:
             what = f"{spelled(min(given), settings)} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
@@ -138,6 +137,12 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         what = f"{spelled(min(given), settings)} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")
     return decoder
+
+
+def is_pipelined(decoder: Decoder) -> bool:
+    """Whether a pipelined decoder writes the texts, or in exact mode their drafts."""
+    drafter = getattr(decoder, "drafter", decoder)  # None where no decoder drafts
+    return drafter is not None and drafter.settings.decoder == "pipelined"
 
 
 def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:

@@ -17,7 +17,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.loading import WORKSPACE_MODELS
+from pipedec_cli.jobs.loading import WORKSPACE_MODELS, is_pipelined
 from pipedec_cli.model.batch_size import choose_batch_size
 from pipedec_cli.model.blind import BlindDecoder
 from pipedec_cli.model.chunks import Chunks
@@ -124,13 +124,9 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 
 def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
     """The settings without those that a config file or a recipe gives for a pipelined decoder at a fixed delay."""
-    drafter, of_grids = getattr(decoder, "drafter", decoder), set[str]()
-    if drafter is None or (
-        drafter.settings.decoder == "sequential" and not isinstance(decoder, BlindDecoder)
-    ):
+    of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
+    if not (is_pipelined(decoder) or isinstance(decoder, BlindDecoder)):
         of_grids = {"delay", "time_max", "sub_max"}
-    elif settings.delay == "wait":
-        of_grids = {"time_max", "sub_max"}
     changes: dict[str, Any] = dict.fromkeys(of_grids - settings.typed)
     return replace(settings, **changes)
 

@@ -101,11 +101,12 @@ def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_ot
     assert refused().startswith("by-variable/data/test.jsonl is not there yet")
 
 
-@pytest.mark.parametrize("options", ["--model", "--draft source --exact"])
+@pytest.mark.parametrize("options", ["--model sequential", "--model PATH", "--draft source --exact PATH"])
 def test_a_recipe_does_not_give_a_delay_to_a_model_that_has_none(place, options):
-    sequential = place / "models" / "sequential"
-    done("--set", "recipe=kp20k", "--limit", "1", "--out", "new.jsonl", *options.split(), sequential)
-    assert json.loads(Path("new.manifest.json").read_text())["settings"]["delay"] is None
+    named = options.replace("PATH", str(place / "models" / "sequential")).split()
+    done("--set", "recipe=kp20k", "--limit", "1", "--out", "new.jsonl", *named)
+    settings = json.loads(Path("new.manifest.json").read_text())["settings"]
+    assert [settings[name] for name in ("delay", "time_max", "sub_max")] == [None, None, None]
 
 
 def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, models):

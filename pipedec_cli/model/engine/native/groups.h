@@ -9,19 +9,21 @@
 
 namespace {
 
-#if (defined(__AVX512VNNI__) && defined(__AVX512F__)) || (defined(__AVXVNNI__) && !defined(__AVX512F__))
-constexpr bool ADDS_FOUR = true; // one instruction multiplies four pairs of bytes and adds the products
+#ifdef __AVX512F__
+#define WIDE(NAME) _mm512_##NAME
+using Whole = __m512i;
 #else
-constexpr bool ADDS_FOUR = false;
+#define WIDE(NAME) _mm256_##NAME
+using Whole = __m256i;
+#endif
+// Multiplies four pairs of bytes and adds the products, where the CPU can.
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+#define ADD_FOUR _mm512_dpbusd_epi32
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+#define ADD_FOUR _mm256_dpbusd_avx_epi32
 #endif
 
-inline Ints rounded(Floats x) { // to the nearest, ties to even
-#ifdef __AVX512F__
-    return (Ints)_mm512_cvtps_epi32((__m512)x);
-#else
-    return (Ints)_mm256_cvtps_epi32((__m256)x);
-#endif
-}
+inline Ints rounded(Floats x) { return (Ints)WIDE(cvtps_epi32)(x); } // to the nearest, ties to even
 
 // Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
 //
@@ -39,48 +41,33 @@ template <long BITS, long WIDTH> struct Grouped {
     static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, GIVEN = 1, FACTS = 2;
     static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
     static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
-    // Products of 4 bits are added in two halves of 16 bits where no instruction adds four at once: 16 of them are below 2^15.
-    static constexpr bool SHORT = BITS == 4 && !ADDS_FOUR;
+#ifdef ADD_FOUR
+    static constexpr bool SHORT = false;
+#else
+    static constexpr bool SHORT = BITS == 4; // products are added in two halves of 16 bits: 16 of them are below 2^15
+#endif
     static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
     // sums += products of the unsigned bytes of `w` and the signed bytes of `x`, four each
     static void add(Ints &sums, Ints w, Ints x) {
-        if constexpr (SHORT) {
-            sums = reinterpret_cast<Ints>(reinterpret_cast<Shorts>(sums) + products(w, x));
-            return;
-        }
-#if defined(__AVX512VNNI__) && defined(__AVX512F__)
-        sums = (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)w, (__m512i)x);
-#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
-        sums = (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)w, (__m256i)x);
+#ifdef ADD_FOUR
+        sums = (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)x);
 #else
-        const Evens even = reinterpret_cast<Evens>(w) & 255, odd = reinterpret_cast<Evens>(w) >> 8;
-        const Shorts both = reinterpret_cast<Shorts>(x);
-        sums += added(reinterpret_cast<Shorts>(even), both << 8 >> 8) + added(reinterpret_cast<Shorts>(odd), both >> 8);
+        if constexpr (SHORT) {
+            sums = (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)x));
+        } else {
+            const Evens even = reinterpret_cast<Evens>(w) & 255, odd = reinterpret_cast<Evens>(w) >> 8;
+            const Shorts both = reinterpret_cast<Shorts>(x);
+            sums += added(reinterpret_cast<Shorts>(even), both << 8 >> 8) + added(reinterpret_cast<Shorts>(odd), both >> 8);
+        }
 #endif
     }
     // Products, each added to its neighbour.
-    static Ints added(Shorts a, Shorts b) {
-#ifdef __AVX512F__
-        return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#else
-        return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-#endif
-    }
-    // Products of unsigned and signed bytes, each added to its neighbour.
-    static Shorts products(Ints w, Ints x) {
-#ifdef __AVX512F__
-        return (Shorts)_mm512_maddubs_epi16((__m512i)w, (__m512i)x);
-#else
-        return (Shorts)_mm256_maddubs_epi16((__m256i)w, (__m256i)x);
-#endif
-    }
+    static Ints added(Shorts a, Shorts b) { return (Ints)WIDE(madd_epi16)((Whole)a, (Whole)b); }
     // Where the sums of a group begin, and what they are in the end.
     static Ints begin(Word fact) { return SHORT ? Ints{} : all_words(fact); }
-    static Ints end(Ints sums, Word fact) {
-        return SHORT ? added(reinterpret_cast<Shorts>(sums), Shorts{} + 1) + all_words(fact) : sums;
-    }
+    static Ints end(Ints sums, Word fact) { return SHORT ? added((Shorts)sums, Shorts{} + 1) + all_words(fact) : sums; }
     // The factor that brings numbers up to such a size into the range of int8.
     static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }
 
