@@ -125,7 +125,9 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
     """The settings without those that a config file or a recipe gives for a pipelined decoder at a fixed delay."""
     of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
-    if not (is_pipelined(decoder) or isinstance(decoder, BlindDecoder)):
+    if isinstance(decoder, BlindDecoder):
+        of_grids = {"delay", "empty_rows", "stop_on_repeat", "min_start_prob", "sub_max"}
+    elif not is_pipelined(decoder):
         of_grids = {"delay", "time_max", "sub_max"}
     changes: dict[str, Any] = dict.fromkeys(of_grids - settings.typed)
     return replace(settings, **changes)

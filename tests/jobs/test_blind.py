@@ -238,6 +238,11 @@ def test_questions_are_answered_as_they_are(place):
     assert "What food?" in shown
 
 
+def test_a_recipe_does_not_give_a_delay_to_rows_that_start_together(place):
+    _, lines = generate(place, "--ask", "food", "--set", "recipe=wikihowqa")
+    assert len(lines) == 5
+
+
 def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
     told, lines = generate(place, "--ask", "What food?", "--set", "time_max=2")
     cut = [line for line in lines if line["truncated"] == "time_max"]
