@@ -101,8 +101,12 @@ DTYPES = [
 ]
 in_every_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
+needs_gpu = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+)
 #: What takes the steps, and what it needs; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
-_NEEDS = {"plain": (), "packed": needs_packing, "fixed": (), "native": needs_kernels}
+_NEEDS = {"plain": (), "packed": needs_packing, "fixed": (), "native": needs_kernels, "graphs": needs_gpu}
 STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.items()]
 
 
@@ -144,6 +148,8 @@ def ask_oracle(model, source, *asked, **ids):
 def weights_of(kind, stepping):
     if stepping == "native":
         return lay_out(model_of(kind), native=True)
+    if stepping == "graphs":
+        return lay_out(copy.deepcopy(model_of(kind)).to("cuda"))
     return lay_out(model_of(kind), prepack=stepping == "packed")
 
 
@@ -226,7 +232,7 @@ class Recorder:
 
     def step(self, rows):
         logits = self.engine.logits(rows)
-        for row, scores in zip(rows, logits.float(), strict=True):
+        for row, scores in zip(rows, logits.float().cpu(), strict=True):
             self.kept[row.sequence].append((row, scores))
         return logits.argmax(dim=-1).tolist()
 

@@ -23,7 +23,7 @@ from pipedec_cli.model.engine.native.stepper import NativeStepper
 from pipedec_cli.model.engine.torch.block import Blocks
 from pipedec_cli.model.engine.torch.block_layers import BlockLayers
 from pipedec_cli.model.engine.torch.context import StepLayers
-from pipedec_cli.model.engine.torch.operators import TorchStepper
+from pipedec_cli.model.engine.torch.operators import TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 
@@ -87,7 +87,8 @@ def lay_out(
 
         layers = ModuleLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)
-    return DecoderWeights(layers, encoder, vocabulary, layers.kernels + reason, dtype)
+    kernels = "CUDA graphs" if wants_graphs(layers.device) else layers.kernels + reason
+    return DecoderWeights(layers, encoder, vocabulary, kernels, dtype)
 
 
 def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
@@ -153,7 +154,7 @@ class Engine:
     @property
     def kernels(self) -> str:
         """What computes the steps, for tables and logs."""
-        return self.stepper.kernels
+        return self.weights.kernels
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty."""

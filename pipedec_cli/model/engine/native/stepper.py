@@ -25,7 +25,7 @@ class NativeStepper:
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
-        self.weights, self.kernels, self.sequences = weights, weights.kernels, sequences
+        self.weights, self.sequences = weights, sequences
         self._panel = weights.library.panel
         self._filled = [0] * sequences  # columns in use
         self._source_length = (c_int64 * sequences)()

@@ -62,23 +62,21 @@ class TorchStepper:
         self._calls: dict[tuple[int, int], Call] = {}  # by rows of a sequence and columns
         self._pool: Any = None  # the memory that all graphs share
 
-    @property
-    def kernels(self) -> str:
-        """What computes the steps, for tables and logs."""
-        if not self.fixed:
-            return self.layers.kernels
-        return "CUDA graphs" if self.layers.device.type == "cuda" else "fixed shapes"
-
     def _grow(self, columns: int) -> None:
         if self.cache.grow(columns):
-            self._calls.clear()  # graphs refer to the old buffers
+            self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        """Graphs refer to buffers that have moved. torch frees a pool with the last graph that uses it."""
+        self._calls.clear()
+        self._pool = None
 
     @torch.inference_mode()
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Keep keys and values of encoded sources, [n, longest, d_model], in sequences that start anew."""
         batch, length, _ = memory.shape
         if self.cache.grow_sources(_rounded(length, SOURCE_TOKENS) if self.fixed else length):
-            self._calls.clear()
+            self._forget_calls()
         for sequence, source in newcomers:
             self.release(sequence)
             self.source_length[sequence] = len(source)
