@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,7 +20,6 @@ from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.reading import real, require_place
-from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest
@@ -31,6 +30,7 @@ from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_estimate import duration, estimate
+from pipedec_cli.jobs.train_score import dev_scorer
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import count, is_main
 
@@ -189,7 +189,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
             how = settings.some("resume", "keep_adapter", "log_to") | {
                 "keep": settings.keep_checkpoints,
                 "show": notify,
-                "score": _dev_scorer(checkpoint, data.dev[:32]),
+                "score": dev_scorer(checkpoint, data.dev[:32]),
             }
             result = trainer.train(checkpoint, examples, dev, target, hyper, **how)
     finally:
@@ -279,33 +279,6 @@ def build_model(settings: TrainSettings, data: TrainingData, method: MethodSetti
     if (again := settings.checkpoint_activations or ("cheap" if large else "none")) != "none":
         recompute(checkpoint.model, again)
     return checkpoint
-
-
-def _dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
-    """A function that generates texts for these dev records, as `pipedec generate` does, and scores them."""
-    from pipedec_cli.evaluate.scoring import dev_measure, score_predictions
-    from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.training.collate import encode
-    from pipedec_cli.model.training.lora import merged
-
-    if not records or checkpoint.settings is None:
-        return None
-    measure = dev_measure(checkpoint.settings.segmentation.level)
-    # A bound on the time that a model takes that has not learnt yet to end its texts.
-    longest = 2 * max(sum(map(len, example.texts)) for example in encode(checkpoint, records)) + 1
-
-    def score_dev() -> float:
-        checkpoint.model.eval()
-        with merged(checkpoint.model):
-            decoder = Decoder(checkpoint, batch_size=8)  # a new one, since the weights have changed
-            method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
-            made = [*decoder.texts([record.source for record in records], method)]
-        pairs = zip(made, records, strict=True)
-        _, scores = score_predictions((structs.replace(one, record=record) for one, record in pairs), measure)
-        checkpoint.model.train()
-        return scores.values[measure.primary] or 0.0
-
-    return score_dev
 
 
 @contextmanager

@@ -163,6 +163,7 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 
 #ifdef HAS_INT8
 constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
+constexpr long MOST_IN_VECTORS = 8; // up to so many rows vectors are faster than tiles, with the same sums
 
 // The sum so far, and the sums of a group times the scales of weights and row.
 inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *facts) {
@@ -244,21 +245,41 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
 #endif
 
 #ifdef HAS_TILES
-// As `group_product`, for up to BLOCK rows: a group fills the height of a tile.
-inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
+// out[rows][PANEL] (+)= x · GROUPS groups of a panel, for up to BLOCK rows: a group fills the height of a tile.
+template <long GROUPS>
+void groups_in_tiles(const Word *x, const Word *facts, long x_row, long rows, const Word *panel, float *out, long out_row, bool more) {
     static_assert(Int8::UNITS == TILE && LANES == TILE, "a group is a tile");
-    alignas(64) float sums[BLOCK * PANEL]; // the bits of int32
-    for (long g = 0; g < units / TILE; ++g, panel += Int8::GROUP_WORDS) {
-        in_tiles<Int8>(x + g * TILE, x_row, rows, panel + Int8::SCALES, PANEL, TILE, sums, PANEL);
-        __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers wrote memory
-        const auto *scales = reinterpret_cast<const uint16_t *>(panel);
-        const Word *facts = x + units + g * Int8::FACTS;
-        for (long r = 0; r < rows; ++r, facts += x_row)
-            for (long j = 0; j < PANEL; j += LANES) {
-                float *to = out + r * out_row + j;
-                const Ints group = reinterpret_cast<Ints>(load(sums + r * PANEL + j)) + all_words(facts[1]);
-                store(to, with_group(g ? load(to) : Floats{}, group, load(scales + j), facts));
-            }
+    alignas(64) float sums[GROUPS][BLOCK * PANEL]; // the bits of int32
+    Floats scales[2][GROUPS];
+    for (long g = 0; g < GROUPS; ++g, panel += Int8::GROUP_WORDS) {
+        in_tiles<Int8>(x + g * TILE, x_row, rows, panel + Int8::SCALES, PANEL, TILE, sums[g], PANEL);
+        for (long j = 0; j < 2; ++j) scales[j][g] = load(reinterpret_cast<const uint16_t *>(panel) + j * LANES);
+    }
+    __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers wrote memory
+    for (long r = 0; r < rows; ++r, facts += x_row, out += out_row) {
+        Floats left = more ? load(out) : Floats{}, right = more ? load(out + LANES) : Floats{};
+#pragma GCC unroll 4
+        for (long g = 0; g < GROUPS; ++g) {
+            const Word *mine = facts + g * Int8::FACTS;
+            const float *group = sums[g] + r * PANEL;
+            const Ints begun = all_words(mine[1]);
+            left = with_group(left, reinterpret_cast<Ints>(load(group)) + begun, scales[0][g], mine);
+            right = with_group(right, reinterpret_cast<Ints>(load(group + LANES)) + begun, scales[1][g], mine);
+        }
+        store(out, left);
+        store(out + LANES, right);
+    }
+}
+
+// As `group_product`, for up to BLOCK rows.
+inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
+    constexpr long MOST = 4; // whose sums stay in the first cache
+    const long groups = units / TILE;
+    for (long g = 0; g < groups; ) {
+        const Word *mine = x + g * TILE, *facts = x + units + g * Int8::FACTS, *here = panel + g * Int8::GROUP_WORDS;
+        const bool whole = groups - g >= MOST;
+        (whole ? groups_in_tiles<MOST> : groups_in_tiles<1>)(mine, facts, x_row, rows, here, out, out_row, g > 0);
+        g += whole ? MOST : 1;
     }
 }
 #endif
@@ -272,7 +293,7 @@ void matrix_product([[maybe_unused]] bool tiles, const typename E::Given *x, lon
             const long count = std::min(BLOCK, rows - r);
 #ifdef HAS_TILES
             if constexpr (std::is_same_v<E, Int8>)
-                if (tiles) {
+                if (tiles && count > MOST_IN_VECTORS) {
                     groups_in_tiles(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
                     continue;
                 }
