@@ -189,7 +189,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
             how = settings.some("resume", "keep_adapter", "log_to") | {
                 "keep": settings.keep_checkpoints,
                 "show": notify,
-                "score": dev_scorer(checkpoint, data.dev[:32]),
+                "score": dev_scorer(checkpoint, data.dev[:32], dev[:32]),
             }
             result = trainer.train(checkpoint, examples, dev, target, hyper, **how)
     finally:

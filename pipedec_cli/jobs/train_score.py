@@ -11,21 +11,25 @@ from pipedec_cli.data.records import Record
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
+    from pipedec_cli.model.training.collate import Encoded
 
 
-def dev_scorer(checkpoint: Checkpoint, records: Sequence[Record]) -> Callable[[], float] | None:
-    """A function that generates texts for these dev records, as `pipedec generate` does, and scores them."""
+def dev_scorer(
+    checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]
+) -> Callable[[], float] | None:
+    """A function that generates texts for dev records, as `pipedec generate` does, and scores them.
+
+    The examples are the same records in token ids.
+    """
     from pipedec_cli.evaluate.scoring import dev_measure, score_predictions
     from pipedec_cli.model.batch_size import choose_batch_size
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.training.collate import encode
     from pipedec_cli.model.training.lora import merged
 
     if not records or checkpoint.settings is None:
         return None
     measure = dev_measure(checkpoint.settings.segmentation.level)
     # A bound on the time that a model takes that has not learnt yet to end its texts.
-    examples = [*encode(checkpoint, records)]
     longest = 2 * max(sum(map(len, example.texts)) for example in examples) + 1
     source = max(len(example.source) for example in examples)
 

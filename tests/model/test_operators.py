@@ -152,6 +152,11 @@ def test_graphs_are_for_gpus_and_can_be_turned_off(monkeypatch):
     assert not wants_graphs(torch.device("cuda:1"))
 
 
+def test_tables_name_graphs_where_these_compute_the_steps(monkeypatch):
+    monkeypatch.setattr("pipedec_cli.model.engine.engine.wants_graphs", lambda device: True)
+    assert lay_out(small_model("t5"), native=False).kernels == "CUDA graphs"
+
+
 def test_forgotten_graphs_take_their_memory_along():
     """torch frees a pool with its last graph, and refuses to record into it again."""
     stepper = make_engine("t5", "fixed", 1).stepper
@@ -165,6 +170,7 @@ def test_forgotten_graphs_take_their_memory_along():
 )
 def test_narrow_dtypes_replay_what_they_compute(dtype):
     engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
+    assert engine.kernels == "CUDA graphs"
     method = method_of("2")
     recorded = run_engine(engine, SOURCES, method)
     assert run_engine(engine, SOURCES, method) == recorded

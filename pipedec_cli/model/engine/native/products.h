@@ -163,7 +163,6 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 
 #ifdef HAS_INT8
 constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
-constexpr long MOST_IN_VECTORS = 8; // up to so many rows vectors are faster than tiles, with the same sums
 
 // The sum so far, and the sums of a group times the scales of weights and row.
 inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *facts) {
@@ -245,6 +244,8 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
 #endif
 
 #ifdef HAS_TILES
+constexpr long MOST_IN_VECTORS = 8; // up to so many rows vectors are faster than tiles, with the same sums
+
 // out[rows][PANEL] (+)= x · GROUPS groups of a panel, for up to BLOCK rows: a group fills the height of a tile.
 template <long GROUPS>
 void groups_in_tiles(const Word *x, const Word *facts, long x_row, long rows, const Word *panel, float *out, long out_row, bool more) {
