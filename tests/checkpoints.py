@@ -26,10 +26,9 @@ from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
-from pipedec_cli.model.training.collate import Encoded, collator, encode
+from pipedec_cli.model.training.collate import Encoded, Turn, collator, encode
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
 from pipedec_cli.model.training.loss import TeacherForcing
-from pipedec_cli.model.training.order import Turn
 from pipedec_cli.model.training.trainer import train
 
 Family = Literal["t5", "mt5", "umt5", "llama", "qwen2", "qwen3", "smollm3", "gemma3"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipedec_cli.data.writing import to_json
-from pipedec_cli.jobs.bench_settings import BenchSettings
+from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout
 from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.terminal import Terminal

@@ -6,7 +6,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import shard as job
-from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
+from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
 from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.terminal import Terminal
 

@@ -103,8 +103,7 @@ def _placed(
     checkpoint: Checkpoint, examples: Iterable[Encoded]
 ) -> Iterator[tuple[Sequence[int], list[Row], list[int]]]:
     """Each source, the rows of its text in the order of a grid, and the token after each row; below 0: it is not learnt."""
-    from pipedec_cli.model.training.collate import collator
-    from pipedec_cli.model.training.order import Turn
+    from pipedec_cli.model.training.collate import Turn, collator
 
     lay_out = collator(checkpoint, seed=0)
     for number, example in enumerate(examples):

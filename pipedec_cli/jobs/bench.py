@@ -17,16 +17,15 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
-from pipedec_cli.evaluate.forced import Lengths
 from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
 from pipedec_cli.evaluate.peers import PeerName
-from pipedec_cli.evaluate.runners import EXACT, EngineRunner
+from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
 from pipedec_cli.evaluate.timing import device_clock, pause
-from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
+from pipedec_cli.jobs.report_settings import BenchSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder

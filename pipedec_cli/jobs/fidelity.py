@@ -17,10 +17,9 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import read_rows
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.fidelity import FidelityTable, compare_dtypes
-from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
-from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint

@@ -13,18 +13,16 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions
-from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, promoted
+from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, TokenAgreement, promoted
 from pipedec_cli.evaluate.keys import KEYS, EachKey, KeysInTurn
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner
 from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
-from pipedec_cli.jobs.bench_settings import BenchSettings
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
 
 if TYPE_CHECKING:

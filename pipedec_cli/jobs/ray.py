@@ -34,14 +34,13 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_text
+from pipedec_cli.evaluate.machine import settle_threads
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.generate import GenerateResult, Tally
+from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
-from pipedec_cli.jobs.predicting import write_part
-from pipedec_cli.jobs.run import plan_run
-from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
-from pipedec_cli.jobs.tally import GenerateResult, Tally
-from pipedec_cli.jobs.threads import settle_threads
+from pipedec_cli.jobs.run import plan_run, write_part
 from pipedec_cli.model.decoder import Decoder
 
 #: Enough shards for the workers to end at about the same time, and enough records in each to be worth a start.

@@ -2,19 +2,455 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pipedec_cli.data.reading import require_place
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.json_schema import schema_of
+from pipedec_cli.data.paper import paper_figures
+from pipedec_cli.data.places import is_hub_name
+from pipedec_cli.data.reading import read_json, real, require_place
+from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
+from pipedec_cli.data.trained import curve_of, is_model, taught_by
+from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import Report
-from pipedec_cli.evaluate.scoring import settle_metrics
-from pipedec_cli.jobs.compare import compare, training_curves
+from pipedec_cli.evaluate.comparison import Report, Sample, assemble, choose_sample
+from pipedec_cli.evaluate.entry import PlannedEntry, Quality, Role, TextAgreement
+from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
+from pipedec_cli.evaluate.metrics import TASK_OF
+from pipedec_cli.evaluate.peers import MAX_TOKENS, OF_LOADED, PeerName
+from pipedec_cli.evaluate.runners import EXACT, EngineRunner, make_runner, source_ids
+from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, settle_metrics, unscored_run
+from pipedec_cli.evaluate.significance import method
+from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.measuring import parse_compared
-from pipedec_cli.jobs.report_entries import check_comparable
+from pipedec_cli.jobs.fidelity import report_fidelity
+from pipedec_cli.jobs.generate_settings import GenerateSettings
+from pipedec_cli.jobs.loading import (
+    apply_prompt,
+    find_model,
+    inherit_prompt,
+    load_decoder,
+    make_blind_decoder,
+    read_inputs,
+)
+from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.score import ScoreSettings, score_runs
+
+if TYPE_CHECKING:
+    from pipedec_cli.jobs.run import Run
+    from pipedec_cli.model.decoder import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEntry:
+    """A planned entry with its settings of `generate`, and its predictions for each split."""
+
+    entry: PlannedEntry
+    settings: GenerateSettings
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlan:
+    """All entries with predictions, the baseline first; the baseline in words, and in the words of the advice."""
+
+    entries: list[ReportEntry]
+    baseline: str
+    called: str
+    #: Blind rows one after the other. They write what blind rows write, and are only timed.
+    in_turn: PlannedEntry | None = None
+    fields: tuple[Field, ...] = ()  # the keys of the objects that a model writes without training
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Makes entries on the same data. `base` has what all of them share and their commands leave out."""
+
+    base: GenerateSettings
+    inputs: Mapping[SplitName | None, Inputs]
+    notify: Notify
+
+    def entry(self, name: str, role: Role, how: GenerateSettings, decoder: Decoder) -> ReportEntry:
+        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
+        delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
+        delay = "together" if decoder.checkpoint.together and role != "baseline" else delay
+        command = command_line("generate", _with_reading(replace(how, confidence=False), decoder), self.base)
+        entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
+        from pipedec_cli.jobs.run import plan_run  # late: it imports torch
+
+        runs = [plan_run(replace(how, split=split), decoder, inputs) for split, inputs in self.inputs.items()]
+        return ReportEntry(entry, how, tuple(runs))
+
+
+def plan_entries(
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    notify: Notify,
+) -> ReportPlan:
+    """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
+    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
+    usual = replace(base, **settings.some("model", "dtype", "workspace"))
+    pipelined = load_decoder(usual, notify)
+    trained = pipelined.settings
+    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, notify)
+    others = [*(f"exact-{draft}" for draft in drafts), *peers]
+    sequential = _load_sequential(settings.baseline, usual, others, notify)
+    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, notify)
+    prompt = settings.prompt_template, settings.chat
+    apply_prompt(*prompt, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
+    if sequential is not None:
+        inherit_prompt(*prompt, sequential, pipelined)
+    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
+    planner = _Planner(base, inputs, notify)
+
+    ours = []
+    if pipelined.checkpoint.together:
+        _refuse_other_starts(settings)
+        ours.append(planner.entry("fields together", "pipelined", replace(usual, confidence=True), pipelined))
+    for delay, serving in served:
+        how = replace(usual, delay=delay)
+        if serving is not pipelined:
+            how = replace(how, model=serving.checkpoint.name)
+        for name, way in _ways(settings, how, trained.empty_rows, serving):
+            ours.append(planner.entry(f"Δt = {delay}{name}", "pipelined", way, serving))
+    waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
+    if sequential is None:
+        return _waiting_plan(planner, waiting, pipelined, ours)
+    if "wait" in (settings.delays or ()):
+        ours.append(planner.entry("waiting schedule", "pipelined", waiting, pipelined))
+    for draft, how, decoder in _exact(drafts, sequential, usual, ours):
+        ours.append(planner.entry(f"exact-{draft}", "exact", how, decoder))
+    how = replace(usual, model=settings.baseline or "sequential")
+    if teacher and teacher.sha256 not in (None, sequential.sha256):
+        notify.warn(f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since")
+    called = "the teacher" if teacher else "the sequential model"
+    words = f"{called} ({sequential.checkpoint.name}), the whole target as one string, on our engine"
+    baseline = planner.entry("sequential", "baseline", how, sequential)
+    return ReportPlan([baseline, *ours], words, called)
+
+
+def plan_blind(settings: ReportSettings, peers: Sequence[PeerName], notify: Notify) -> ReportPlan:
+    """Load a model without training, and plan the entries: the whole object in one row, then blind rows."""
+    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
+    same = ("model", "dtype", "workspace", "schema", "fields", "shots", "prompt_template", "chat")
+    usual = replace(base, **settings.some(*same))
+    plain = load_decoder(usual, notify, consume=_can_consume(peers))
+    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
+    planner, entries = _Planner(base, inputs, notify), list[ReportEntry]()
+    ways: list[tuple[str, Role, GenerateSettings]] = [
+        ("sequential", "baseline", replace(usual, one_row=True)),
+        ("blind rows", "pipelined", replace(usual, calibrate=settings.calibrate, confidence=True)),
+    ]
+    for name, role, how in ways:
+        entries.append(planner.entry(name, role, how, make_blind_decoder(how, plain, notify)))
+    decoder, in_turn = entries[-1].runs[0].decoder, None
+    if not entries[-1].runs[0].method.lists:
+        in_turn = PlannedEntry(
+            name=IN_TURN, role="peer", runner=KeysInTurn(decoder, {}), like=entries[-1].entry.name
+        )
+    name, fields = plain.checkpoint.name, decoder.settings.segmentation.fields
+    words = f"the sequential model ({name}), which writes the whole object as JSON, on our engine"
+    return ReportPlan(entries, words, "the sequential model", in_turn, fields)
+
+
+def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
+    """Refuse, before torch is imported, a comparison without the model or the sequential model that it needs."""
+    if settings.is_blind:
+        _check_blind(settings, others)
+        return
+    names = (settings.model, settings.baseline or settings.model)
+    name, _ = (find_model(name, settings.place) for name in names)
+    config = Path(name, "config.json")
+    found = read_json(config, Manifest, "pipedec train").get("pipedec") if config.is_file() else None
+    trained = found if isinstance(found, dict) else {}
+    if trained.get("decoder") == "sequential":
+        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
+        raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
+    if settings.baseline or taught_by(name) or is_model(settings.place.model("sequential")):
+        return
+    todo = f"run `{sequential_training(name, settings.workspace)}` first, or give --baseline"
+    if others:
+        what = f"{', '.join(others)} would run the sequential model, and there is none"
+        raise UserError(what, todo=f"{todo}, or compare with sequential alone")
+    if trained.get("delay", "any") != "any":
+        lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
+        raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
+
+
+def _waiting_plan(
+    planner: _Planner, waiting: GenerateSettings, pipelined: Decoder, ours: Sequence[ReportEntry]
+) -> ReportPlan:
+    """A plan without a sequential model: the waiting schedule of the same checkpoint is the baseline."""
+    name = pipelined.checkpoint.name
+    baseline = planner.entry("waiting schedule", "baseline", waiting, pipelined)
+    stops = baseline.runs[0].method.stop_on_repeat
+    repeats = ", which ends a text that repeats itself" if stops else ""
+    words = (
+        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
+    return ReportPlan([baseline, *ours], words, "the same checkpoint's waiting schedule")
+
+
+def _check_blind(settings: ReportSettings, others: Sequence[str]) -> None:
+    """Refuse what does not go with a model that was not trained."""
+    if settings.model is None or settings.baseline or any(name in EXACT for name in others):
+        what = "schema, fields and shots compare what one ordinary decoder-only model does without training"
+        raise UserError(what, todo="name it with --model, and leave --baseline and exact mode out")
+    if settings.schema and settings.fields:
+        raise UserError("fields and schema both say which keys there are", todo="leave one out")
+    _refuse_other_starts(settings)
+
+
+def _refuse_other_starts(settings: ReportSettings) -> None:
+    """Fields start all at once. A recipe may ask for other starts, the command line may not."""
+    if given := settings.typed & {"delays", "empty_rows", "stop_on_repeat", "min_start_probs"}:
+        name = spelled(min(given), settings)
+        raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
+
+
+def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
+    """The settings with those that make `generate` read sources as this decoder does."""
+    from pipedec_cli.model.text import usual_prompt
+
+    own, text, read = decoder.settings, decoder.text, dict[str, Any]()
+    if how.is_blind:
+        return how
+    if getattr(decoder, "drafter", None) is None:  # in exact mode `generate` lets both read alike
+        if text.prefix != own.source_prefix:
+            read["source_prefix"] = text.prefix
+        if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
+            read["max_source_tokens"] = text.max_source_tokens
+    if text.prompt is not None:
+        usual = own.prompt == usual_prompt(chat=own.chat)
+        known = usual_prompt(chat=text.prompt.chat) if usual else own.prompt
+        if text.prompt.chat != own.chat:
+            read["chat"] = text.prompt.chat
+        if text.prompt.template != known:
+            read["prompt_template"] = text.prompt.template
+    return replace(how, **read)
+
+
+def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
+    """Whether to stop on a repeat; None if the checkpoint does the same by itself."""
+    own = decoder.settings.stop_on_repeat
+    return None if settings.stop_on_repeat == own else settings.stop_on_repeat
+
+
+def _ways(
+    settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
+) -> Iterator[tuple[str, GenerateSettings]]:
+    """The rules for empty rows and early starts at a delay, with their names; the `usual` rule alone has none."""
+    own, starts = serving.settings.empty_rows, settings.min_start_probs or ()
+    how = replace(how, stop_on_repeat=_stops(settings, serving))
+    alone = settings.empty_rows in (None, (usual,)) and not starts
+    for rule in settings.empty_rows or (own,):
+        yield "" if alone else f", {rule}", replace(how, empty_rows=None if rule == own else rule)
+    for start in starts:
+        yield f", min start prob {start:g}", replace(how, min_start_prob=start)
+
+
+def _exact(
+    drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[ReportEntry]
+) -> Iterator[tuple[Draft, GenerateSettings, Decoder]]:
+    """The sequential model in exact mode. The drafter is the first pipelined entry that uses its default rule."""
+    from pipedec_cli.model.exact import ExactDecoder
+
+    name = sequential.checkpoint.name
+    for draft in drafts:
+        if draft == "pipelined":
+            rule = ("empty_rows", "stop_on_repeat", "min_start_prob")
+            usual_rule = (one for one in ours if set(one.settings.some(*rule).values()) == {None})
+            own = [one for one in usual_rule if one.entry.delay is not None]
+            drafting = (own or ours)[0]
+            how, exact = drafting.settings, ExactDecoder(sequential, drafting.runs[0].decoder)
+        else:
+            how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
+        yield draft, replace(how, exact=name, draft=draft, confidence=False), exact
+
+
+def _serving(
+    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, notify: Notify
+) -> list[tuple[int, Decoder]]:
+    """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
+    trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
+    for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
+        apart = settings.place.model(f"pipelined-delay{delay}")
+        if trained.delay in ("any", delay):
+            found.append((delay, pipelined))
+        elif settings.model is None and apart.exists():
+            found.append((delay, load_decoder(replace(usual, model=str(apart)), notify)))
+        elif settings.recipe and "delays" not in settings.typed:
+            lacking.append(delay)
+        else:
+            found.append((delay, pipelined))  # it refuses the delay
+    if lacking:
+        other = settings.place.model(f"pipelined-delay{lacking[0]}")
+        notify.warn(
+            f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
+            "`pipedec train --delay any` makes a model for all delays, "
+            f"`pipedec train --delay {lacking[0]} --out {other}` a model beside it"
+        )
+    return found or [(trained.usual_delay, pipelined)]
+
+
+def _with_teacher(
+    settings: ReportSettings, checkpoint: str, notify: Notify
+) -> tuple[ReportSettings, Teacher | None]:
+    """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
+    teacher = taught_by(checkpoint)
+    if teacher is None or settings.baseline not in (None, teacher.name):
+        return settings, None
+    folder = len(teacher.sha256 or "") == 64  # of a hub model it is a commit, of 40 digits
+    if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
+        todo = "--baseline says where it is"
+        notify.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
+        return settings, None
+    own = real(teacher.name) == real(settings.place.model("sequential"))
+    return replace(settings, baseline=None if own else teacher.name), teacher
+
+
+def _load_sequential(
+    given: str | None, usual: GenerateSettings, others: Sequence[str], notify: Notify
+) -> Decoder | None:
+    """The sequential model that was given, or the workspace's; None if there is none and no entry needs it."""
+    folder = usual.place.model("sequential")
+    if given is None and not is_model(folder):
+        if folder.exists():
+            left_out = f"the training of {folder} has not come to its end: it is left out"
+            notify.warn(f"{left_out}; the command that began it finishes it with --resume")
+        return None
+    sequential = load_decoder(
+        replace(usual, model=given or str(folder)), notify, consume=_can_consume(others)
+    )
+    if sequential.settings.decoder != "sequential":
+        todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
+        raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
+    return sequential
+
+
+def _can_consume(others: Sequence[str]) -> bool:
+    """Whether our engine may empty the model's matrices."""
+    return OF_LOADED.isdisjoint(others)
+
+
+def compare(
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    notify: Notify,
+) -> tuple[list[Path], Report]:
+    """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
+    if settings.is_blind:
+        plan = plan_blind(settings, peers, notify)
+    else:
+        plan = plan_entries(settings, peers, drafts, notify)
+    files, scored = _score(settings, plan.entries, notify)
+    qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
+    first = [*scored[0].values()][-1]
+    records = [prediction.record for prediction in first.run.predictions]
+    wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
+    chosen = choose_sample(len(records), wanted)
+    timed = [record for at in chosen if (record := records[at])]
+    encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
+    planned = [replace(one.entry, sources=encode(one.runs[0].decoder)) for one in plan.entries]
+    if plan.in_turn:
+        planned.append(replace(plan.in_turn, sources=planned[-1].sources))
+    baseline = plan.entries[0].runs[0]
+    schema = json.dumps(schema_of(plan.fields)) if plan.fields else None
+    most = baseline.method.limits.max_tokens or MAX_TOKENS
+    try:
+        measured, conditions = measure(
+            settings, planned, peers, baseline.decoder.checkpoint, most, notify, schema=schema
+        )
+    except KeyboardInterrupt:
+        notify.warn(
+            "stopped while timing: the same command times again, and takes the predictions as they are"
+        )
+        raise
+    own = [one.runs[0].decoder for one in plan.entries if one.entry.role != "exact"]
+    own = own[:1] if settings.is_blind else own  # they share their weights
+    fidelity = report_fidelity(settings, dict.fromkeys(own), records, notify)
+    recipe = settings.recipe
+    if not recipe and settings.data is None:
+        recipe = segmented_with(settings.place.segmentation, "recipe")
+    return files, assemble(
+        measured,
+        qualities,
+        conditions,
+        [record.id for record in timed],
+        metric=first.scores.measure.primary,
+        called=plan.called,
+        baseline=plan.baseline,
+        sample=Sample(len(chosen), len(records), settings.repeats),
+        split=settings.split[-1] if settings.split else None,
+        dtype=settings.dtype,
+        significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+        fidelity=tuple(fidelity),
+        paper=paper_figures(recipe) if recipe else None,
+    )
+
+
+def _score(
+    settings: ReportSettings, entries: Sequence[ReportEntry], notify: Notify
+) -> tuple[list[Path], list[dict[SplitName, ScoredRun]]]:
+    """Generate what is missing, and score it: the files, and the scored runs of each entry by split."""
+    from pipedec_cli.jobs.run import complete  # late: it imports torch
+
+    by = ScoreSettings(**settings.some("task", "protocol", "typed", "workspace"))
+    files: list[Path] = []
+    found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
+    splits: Sequence[SplitName] = settings.split or ("test",)
+    measure = None
+    for at, split in enumerate(splits):
+        some = f", {split}" if len(splits) > 1 else ""
+        made = [Path(complete(one.runs[at], one.entry.name + some, notify).out) for one in entries]
+        files += made
+        loaded = load_runs(made)
+        runs = [run for run in map(unscored_run, loaded) if run is not None]
+        if runs:
+            notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
+        else:
+            runs = score_runs(by, loaded, notify, settings.limit)
+            measure = runs[0].scores.measure
+            by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
+        for one, run in zip(found, runs, strict=True):
+            one[split] = run
+    for one in found:
+        for split, run in one.items():
+            if run.is_unscored and measure is not None:
+                one[split] = replace(run, scores=replace(run.scores, measure=measure))
+    return files, found
+
+
+def _qualities(
+    settings: ReportSettings, runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
+) -> dict[SplitName, Quality]:
+    """The quality of one entry by split, beside the baseline's runs."""
+    if runs is baseline:
+        return {split: Quality(run) for split, run in runs.items()}
+    found = {}
+    for split, run in runs.items():
+        differences = compare_runs(run, baseline[split], **settings.some("resamples", "seed"))
+        agreement = TextAgreement.between(run.run.predictions, baseline[split].run.predictions)
+        found[split] = Quality(run, differences, agreement)
+    return found
+
+
+def training_curves(report: Report) -> dict[str, list[dict[str, float]]]:
+    """The training curves of the compared models by the names of their folders, where training.json has them."""
+    runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
+    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
+    return {Path(name).name: curve for name in names if (curve := curve_of(name))}
 
 
 @dataclass(frozen=True)

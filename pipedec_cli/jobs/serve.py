@@ -16,14 +16,13 @@ from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.json_schema import keys_of, settled
-from pipedec_cli.jobs.blind import check_lists
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.loading import load_model
+from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.jobs.serve_settings import ServeSettings
-from pipedec_cli.model.blind import BlindDecoder, Rows
 from pipedec_cli.model.decoder import Decoder, Source
 from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.model.rows import BlindDecoder, Rows
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 

@@ -18,11 +18,10 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import check_out, check_settings
+from pipedec_cli.jobs.generate import GenerateResult, check_out, check_settings
+from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings
-from pipedec_cli.jobs.shard_settings import MergeSettings, ShardSettings
-from pipedec_cli.jobs.tally import GenerateResult
 
 
 class MergeResult(Struct, frozen=True):
@@ -57,8 +56,7 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
 
     inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
 
-    from pipedec_cli.jobs.predicting import write_part
-    from pipedec_cli.jobs.run import plan_run
+    from pipedec_cli.jobs.run import plan_run, write_part
 
     result = write_part(plan_run(settings, decoder, inputs.part(settings.part)), folder, notify)
     then = command_line("shard merge", MergeSettings(folder=folder))

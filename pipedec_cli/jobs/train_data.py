@@ -26,7 +26,7 @@ from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.model.training.processes import count
-from pipedec_cli.pipeline.repeats import before_repeats
+from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
@@ -142,8 +142,7 @@ def _load_teacher(
 
 def _write(settings: GenerateSettings, teacher: Decoder, notify: Notify) -> Path:
     """The file of the teacher's texts for a split. Several processes that train together do not write it."""
-    from pipedec_cli.jobs.predicting import complete, is_complete
-    from pipedec_cli.jobs.run import plan_run
+    from pipedec_cli.jobs.run import complete, is_complete, plan_run
 
     run = plan_run(settings, teacher, read_inputs(settings, notify))
     if count() > 1 and not is_complete(run):

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.batch_size import choose_batch_size
-from pipedec_cli.model.decoder import load
+from pipedec_cli.model.decoder import choose_batch_size, load
 
 #: The columns that are added. All but the first and the last are fields of `Generated`.
 _ADDED = pa.schema(

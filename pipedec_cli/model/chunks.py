@@ -18,7 +18,7 @@ from pipedec_cli.data.fields import Field, kind_of, list_places, read_values, ro
 from pipedec_cli.data.objects import Keys, any_item, by_path, mapped
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.questions import Asked
+from pipedec_cli.model.rows import Asked
 
 #: A chunk begins this part of its length before the end of the one before.
 _OVERLAP: Final = 8

@@ -17,8 +17,8 @@ from pipedec_cli.model.arguments import check_positive_int, check_texts
 from pipedec_cli.model.decoder import Decoder, window_of
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine
 from pipedec_cli.pipeline.decode import Event, Row
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
-from pipedec_cli.pipeline.verify import Verify
 
 #: To measure what guesses cost: the rows of a call for each example, the most rounds, the most seconds of all rounds,
 #: and the tokens of the source.

@@ -21,9 +21,9 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.pipeline.exact import Verification
 from pipedec_cli.pipeline.grid import Grid, ItemRows, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Subsequence, Together, Waiting, place
-from pipedec_cli.pipeline.verify import Verification
 
 #: The beginnings of a number, by kind.
 _BEGUN: Final = {

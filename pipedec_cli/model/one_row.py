@@ -11,10 +11,9 @@ from msgspec import to_builtins
 from pipedec_cli.data.fields import Field, kind_of, read_values, texts_of, value_texts
 from pipedec_cli.data.objects import mapped
 from pipedec_cli.data.records import Record
-from pipedec_cli.model.blind import ASK_PROMPT, BlindDecoder, Rows
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.questions import Asked, Choice
+from pipedec_cli.model.rows import ASK_PROMPT, Asked, BlindDecoder, Choice, Rows
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS
 from pipedec_cli.pipeline.schedule import Subsequence

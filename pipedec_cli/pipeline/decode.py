@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from pipedec_cli.pipeline.exact import Verification, Verify
 from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
-from pipedec_cli.pipeline.verify import Verification, Verify
 
 
 class Row(NamedTuple):

@@ -8,14 +8,32 @@ subsequences are complete *and* the newest is empty or there may be no more).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from pipedec_cli.pipeline.repeats import before_repeats
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Together, Whole
+
+
+def before_repeats(subsequences: Sequence[Hashable]) -> int:
+    """How many subsequences of a text stand before it repeats itself.
+
+    It does where a subsequence comes twice in a row, or where two neighbours come again. A single subsequence that
+    comes again later may be said of another thing. None stands for an empty subsequence, or for one that is live.
+    """
+    seen = set[tuple[Hashable, Hashable]]()
+    for number, pair in enumerate(pairwise(subsequences), start=1):
+        if None in pair:
+            continue
+        if pair in seen:
+            return number - 1
+        if pair[0] == pair[1]:
+            return number
+        seen.add(pair)
+    return len(subsequences)
+
 
 #: What happens after an exploration came out empty. ``retry``, the paper's rule, leaves it in the grid and goes on;
 #: ``stop`` leaves it and starts no other row; ``retract`` takes it back and tries the same subsequence again.
@@ -347,3 +365,39 @@ class Grid:
         if rows[-1].empty and (method.empty_rows == "stop" or not self.live):
             return None
         return method.schedule.next_start(rows)
+
+
+def replay(
+    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, empty_rows: EmptyRows = "retry"
+) -> Grid:
+    """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
+
+    `Whole` takes the text as one subsequence. The limits are the paper's by default.
+    """
+    word, bos, eos = 2, 0, 1
+    wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
+    grid = Method(schedule, bos, eos, limits or Limits(), empty_rows).new_grid()
+    while planned := grid.plan():
+        rows = [(slot.subsequence, grid.subsequences[slot.subsequence - 1]) for slot in planned]
+        left = [number <= len(wanted) and len(row.tokens) < wanted[number - 1] for number, row in rows]
+        grid.commit([word if more else eos for more in left])
+    return grid
+
+
+def openings_of(method: Method, rows: Sequence[tuple[int, Sequence[int]]]) -> Sequence[Opening]:
+    """The openings of the rows of a finished grid, given by start and tokens; those of the first rows if it is inconsistent."""
+    if not method.lists:
+        return method.openings
+    grid = Grid(method, 0)
+    try:
+        while planned := grid.plan():
+            at = [
+                (slot.subsequence - 1, len(grid.subsequences[slot.subsequence - 1].tokens))
+                for slot in planned
+            ]
+            grid.commit(
+                [rows[n][1][done] if slot.answers else 0 for slot, (n, done) in zip(planned, at, strict=True)]
+            )
+    except IndexError:
+        return method.openings
+    return grid.openings

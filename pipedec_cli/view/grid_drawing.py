@@ -15,9 +15,9 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from pipedec_cli.data.wording import many
+from pipedec_cli.pipeline.exact import Verification
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
-from pipedec_cli.pipeline.verify import Verification
 from pipedec_cli.view.console import fit, one_line
 
 #: Token ids to text, special tokens left out.

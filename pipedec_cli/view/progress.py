@@ -9,8 +9,8 @@ from typing import Final
 
 from rich import progress as bars
 
-from pipedec_cli.jobs.train_estimate import duration
-from pipedec_cli.model.training.result import TrainingProgress
+from pipedec_cli.jobs.train import duration
+from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, visible
 

@@ -27,9 +27,8 @@ from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.jobs.commands import command_line, quoted
-from pipedec_cli.jobs.generate_settings import GenerateSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.segment import SegmentSettings
-from pipedec_cli.jobs.shard_settings import MergeSettings
 from pipedec_cli.view.console import one_line, tame_libraries
 from tests.running import refused, run, write_lines
 

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from pipedec_cli.cli.app import app
-from pipedec_cli.cli.config import PLACES
+from pipedec_cli.cli.options import PLACES
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.jobs import generate
 from tests.running import read_json, refused, run, write_lines
@@ -80,7 +80,7 @@ def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
 
 
 def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.report_entries.find_model", lambda *_: "")
+    monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017")
     run("report", "--recipe", "kptimes", "--set", "task=summarization")

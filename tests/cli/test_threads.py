@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.jobs import threads
+from pipedec_cli.evaluate import machine as threads
 from tests.running import write_lines
 
 #: In place of torch: says what it would find.

@@ -6,7 +6,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.json_schema import keys_of, read_schema, read_short, schema_of
-from pipedec_cli.model.questions import Asked
+from pipedec_cli.model.rows import Asked
 
 
 def test_a_json_schema_is_read_as_tools_write_it(tmp_path):

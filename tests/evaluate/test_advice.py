@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.evaluate.advice import advise
-from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.entry import Quality, Totals
+from pipedec_cli.evaluate.entry import Quality, TextAgreement, Totals
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.timing import Gain
 from tests.evaluate.decoders import entry

@@ -3,7 +3,7 @@
 import pytest
 
 from pipedec_cli.data.records import Generated
-from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.entry import TextAgreement
 
 
 def between(*decoders):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
+from pipedec_cli.evaluate.failures import aligned, aligned_by_key
 
 
 @pytest.mark.parametrize(

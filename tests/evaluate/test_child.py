@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from pipedec_cli.evaluate.child import Child, ChildError, measure_here
-from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.timing import Output, Pass
 
 MIB = 2**20

@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.agreement import TextAgreement, TokenAgreement
-from pipedec_cli.evaluate.assemble import assemble
-from pipedec_cli.evaluate.breakdown import MANY, Run, SizeRow, by_size
-from pipedec_cli.evaluate.comparison import Bench, Conditions, Sample, choose_sample
-from pipedec_cli.evaluate.entry import MeasuredEntry, Quality, Totals
-from pipedec_cli.evaluate.forced import Lengths
+from pipedec_cli.evaluate.comparison import (
+    MANY,
+    Bench,
+    Conditions,
+    Run,
+    Sample,
+    SizeRow,
+    assemble,
+    by_size,
+    choose_sample,
+)
+from pipedec_cli.evaluate.entry import MeasuredEntry, Quality, TextAgreement, TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine, disturbance
+from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.significance import Difference
 from pipedec_cli.evaluate.steps import Bandwidth
 from pipedec_cli.evaluate.timing import Output, Pass, Timing

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from pipedec_cli.evaluate.advice import exact_advice
-from pipedec_cli.evaluate.agreement import TextAgreement
+from pipedec_cli.evaluate.entry import TextAgreement
 from pipedec_cli.evaluate.runners import (
     SEPARATOR,
     EngineRunner,

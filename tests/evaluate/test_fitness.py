@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from pipedec_cli.evaluate.failures import count_failures
-from pipedec_cli.evaluate.fitness import faults
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
+from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun, faults
 
 WORDS = ("red", "green", "blue", "black", "white", "grey", "pink", "brown")
 RIGHT = [f"the {word} cat; a {word} dog" for word in WORDS]

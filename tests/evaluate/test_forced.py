@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.forced import ForcedAnswers, Lengths
 from pipedec_cli.evaluate.keys import EachKey, KeysInTurn
 from pipedec_cli.evaluate.peers import Absent, make_peer
-from pipedec_cli.evaluate.runners import EngineRunner, from_spec
+from pipedec_cli.evaluate.runners import EngineRunner, ForcedAnswers, Lengths, from_spec
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import tiny_checkpoint

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipedec_cli.evaluate.agreement import TokenAgreement
 from pipedec_cli.evaluate.child import ChildError
+from pipedec_cli.evaluate.entry import TokenAgreement
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
 from pipedec_cli.evaluate.peers.process import Fastest
 from pipedec_cli.evaluate.runners import EngineRunner

@@ -10,10 +10,10 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.objects import by_path, leaves, mapped
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.rows import read_records
-from pipedec_cli.jobs.blind import choose_shots
-from pipedec_cli.jobs.predicting import _are_long
-from pipedec_cli.model.blind import BlindDecoder, Rows, best_threshold
+from pipedec_cli.jobs.loading import choose_shots
+from pipedec_cli.jobs.run import _are_long
 from pipedec_cli.model.decoder import load
+from pipedec_cli.model.rows import BlindDecoder, Rows, best_threshold
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.decode import Finished
 from tests.checkpoints import tiny_checkpoint

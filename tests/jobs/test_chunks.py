@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Generated
-from pipedec_cli.model.blind import BlindDecoder, Rows
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import load
+from pipedec_cli.model.rows import BlindDecoder, Rows
 from tests.jobs.test_blind import FEW
 from tests.model.chats import foreign
 from tests.running import lines_of, refused, run, write_lines

@@ -12,7 +12,7 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
-from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs import run as predicting
 from pipedec_cli.jobs.events import Message, Notify
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_settings import TrainSettings

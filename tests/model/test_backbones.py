@@ -6,9 +6,9 @@ import torch
 from pipedec_cli.model.engine.torch import operators
 from pipedec_cli.model.training.collate import Encoded, collate
 from pipedec_cli.model.training.loss import TeacherForcing
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
-from pipedec_cli.pipeline.verify import Verify
 from tests import fakes
 from tests.model.backbones import (
     BOS,

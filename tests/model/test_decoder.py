@@ -15,9 +15,15 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model import decoder
 from pipedec_cli.model.arguments import DTYPES, choose_device, choose_dtype
-from pipedec_cli.model.batch_size import MOST_ON_CPU, bytes_per_example, choose_batch_size
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.model.decoder import Decoder, load, window_of
+from pipedec_cli.model.decoder import (
+    MOST_ON_CPU,
+    Decoder,
+    bytes_per_example,
+    choose_batch_size,
+    load,
+    window_of,
+)
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole

@@ -9,9 +9,9 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.decode import Stepped
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
-from pipedec_cli.pipeline.verify import Verify
 from tests.checkpoints import SOURCES, tiny_checkpoint
 from tests.fakes import finished
 from tests.model.engines import BOS, EOS, KINDS, STEPPINGS, make_engine, small_model

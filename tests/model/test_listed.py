@@ -15,9 +15,8 @@ from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
 from pipedec_cli.model.scratch import make_model, train_tokenizer
-from pipedec_cli.model.training.collate import IGNORED, collator, encode, fit_limits
+from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
 from pipedec_cli.model.training.loss import TeacherForcing
-from pipedec_cli.model.training.order import Turn
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Waiting
 from tests.checkpoints import TOY_SHAPE

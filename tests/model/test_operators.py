@@ -13,7 +13,7 @@ from pipedec_cli.model.engine.torch import context, operators
 from pipedec_cli.model.engine.torch.block import can_prepack, step_form
 from pipedec_cli.model.engine.torch.block_layers import BlockLayers
 from pipedec_cli.model.engine.torch.operators import VARIABLE, bucket, wants_graphs
-from pipedec_cli.model.t5 import distance_buckets, layers, output_scale
+from pipedec_cli.model.families import distance_buckets, layers, output_scale
 from tests.model.engines import (
     SOURCES,
     grid_rows,

@@ -7,8 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
-from pipedec_cli.pipeline.replay import replay
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot, replay
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.fakes import (
     BOS,

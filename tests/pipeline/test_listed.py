@@ -5,8 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import decode
-from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening
-from pipedec_cli.pipeline.replay import openings_of
+from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, openings_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Waiting
 from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, hashed_next_logits
 from tests.oracle import OracleSchedule, oracle_listed

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
-from pipedec_cli.pipeline.verify import Verify
 from tests.fakes import BOS, EOS, HashedModel, ScriptedModel, finished
 
 A, B, C, D, E = range(2, 7)

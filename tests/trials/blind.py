@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.schema import learn_schema
-from pipedec_cli.jobs.blind import choose_shots
-from pipedec_cli.model.blind import BlindDecoder, Rows
+from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.model.decoder import load
+from pipedec_cli.model.rows import BlindDecoder, Rows
 
 #: Two best logits closer than this are a near-tie between two implementations in float32.
 TIE = 1e-3

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.events import Training, TrainingEnded
-from pipedec_cli.jobs.tally import Marked, Tally
-from pipedec_cli.model.training.result import TrainingProgress
+from pipedec_cli.jobs.generate import Marked, Tally
+from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.evaluate.alignment import aligned, aligned_by_key
-from pipedec_cli.evaluate.failures import dropped, duplicates
+from pipedec_cli.evaluate.failures import aligned, aligned_by_key, dropped, duplicates
 from pipedec_cli.evaluate.metrics.fields import Fields, renumbered, wrong
 from pipedec_cli.view.page.page import Section, template
 from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, size

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.runners import EngineRunner
-from pipedec_cli.pipeline.replay import openings_of
+from pipedec_cli.pipeline.grid import openings_of
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
 from pipedec_cli.view.grid_drawing import AFTER_PROMPT, BOS, EOS, RowText, Words

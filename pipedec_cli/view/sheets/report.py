@@ -9,8 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
-from pipedec_cli.evaluate.breakdown import MANY
-from pipedec_cli.evaluate.comparison import Report
+from pipedec_cli.evaluate.comparison import MANY, Report
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.formats import (

@@ -18,8 +18,8 @@ import pytest
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.jobs import ray as jobs_ray
 from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.generate_settings import ShardSettings
 from pipedec_cli.jobs.ray import ShardWorker
-from pipedec_cli.jobs.shard_settings import ShardSettings
 from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, written
 from tests.running import read_json, run, write_lines

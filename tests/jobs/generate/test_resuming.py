@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.writing import JsonLinesAppender
-from pipedec_cli.jobs import predicting
+from pipedec_cli.jobs import run as predicting
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
-from pipedec_cli.jobs.predicting import write
-from pipedec_cli.jobs.run import Run, plan_run
+from pipedec_cli.jobs.run import Run, plan_run, write
 from pipedec_cli.model.decoder import Decoder
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
 from tests.running import read_json, run, write_lines

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.evaluate.advice import Advice
-from pipedec_cli.evaluate.agreement import TokenAgreement
-from pipedec_cli.evaluate.breakdown import SizeRow
 from pipedec_cli.evaluate.child import Memory
-from pipedec_cli.evaluate.comparison import Conditions, Report, Sample
-from pipedec_cli.evaluate.entry import Totals
+from pipedec_cli.evaluate.comparison import Conditions, Report, Sample, SizeRow
+from pipedec_cli.evaluate.entry import TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.significance import Difference
 from tests.evaluate.decoders import entry as made_entry

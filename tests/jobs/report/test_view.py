@@ -9,8 +9,8 @@ from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.breakdown import SizeRow
+from pipedec_cli.evaluate.comparison import SizeRow
+from pipedec_cli.evaluate.entry import TextAgreement
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.view.console import visible

@@ -13,9 +13,9 @@ from pipedec_cli.evaluate import timing
 from pipedec_cli.evaluate.child import find_factory
 from pipedec_cli.evaluate.keys import KeysInTurn
 from pipedec_cli.evaluate.runners import EngineRunner, source_ids
-from pipedec_cli.model.blind import Rows
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.one_row import OneRow, make_blind, texts_in
+from pipedec_cli.model.rows import Rows
 from tests.jobs.report.running import QUICK, report_of
 from tests.model.chats import foreign
 from tests.model.test_schemas import LISTED, NESTED
@@ -29,7 +29,7 @@ def few(empty_folder, monkeypatch):
     """What a report of a small chat model needs."""
     monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(OneRow, "longest", 12)
-    monkeypatch.setattr("pipedec_cli.jobs.compare.MAX_TOKENS", 12)
+    monkeypatch.setattr("pipedec_cli.jobs.report.MAX_TOKENS", 12)
     foreign(empty_folder / "model")
     names = ("The Mill", "Aromi")
     rows = [

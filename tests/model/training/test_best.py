@@ -7,7 +7,7 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import best_folders, clean, forget_best
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.training.best import Evaluation
+from pipedec_cli.model.training.trainer import Evaluation
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import run
 
@@ -79,7 +79,7 @@ def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(tm
         forget_best(*_) if step == "forget_best" else given(*_)
 
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        from pipedec_cli.model.training import best
+        from pipedec_cli.model.training import trainer as best
 
         given = getattr(best, step)
         patch.setattr(best, step, kill)

@@ -15,16 +15,16 @@ from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.training.collate import (
     IGNORED,
     Encoded,
+    Turn,
+    Turns,
     collate,
     collator,
     encode,
     fit_limits,
     schedule,
 )
-from pipedec_cli.model.training.order import Turn, Turns
 from pipedec_cli.pipeline.attention import PADDING
-from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.replay import replay
+from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, place
 from tests.checkpoints import fresh_toy
 

@@ -9,9 +9,8 @@ import torch
 from pipedec_cli.data.trained import ADAPTER
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.training import lora
-from pipedec_cli.model.training.collate import collator
+from pipedec_cli.model.training.collate import Turn, collator
 from pipedec_cli.model.training.loss import TeacherForcing, recompute
-from pipedec_cli.model.training.order import Turn
 from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, refused, weights_of
 

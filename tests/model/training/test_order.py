@@ -6,7 +6,7 @@ import pytest
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 
-from pipedec_cli.model.training.order import ByTurn, Turn, Turns
+from pipedec_cli.model.training.collate import ByTurn, Turn, Turns
 
 LENGTHS = [1 + number % 97 for number in range(1003)]
 

@@ -11,12 +11,10 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.training.best import Best
 from pipedec_cli.model.training.collate import Encoded
 from pipedec_cli.model.training.cost import training_cost
-from pipedec_cli.model.training.hyperparameters import hyperparameters
-from pipedec_cli.model.training.result import TrainingProgress
-from pipedec_cli.model.training.trainer import _Reporter, train
+from pipedec_cli.model.training.hyperparameters import TrainingProgress, hyperparameters
+from pipedec_cli.model.training.trainer import Best, _Reporter, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pipedec_cli.pipeline.decode import decode
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
-from pipedec_cli.pipeline.verify import Verify
 from pipedec_cli.view.grid_drawing import AFTER_PROMPT
 from pipedec_cli.view.live import LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel

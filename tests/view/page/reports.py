@@ -15,9 +15,9 @@ from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
+from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
-from pipedec_cli.pipeline.verify import Verify
 from tests.evaluate.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.report.reports import make_report

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipedec_cli.evaluate.advice import Advice
-from pipedec_cli.evaluate.agreement import TextAgreement
-from pipedec_cli.evaluate.entry import Quality
+from pipedec_cli.evaluate.entry import Quality, TextAgreement
 from pipedec_cli.view.page.plots import Interval, Series, bars, cloud, lines
 from pipedec_cli.view.page.report_page import report_page
 from pipedec_cli.view.page.report_plots import report_plots, training_plots

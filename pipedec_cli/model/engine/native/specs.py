@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.structures import ACTIVATIONS
-from pipedec_cli.model.t5 import T5, Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.families import T5, Layer, distance_buckets, layers, offset_buckets, output_scale
 
 #: Rotary embeddings whose frequencies do not depend on the length of a text.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
