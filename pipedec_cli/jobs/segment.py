@@ -35,7 +35,7 @@ from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.advice import Estimate, doubt, estimate, estimate_fields
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.forecast import forecast

@@ -10,7 +10,7 @@ from typing import Final
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.evaluate.advice import Estimate
+from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.view.formats import NONE, count, points, rate
 from pipedec_cli.view.sheet import Line, Section, Sheet, cells, first_rows
 

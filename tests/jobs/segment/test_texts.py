@@ -15,7 +15,7 @@ from pipedec_cli.cli.segment import EXAMPLES
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
 from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
-from pipedec_cli.evaluate.advice import Estimate
+from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.sheets.segment import segment_sheets
