@@ -91,7 +91,6 @@ def folder(tmp_path_factory):
 def test_peers_of_another_environment_are_timed_beside_ours_and_one_that_fails_is_absent_with_its_reason(
     folder, python, monkeypatch
 ):
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
     compared = ("--compare", "llama.cpp,llama.cpp:q4_0,openvino", "--set", f"peer_python={python}")
     content = json.loads(run("bench", "--model", folder, *FEW, *compared, "--json").stdout)
     peer = content["entries"][-1]
