@@ -105,7 +105,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     workspace, talk = made
     then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --workspace"
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index(then)
-    assert all(words in talk for words in ("GB of memory", "dev loss", "dev ROUGE-L"))
+    assert all(words in talk for words in ("dev loss", "dev ROUGE-L"))
     folder = pipelined(workspace)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert model.config.architectures == ["T5ForConditionalGeneration"]
