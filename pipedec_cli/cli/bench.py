@@ -13,7 +13,6 @@ pipedec bench                                     # T5-Base's shape, the lengths
 pipedec bench --compare transformers,ctranslate2:int8 --dtypes float32,bfloat16,int8
 pipedec bench --subsequences 8 --tokens 12 --source 512 --delays 1,2,3
 pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
-pipedec bench --model ./llama --fidelity texts.jsonl --dtypes bfloat16,int8
 """
 
 
@@ -24,19 +23,11 @@ def bench(settings: BenchSettings) -> None:
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.bench import bench as measure
-    from pipedec_cli.jobs.fidelity import fidelity
     from pipedec_cli.view.sheets.bench import bench_sheets
-    from pipedec_cli.view.sheets.shared import fidelity_sheet
 
-    notify = Terminal(quiet=settings.quiet).notify
-    if settings.fidelity is not None:
-        table, content = fidelity(settings, notify)
-        sheets = [fidelity_sheet(table)]
-    else:
-        measured, content = measure(settings, notify)
-        sheets = bench_sheets(measured)
+    measured, content = measure(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:
-        for sheet in sheets:
+        for sheet in bench_sheets(measured):
             show_sheet(make_console(stderr=False), sheet)

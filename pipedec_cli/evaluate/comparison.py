@@ -16,13 +16,11 @@ from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.advice import Advice, advise, exact_advice
 from pipedec_cli.evaluate.entry import Entry, MeasuredEntry, Quality, Totals, promoted
-from pipedec_cli.evaluate.fidelity import FidelityTable
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.scoring import faults
-from pipedec_cli.evaluate.steps import Bandwidth, StepSpeed
 from pipedec_cli.evaluate.timing import Gain
 
 #: The numbers of target subsequences in the paper's figures; targets with `MANY` or more share a row.
@@ -166,7 +164,6 @@ class Report(Comparison[Entry]):
     by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)  # by entry
     dtype: str
     significance: str  # how differences were tested
-    fidelity: tuple[FidelityTable, ...] = ()  # what the dtype changes in each model, where it is not float32
     paper: PaperFigures | None = None
 
     @property
@@ -234,12 +231,10 @@ class Report(Comparison[Entry]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench(Comparison[MeasuredEntry]):
-    """Decoders side by side on made-up lengths, and single decoder steps beside the memory's speed."""
+    """Decoders side by side on made-up lengths."""
 
     model: str  # in words
     lengths: Lengths
-    steps: tuple[StepSpeed, ...]
-    bandwidth: Bandwidth
 
     @property
     def ratios(self) -> Iterator[tuple[MeasuredEntry, MeasuredEntry, int, Gain]]:

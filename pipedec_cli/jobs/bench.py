@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import Segmentation
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
 from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
 from pipedec_cli.evaluate.peers import PeerName
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
-from pipedec_cli.evaluate.steps import MemoryProbe, StepSpeed, time_steps
-from pipedec_cli.evaluate.timing import device_clock, pause
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
@@ -70,7 +67,7 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
 
 
 def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], notify: Notify) -> Bench:
-    """Measure our decoders in every dtype and the peers on forced lengths, and then single decoder steps."""
+    """Measure our decoders in every dtype and the peers on forced lengths."""
     notify.say(f"loading {settings.model} …")
 
     from pipedec_cli.model.arguments import choose_device
@@ -83,20 +80,9 @@ def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
             raise UserError(what, todo=f"give --source {first.places} or less")
         planned = _plan_entries(settings, lengths, decoders)
-        probe, steps = MemoryProbe(device_clock(device), device=device), list[StepSpeed]()
         notify.say(f"forced lengths: {lengths.line}")
-
-        def rest() -> None:
-            pause()
-            probe.measure()
-
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured, conditions = measure(
-            *(settings, planned, peers, first, longest, notify),
-            forced=True,
-            rest=rest,
-            then=lambda: steps.extend(_time_steps(settings, decoders, planned[0].sources[0], probe, notify)),
-        )
+        measured, conditions = measure(settings, planned, peers, first, longest, notify, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         shape = shape_of(settings.model, settings.family)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
@@ -107,8 +93,6 @@ def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
             sample=Sample(size, size, settings.repeats),
             model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
             lengths=lengths,
-            steps=tuple(steps),
-            bandwidth=probe.bandwidth(),
         )
 
 
@@ -134,22 +118,6 @@ def _plan_entries(
         start = "together" if delay == "blind" else delay
         planned.append(PlannedEntry(name=full, role=role, runner=runner, delay=start, sources=sources))
     return planned
-
-
-def _time_steps(
-    settings: BenchSettings,
-    decoders: Sequence[Decoder],
-    source: Sequence[int],
-    probe: MemoryProbe,
-    notify: Notify,
-) -> list[Any]:
-    """Time single decoder steps with each number of rows."""
-    rows, repeats = settings.rows, settings.repeats
-    notify.say(f"timing single steps of {', '.join(map(str, rows))} rows: {many(repeats, 'repeat')}")
-    engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
-    clock = device_clock(str(decoders[0].checkpoint.device))
-    with notify.stage("timing steps", len(engines) * len(rows) * (1 + repeats)) as advance:
-        return time_steps(engines, rows, source, probe, repeats, clock, on_repeat=advance)
 
 
 @contextmanager

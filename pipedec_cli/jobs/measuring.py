@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,15 +54,12 @@ def measure(
     *,
     forced: bool = False,
     schema: str | None = None,
-    rest: Callable[[], None] = pause,
-    then: Callable[[], None] = lambda: None,
 ) -> tuple[list[MeasuredEntry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
     The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text; those
     that read a prompt a key run it as the entry that does so. `schema` is the JSON Schema of the objects. With
-    `forced` lengths they make exactly as many, and as many sources are timed as the batch size. `then` is called after all
-    are timed, while other work on the machine is still watched.
+    `forced` lengths they make exactly as many, and as many sources are timed as the batch size.
     """
     device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
     timings: dict[int, Mapping[str, Timing]] = {}
@@ -104,11 +101,10 @@ def measure(
                     batch_size=size,
                     repeats=settings.repeats,
                     clock=device_clock(device),
-                    rest=rest,
+                    rest=pause,
                     on_pass=lambda _: advance(),
                     on_failure=leave_out,
                 )
-        then()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             notify.warn(disturbed)

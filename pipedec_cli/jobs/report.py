@@ -30,7 +30,6 @@ from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, set
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.fidelity import report_fidelity
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
     apply_prompt,
@@ -377,9 +376,6 @@ def compare(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
-    own = [one.runs[0].decoder for one in plan.entries if one.entry.role != "exact"]
-    own = own[:1] if settings.is_blind else own  # they share their weights
-    fidelity = report_fidelity(settings, dict.fromkeys(own), records, notify)
     recipe = settings.recipe
     if not recipe and settings.data is None:
         recipe = segmented_with(settings.place.segmentation, "recipe")
@@ -395,7 +391,6 @@ def compare(
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
-        fidelity=tuple(fidelity),
         paper=paper_figures(recipe) if recipe else None,
     )
 

@@ -114,9 +114,6 @@ class ReportSettings(WorkflowSettings):
     memory: bool = key(True, "Measure the peak memory of each decoder in a process of its own.")
     batch_size: int | Literal["auto"] = key("auto", "The batch size of generating, which is not timed.")
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
-    fidelity_tokens: int = key(
-        4000, "Tokens of the targets on which --dtype is compared with float32.", min=0
-    )
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     peer_python: tuple[str, ...] = common.peer_python_key()
@@ -165,12 +162,7 @@ class BenchSettings(Settings):
         parser=partial(names_of, known=get_args(Dtype)),
         metavar="NAMES",
     )
-    fidelity: Path | None = option(
-        None, "Texts (target, source): what --dtypes change on them, in place of speed.", metavar="FILE"
-    )
-    fidelity_tokens: int = key(4000, "Tokens of these texts that are read.", min=1)
     batch_sizes: tuple[int, ...] = _bench_speed((1,), "Batch sizes to time, commas between.")
-    rows: tuple[int, ...] = key((1, 4, 8, 16), "Rows of the single decoder steps to time, commas between.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
     memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
     device: str = common.device_option(panel="Speed")

@@ -38,7 +38,6 @@ from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
 from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.forecast import forecast
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.pipeline.grid import Limits
@@ -180,8 +179,6 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     if outdated:
         notify.warn(outdated)
     notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
-    if settings.tokenizer and statistics:
-        forecast(settings.tokenizer, folder, notify)
     return Segmented(folder, segmentation, statistics, estimates, unit, details)
 
 

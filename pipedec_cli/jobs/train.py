@@ -83,18 +83,20 @@ def estimate(
     target: Path,
     notify: Notify,
 ) -> None:
-    """Say what training will take and what it leaves out; a `UserError` if the disk or the memory is too small."""
+    """Run the longest batch, and say which disk training takes and what it leaves out.
+
+    A `UserError` if the disk or the memory is too small.
+    """
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
-    from pipedec_cli.model.training.cost import needed_memory, training_cost
+    from pipedec_cli.model.training.cost import require_memory, run_longest, training_disk
 
     method, total = checkpoint.settings, len(examples)
     assert method is not None, "it has them before it is trained"
-    cost = training_cost(
-        checkpoint, examples, hyper, settings.keep_checkpoints, name=lambda n: f"record {data.train[n].id!r}"
-    )
-    if dev:  # they are evaluated one at a time
+    if dev:  # dev examples are evaluated one at a time
         one = replace(hyper, batch_size=1)
-        needed_memory(checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev")
+        require_memory(checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev")
+    run_longest(checkpoint, examples, hyper, name=lambda n: f"record {data.train[n].id!r}")
+    folder, disk = training_disk(checkpoint, hyper, settings.keep_checkpoints)
     if total < 20:  # no model learns from so few
         notify.warn(f"{many(total, 'example')}: too few to learn from")
     for warning in _lengths(checkpoint, examples, method):
@@ -103,20 +105,20 @@ def estimate(
         why = "this CPU has no instructions for bfloat16, which --bf16 needs"
         notify.warn(f"{why}: float32 is many times faster here")
     notify.say(
-        f"{settings.model}: {cost.parameters / 1e6:.1f} M parameters, {settings.decoder} decoder"
+        f"{settings.model}: {checkpoint.model.num_parameters() / 1e6:.1f} M parameters, {settings.decoder} decoder"
         + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
-    disk = f"{cost.disk / 1e6:,.0f} MB of disk"
+    needed = f"{disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     notify.say(
-        f"{many(total, 'example')}, {cost.updates:,} updates of {hyper.update_size(count())}{together}: "
-        f"{disk} in {target}, some {cost.memory / 1e9:.1f} GB of memory. Checkpoints of {cost.checkpoint / 1e6:,.0f} MB "
+        f"{many(total, 'example')}, {hyper.updates(total, count()):,} updates of {hyper.update_size(count())}{together}: "
+        f"{needed} in {target}. Checkpoints of {folder / 1e6:,.0f} MB "
         "take about 5 % of the time at most. The first updates tell how long the training takes"
     )
     free = shutil.disk_usage(next(folder for folder in (target, *target.parents) if folder.exists())).free
-    if free < cost.disk:
-        what, todo = f"training needs {disk}", "free some, or give --out on another disk"
+    if free < disk:
+        what, todo = f"training needs {needed}", "free some, or give --out on another disk"
         raise UserError(f"{what}, {free / 1e6:,.0f} MB are free", where=str(target), todo=todo)
 
 

@@ -22,7 +22,6 @@ from pipedec_cli.evaluate.entry import MeasuredEntry, Quality, TextAgreement, To
 from pipedec_cli.evaluate.machine import Machine, disturbance
 from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.significance import Difference
-from pipedec_cli.evaluate.steps import Bandwidth
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
 from tests.evaluate.decoders import FakeDecoder, entry, scored, timing
 
@@ -183,8 +182,6 @@ def bench(*entries):
         sample=Sample(1, 1, 1),
         model="m",
         lengths=Lengths.even(5, 2, 10),
-        steps=(),
-        bandwidth=Bandwidth("a test", (1e9,), 1e9),
     )
 
 
@@ -235,6 +232,5 @@ def test_json_of_a_bench_holds_everything_and_says_that_lengths_are_forced():
     assert content["lengths"]["forced"] is True
     assert content["entries"][0]["role"] == "baseline"
     assert content["entries"][0]["speed"][0]["decoder_calls"] == 2
-    assert content["bandwidth"] == {"reader": "a test", "bytes_per_second": [1e9], "median": 1e9}
     (ratio,) = content["ratios"]
     assert (ratio["entry"], ratio["over"], ratio["fewer_calls"]) == ("Δt = 1", "sequential", 2.0)

@@ -13,7 +13,7 @@ from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.running import refused, run
 
-FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1", "--set", "rows=1")
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
 #: It answers with the number of tokens that it has read since it was reset, and quantizes nothing.
 LLAMA = """
 import sys
@@ -89,9 +89,8 @@ def folder(tmp_path_factory):
 
 
 def test_peers_of_another_environment_are_timed_beside_ours_and_one_that_fails_is_absent_with_its_reason(
-    folder, python, monkeypatch
+    folder, python
 ):
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
     compared = ("--compare", "llama.cpp,llama.cpp:q4_0,openvino", "--set", f"peer_python={python}")
     content = json.loads(run("bench", "--model", folder, *FEW, *compared, "--json").stdout)
     peer = content["entries"][-1]

@@ -13,18 +13,12 @@ from pipedec_cli.view.sheets.bench import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.running import read_json, refused, run
 
-FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1", "--set", "rows=1,2")
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("bench") / "pipelined")
-
-
-@pytest.fixture(autouse=True)
-def small_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GiB takes its time to fill, and nothing here depends on what is read."""
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
 
 
 def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
@@ -40,14 +34,12 @@ def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
     ]
     # what only a report fills is not there
     common = ["conditions", "entries", "manifest", "sample"]
-    assert sorted(content) == sorted([*common, "bandwidth", "lengths", "model", "ratios", "steps"])
+    assert sorted(content) == sorted([*common, "lengths", "model", "ratios"])
     assert [*decoders["Δt = 1"]] == ["name", "role", "settings", "delay", "speed", "memory"]
     calls = {name: decoder["speed"][0]["decoder_calls"] for name, decoder in decoders.items()}
     assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
     assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
-    steps = [(dtype, rows) for dtype in ("float32", "bfloat16") for rows in (1, 2)]
-    assert [(step["dtype"], step["rows"]) for step in content["steps"]] == steps
 
 
 def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
@@ -103,15 +95,13 @@ def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, mo
     assert "family llama is for fresh weights" in told
 
 
-def test_tables_name_the_lengths_the_limit_and_the_machine(folder):
+def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--set", "memory=true")
     lengths = "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4"
     for words in (
         lengths,
         "decoding, ms per call",
         "over sequential",
-        "limit ÷",
-        "the probe (",
         "peak, MB",
         "used;",
     ):

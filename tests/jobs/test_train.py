@@ -105,7 +105,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     workspace, talk = made
     then = f"next: `pipedec generate --workspace {workspace}`, or `pipedec report --workspace"
     assert talk.index("MB of disk") < talk.index("trained in") < talk.index(then)
-    assert all(words in talk for words in ("GB of memory", "dev loss", "dev ROUGE-L"))
+    assert all(words in talk for words in ("dev loss", "dev ROUGE-L"))
     folder = pipelined(workspace)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert model.config.architectures == ["T5ForConditionalGeneration"]
@@ -266,7 +266,8 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(workspace, monk
     def limited(*given: Any) -> None:
         if saved == "optimizer":  # which is written after the weights
             save_checkpoint(*given)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+        if given[1].name.startswith("checkpoint-"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
         if saved == "weights":
             save_checkpoint(*given)
 

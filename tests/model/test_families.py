@@ -11,7 +11,7 @@ from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.training.collate import Turn, collator, encode
-from pipedec_cli.model.training.cost import training_cost
+from pipedec_cli.model.training.cost import run_longest
 from pipedec_cli.model.training.loss import TeacherForcing, recompute, recomputes
 from pipedec_cli.model.training.trainer import _Trainer, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
@@ -130,14 +130,9 @@ def test_how_a_base_sampled_and_where_it_ended_is_not_kept(tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_training_takes_is_reckoned_and_less_is_kept_where_it_is_computed_again(family):
+def test_the_longest_batch_runs_and_leaves_no_gradient(family):
     checkpoint = fresh(family)
-    examples = examples_of(checkpoint)
-    whole = training_cost(checkpoint, examples, QUICK)
-    assert whole.parameters == checkpoint.model.num_parameters()
-    for what in ("cheap", "all"):
-        recompute(checkpoint.model, what)
-        assert training_cost(checkpoint, examples, QUICK).memory > 0
+    run_longest(checkpoint, examples_of(checkpoint), QUICK, name=str)
     assert {parameter.grad for parameter in checkpoint.model.parameters()} == {None}
 
 

@@ -125,7 +125,7 @@ def _value_targets() -> Iterable[Target]:
         (("generate", "--text", "a", "--batch-size"), "auto"),
         (("generate", "--text", "a", "--device"), "cuda:0"),
         (("report", "--delays"), "1,2,3"),
-        (("bench", "--model", "none", "--set"), "rows=1,4,8"),
+        (("bench", "--model", "none", "--batch-sizes"), "1,4,8"),
         (("bench", "--model", "none", "--compare"), "sequential,transformers"),
         (("train", "--epochs"), "1.5"),
         (("train", "--delay"), "any"),

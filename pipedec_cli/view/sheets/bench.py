@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.wording import many
-from pipedec_cli.view.formats import count, figure, interval, megabytes, milliseconds, number, times
+from pipedec_cli.view.formats import count, figure, interval, megabytes, milliseconds, times
 from pipedec_cli.view.sheet import Label, Line, Sheet, cells, grouped, side_by_side, with_section
 from pipedec_cli.view.sheets.shared import precision_cells, settings_sheet, time_parts
 
@@ -26,11 +26,11 @@ _MEMORY: Final[list[Line]] = [("peak, MB", "peak_bytes", megabytes)]
 
 def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
-    sheets = [_decoders(bench), _ratios(bench), *([_steps(bench)] if bench.steps else [])]
     passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
     how = f"one process, the decoders in turn; {passes}"
     notes = (how, *bench.conditions.absences, *filter(None, [bench.conditions.disturbed]))
-    return [*sheets, settings_sheet("What was measured", bench, f"{bench.model};", notes)]
+    measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
+    return [_decoders(bench), _ratios(bench), measured]
 
 
 def _decoders(bench: Bench) -> Sheet:
@@ -72,26 +72,4 @@ def _ratios(bench: Bench) -> Sheet:
             "decoding = fewer calls (the schedule) × faster calls (the kernels, and the cost of more rows in a call)",
             "?: faster in some repeats and slower in others, so do not rely on it",
         ),
-    )
-
-
-def _steps(bench: Bench) -> Sheet:
-    """Single steps by rows, beside the time to read the weights."""
-    rows = []
-    for step in bench.steps:
-        seconds = map(milliseconds, (step.seconds, step.limit_seconds))
-        row = (count(step.rows), *seconds, number("{:.2f}", step.fraction), megabytes(step.bytes))
-        rows.append((step.dtype, row))
-    speeds = bench.bandwidth.bytes_per_second
-    low, middle, high = (f"{speed / 1e9:.1f}" for speed in (min(speeds), bench.bandwidth.median, max(speeds)))
-    return Sheet(
-        "One decoder step, by rows",
-        ("step, ms", "limit, ms", "limit ÷ step", "MB read"),
-        grouped(rows),
-        notes=(
-            "limit: the time to read every matrix of the decoder, and the keys and values of one example, once, at the speed "
-            "that the probe reads memory beside each repeat; with many rows arithmetic takes longer, and caches are faster",
-            f"the probe ({bench.bandwidth.reader}) read {low} to {high} GB/s, median {middle}",
-        ),
-        corner="rows",
     )

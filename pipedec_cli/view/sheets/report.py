@@ -29,7 +29,6 @@ from pipedec_cli.view.printing import show_lines, show_sheet
 from pipedec_cli.view.sheet import Label, Line, Section, Sheet, cells, side_by_side, with_section
 from pipedec_cli.view.sheets.shared import (
     failure_cells,
-    fidelity_sheet,
     precision_cells,
     reliability_sheet,
     settings_sheet,
@@ -98,7 +97,6 @@ def report_sheets(report: Report) -> list[Sheet]:
         qualities = report.qualities(entry).items()
         scored = [(f" on {split}" if split else "", one.scored) for split, one in qualities if one.scored]
         sheets += filter(None, [reliability_sheet(entry.name, scored) if scored else None])
-    sheets += map(fidelity_sheet, report.fidelity)
     return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.metrics.confidence import PRECISION, kept
-from pipedec_cli.view.formats import NONE, Format, count, number, points, rate
+from pipedec_cli.view.formats import NONE, Format, count, number, points
 from pipedec_cli.view.sheet import Line, Row, Section, Sheet, cells
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison
     from pipedec_cli.evaluate.entry import MeasuredEntry
     from pipedec_cli.evaluate.failures import Failures
-    from pipedec_cli.evaluate.fidelity import FidelityTable
     from pipedec_cli.evaluate.scoring import ScoredRun
 
 
@@ -93,20 +91,3 @@ def settings_sheet(title: str, comparison: Comparison[Any], measured: str, notes
     versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
     notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
     return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
-
-
-def fidelity_sheet(table: FidelityTable) -> Sheet:
-    """What each dtype changes, beside float32."""
-    rows = [
-        (one.dtype, number("{:.4f}", one.kl), rate(one.equal), number("{:.2f}", one.perplexity))
-        for one in table.dtypes
-    ]
-    return Sheet(
-        f"Fidelity of {table.model}: {many(table.places, 'token')} of {many(table.texts, 'text')}",
-        ("KL from float32", "equal first choices", "perplexity"),
-        (Section("", tuple(rows)),),
-        notes=(
-            "each token is predicted behind the text's own tokens; KL: the mean of Σ p · ln(p / q), p in float32",
-        ),
-        corner="dtype",
-    )

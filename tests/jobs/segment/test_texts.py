@@ -6,7 +6,6 @@ import json
 import re
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -16,10 +15,8 @@ from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
 from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.view.printing import show_sheet
 from pipedec_cli.view.sheets.segment import segment_sheets
-from tests.checkpoints import SMALL, fresh_toy
 from tests.jobs.segment.running import data_of, refusal, segment, segmentation
 from tests.running import read_json
 from tests.running import write_lines as write
@@ -257,19 +254,3 @@ def test_tables_have_the_papers_columns_and_the_steps_of_each_delay():
     # the examples in the help name options that there are
     known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
     assert len(used) > 5 and used <= known
-
-
-def test_what_training_will_take_is_said_where_the_model_of_the_tokenizer_is_there(monkeypatch):
-    """As `train` reckons it: a record that will not fit is named before anything is trained."""
-    save_checkpoint(fresh_toy(shape=SMALL), Path("model"))
-    data = write("data.jsonl", *examples())
-    said = segment(data, "--tokenizer", "model").stderr
-    assert re.search(r"training model on them: \d+ updates of 24, some 0\.\d GB of memory", said)
-    memory = SimpleNamespace(available=1_000_000_000)
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
-    long = {"id": "long", "source": "case x", "target": f"{FACTS[0]} " * 6_000}
-    all_train = ("--set", "test_fraction=0", "--set", "dev_fraction=0")
-    said = segment(write("long.jsonl", *examples(), long), "--tokenizer", "model", *all_train).stderr
-    assert "warning: training model: record 'long': a batch of 24 with this record needs" in said
-    memory.available = 1000
-    assert "takes several times the 0.0 GB of its weights" in segment(data, "--tokenizer", "model").stderr

@@ -4,6 +4,7 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training.collate import Encoded
-from pipedec_cli.model.training.cost import training_cost
+from pipedec_cli.model.training.cost import run_longest, training_disk
 from pipedec_cli.model.training.hyperparameters import TrainingProgress, hyperparameters
 from pipedec_cli.model.training.trainer import Best, _Reporter, train
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
@@ -138,52 +139,40 @@ def test_adafactors_steps_are_in_proportion_to_each_matrix(tmp_path):
         assert 0.3 < distance / (QUICK.learning_rate * size[name]) <= 1.01, name
 
 
-def test_an_estimate_counts_updates_parameters_and_disk_and_leaves_the_model_as_it_was(tmp_path):
+def test_the_disk_is_that_of_the_weights_the_checkpoints_and_the_best_weights():
     checkpoint = fresh_toy()
-    before = weights_of(checkpoint)
-    parameters = sum(parameter.numel() for parameter in checkpoint.model.parameters())
-    hyper = replace(QUICK, epochs=3, batch_size=4, max_steps=None)
-    expected = training_cost(checkpoint, examples_of(checkpoint), hyper)
-    assert expected.updates == 9  # 10 examples in batches of 4, three times
-    assert (expected.parameters, expected.disk) == (parameters, 4 * parameters * 11)
+    parameters = checkpoint.model.num_parameters()
+    # AdamW's two moments are beside the weights in each of three folders.
+    assert training_disk(checkpoint, QUICK, 2) == (12 * parameters, 4 * parameters * 11)
+
+
+def test_the_longest_batch_runs_before_the_first_update_and_leaves_the_model_as_it_was(monkeypatch):
+    checkpoint, seen = fresh_toy(), []
+    before, examples = weights_of(checkpoint), examples_of(checkpoint)
+    long = Encoded([5] * 4, ([6] * 60,))
+    checkpoint.model.encoder.register_forward_pre_hook(
+        lambda module, args, inputs: seen.append(inputs["input_ids"].tolist()), with_kwargs=True
+    )
+    run_longest(checkpoint, [*examples[:2], long, *examples], QUICK, name=str)
+    assert seen == [[[5] * 4] * QUICK.batch_size]
     assert all(tensor.equal(before[name]) for name, tensor in checkpoint.model.state_dict().items())
     assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
-    for count in (1, 3, 25):
-        some = (examples_of(checkpoint) * 3)[:count]
-        assert training_cost(checkpoint, some, replace(QUICK, max_steps=7)).updates == 7
-    with pytest.raises(UserError, match="there are no training examples"):
-        training_cost(checkpoint, [], QUICK)
-    with pytest.raises(UserError, match="there are no training examples"):
-        train(checkpoint, [], [], tmp_path, QUICK)
+    monkeypatch.setattr(torch.Tensor, "backward", Mock(side_effect=torch.OutOfMemoryError("CUDA")))
+    words = (
+        r"^n° 2: a batch of 3 with this record does not fit the memory; give a smaller --batch-size, or leave"
+    )
+    with pytest.raises(UserError, match=words):
+        run_longest(checkpoint, [*examples[:2], long, *examples], QUICK, name="n° {}".format)
+    assert all(parameter.grad is None for parameter in checkpoint.model.parameters())
 
 
-def test_an_estimate_of_memory_counts_weights_gradients_moments_and_what_the_longest_batch_keeps(monkeypatch):
-    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(rss=1_000_000))
-    checkpoint = fresh_toy()
-    examples, parameters = examples_of(checkpoint), checkpoint.model.num_parameters()
-
-    def memory(**changes):
-        return training_cost(checkpoint, examples, replace(QUICK, **changes)).memory
-
-    one, two, eight = (memory(batch_size=count, optimizer="adafactor") for count in (1, 2, 8))
-    assert eight - two == 6 * (two - one) > 0, "as much for each example of a batch"
-    assert memory(batch_size=8, optimizer="adamw") - eight == 8 * parameters
-    longest = max(len(example.source) for example in examples)
-    assert two - one > 4 * checkpoint.model.config.d_model * longest
-    assert memory(batch_size=1, optimizer="adafactor") - (two - one) >= 1_000_000 + 4 * parameters
-
-
-def test_an_estimate_of_memory_knows_that_the_logits_of_all_positions_never_stand_in_memory(monkeypatch):
-    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(rss=0))
-    monkeypatch.setattr("pipedec_cli.model.training.cost.LOGITS", 100)
-    small, large = fresh_toy(), fresh_toy()
-    large.model.resize_token_embeddings(50_000)
-    apart = []
-    for checkpoint in (small, large):
-        longest = Encoded([5] * 20, ([6] * 400,))
-        some = [training_cost(checkpoint, [longest], replace(QUICK, batch_size=n)).memory for n in (1, 2)]
-        apart.append(some[1] - some[0])
-    assert apart[0] == apart[1], "an example takes as much, however many words there are"
+def test_no_examples_are_refused(tmp_path):
+    for train_nothing in (
+        lambda: run_longest(fresh_toy(), [], QUICK, name=str),
+        lambda: train(fresh_toy(), [], [], tmp_path, QUICK),
+    ):
+        with pytest.raises(UserError, match="there are no training examples"):
+            train_nothing()
 
 
 def test_a_record_whose_length_does_not_fit_the_memory_is_refused_before_anything_is_computed(monkeypatch):
@@ -195,15 +184,15 @@ def test_a_record_whose_length_does_not_fit_the_memory_is_refused_before_anythin
         UserError,
         match=r"^n° 2: a batch of 3 with this record needs [\d,]+\.\d GB .* 1\.0 GB are free; leave",
     ):
-        training_cost(checkpoint, [*examples[:2], long, *examples], QUICK, name="n° {}".format)
+        run_longest(checkpoint, [*examples[:2], long, *examples], QUICK, name="n° {}".format)
     longer = replace(long, source=[5] * 2_000, texts=([6] * 8,))
     with pytest.raises(
-        UserError, match=r"^1: .*; give --batch-size \d+, or leave it out .*--max-source-tokens"
+        UserError, match=r"^1: .*; give a smaller --batch-size, or leave it out .*--max-source-tokens"
     ):
-        training_cost(checkpoint, [examples[0], longer], replace(QUICK, batch_size=100))
+        run_longest(checkpoint, [examples[0], longer], replace(QUICK, batch_size=100), name=str)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
     with pytest.raises(UserError, match=r"the model with its gradients needs .*; take a smaller --model"):
-        training_cost(checkpoint, examples, QUICK)
+        run_longest(checkpoint, examples, QUICK, name=str)
 
 
 def test_updates_are_whole_epochs_rounded_up_to_batches():

@@ -121,24 +121,6 @@ int64_t pipedec_kinds() {
 // Ask for large pages, which make the look-up of addresses faster.
 void pipedec_use_large_pages(void *memory, int64_t bytes) { use_large_pages(memory, static_cast<size_t>(bytes)); }
 
-// Read whole blocks of memory front to back with all threads, as a step reads its weights. The sum keeps the compiler from
-// leaving the reading out.
-int64_t pipedec_read(const void *memory, int64_t bytes, int64_t threads) {
-    constexpr int64_t BLOCK = 1 << 10; // words
-    uint32_t sum = 0;
-#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static) reduction(+ : sum)
-    for (int64_t block = 0; block < bytes / (BLOCK * WORD_BYTES); ++block) {
-        const Word *from = static_cast<const Word *>(memory) + block * BLOCK;
-        Ints sums[4] = {};
-        for (int64_t at = 0; at < BLOCK; at += LANES) {
-            __builtin_prefetch(from + at + AHEAD);
-            sums[at / LANES % 4] += load_words(from + at);
-        }
-        for (int lane = 0; lane < LANES; ++lane) sum += (sums[0] + sums[1] + sums[2] + sums[3])[lane];
-    }
-    return sum;
-}
-
 // The words of a matrix [outputs][inputs] in panels.
 int64_t pipedec_words(const Model *kind, int64_t outputs, int64_t inputs) {
     int64_t words = 0;

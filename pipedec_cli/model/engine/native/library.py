@@ -22,7 +22,6 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "features": (c_char_p, ()),
     "size": (_INT, (_INT,)),
     "use_large_pages": (None, (_ADDRESS, _INT)),
-    "read": (_INT, (_ADDRESS, _INT, _INT)),
     "kinds": (_INT, ()),
     "words": (_INT, (_MODEL, _INT, _INT)),
     "key_words": (_INT, (_MODEL, _INT)),
@@ -42,7 +41,6 @@ class Library:
         panel: outputs side by side in a packed matrix, and columns side by side in the cache.
         kinds: which products they have: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers, or a sum of these.
         use_large_pages: ask the system to back memory, given as address and size, with large pages.
-        read: read memory, given as address and size, with a number of threads, to measure its speed.
         words: the words that a packed matrix of a kind takes, by its outputs and inputs.
         key_words: the words that a key of a width takes in the cache.
     """
@@ -61,7 +59,6 @@ class Library:
         self.kinds: int = library.pipedec_kinds()
         self.features: str = library.pipedec_features().decode()
         self.use_large_pages: Callable[[int, int], None] = library.pipedec_use_large_pages
-        self.read: Callable[[int, int, int], int] = library.pipedec_read
         self.words: Callable[[ModelStruct, int, int], int] = library.pipedec_words
         self.key_words: Callable[[ModelStruct, int], int] = library.pipedec_key_words
 

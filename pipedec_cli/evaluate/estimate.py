@@ -1,0 +1,95 @@
+"""Is the method worth it? Decoder calls counted on the targets, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.writing import rounded
+from pipedec_cli.model.fields import place_rows
+from pipedec_cli.pipeline.grid import Limits, replay
+from pipedec_cli.pipeline.schedule import Fixed, Together
+
+WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
+FEW_SUBSEQUENCES: Final = 2.0  # a target with no more has hardly anything to generate at once
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Mean decoder calls for a target at one Δt, if both decoders write exactly the targets.
+
+    The sequential decoder makes each token of the target, and <eos>. `truncated` is the share of targets, 0 to 1, that
+    time_max or sub_max would cut; their steps are counted uncut.
+    """
+
+    delay: int | Literal["together"]
+    targets: int
+    sequential_steps: float
+    pipelined_steps: float
+    truncated: float
+
+    @property
+    def name(self) -> str:
+        """The delay in words."""
+        return f"Δt = {self.delay}" if isinstance(self.delay, int) else self.delay
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer calls."""
+        return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The rounded figures with the ratio."""
+        return rounded({**asdict(self), "ratio": self.ratio}, 4)
+
+
+def estimate(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
+) -> list[Estimate]:
+    """Replay targets on the grid for each Δt. `wholes` and `parts` are the tokens of targets, and of their subsequences."""
+    count = max(1, len(parts))
+    sequential = sum(length + 1 for length in wholes) / count
+    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
+    results = []
+    for delay in delays:
+        steps = sum(replay(lengths, Fixed(delay), endless).steps for lengths in parts)
+        cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
+        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
+    return results
+
+
+def estimate_fields(
+    wholes: Sequence[int], parts: Sequence[Sequence[int]], fields: Sequence[Field], limits: Limits
+) -> list[Estimate]:
+    """As `estimate`, for objects: all rows start together, and later items of lists Δt apart.
+
+    `parts` are the tokens of all rows of each object, in the order of `rows_of`, 0 for a row without a value.
+    """
+    count, results = max(1, len(parts)), list[Estimate]()
+    sequential = sum(length + 1 for length in wholes) / count
+    delays: Sequence[int | Literal["together"]] = (1, 2, 3)
+    for delay in delays if any(field.listed for field in fields) else ("together",):
+        steps = cut = 0
+        for lengths in parts:
+            rows = place_rows(Fixed(delay) if isinstance(delay, int) else Together(), lengths, fields)
+            calls = [range(row[0], row[0] + (0 if row[3] is None else lengths[row[3]]) + 1) for row in rows]
+            steps += len({time for times in calls for time in times})
+            cut += limits.time_max is not None and max(times.stop for times in calls) > limits.time_max
+        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
+    return results
+
+
+def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
+    """Why the method will not help on these targets, or at some delays; None if it may help."""
+    best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
+    if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
+        saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"
+        found.append(
+            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves {saves} in decoder "
+            "steps: pipelined decoding will hardly help here"
+        )
+    if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
+        found.append(f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one")
+    return "; ".join(found) or None
