@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE, WORTHWHILE
+from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
+from pipedec_cli.evaluate.estimate import WORTHWHILE
 from pipedec_cli.evaluate.comparison import MANY
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lines
