@@ -41,7 +41,7 @@ _pipedec() {
         "shard run --delay") words="1 2 3 wait" ;;
         "shard run --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "shard run --address") words="auto" ;;
-        *" --address"|*" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fidelity"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
+        *" --address"|*" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --empty-rows"|*" --epochs"|*" --exact"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --to"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
         *) case "$command" in
             "") words="segment train generate serve score report bench export import demo shard" ;;
             shard) words="run merge" ;;
@@ -51,7 +51,7 @@ _pipedec() {
             "serve") [[ $current == -* ]] && words="--model --batch-size --dtype --device --host --port --name --api-key-file --insecure --queue --grace --workspace --config --set --help-all --help" ;;
             "score") [[ $current == -* ]] && words="--task --protocol --gold --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "report") [[ $current == -* ]] && words="--compare --delays --empty-rows --model --baseline --split --limit --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
-            "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --fidelity --batch-sizes --device --config --set --quiet --json --help-all --help" ;;
+            "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --config --set --quiet --json --help-all --help" ;;
             "export") [[ $current == -* ]] && words="--model --to --dtype --out --workspace --quiet --help" ;;
             "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help" ;;
             "demo") [[ $current == -* ]] && words="--updates --out --set --quiet --help-all --help" ;;

@@ -64,10 +64,6 @@ def _usage_on_one_line() -> Iterator[None]:
         yield
     except UsageError as error:
         told = error.format_message().replace("Value error, ", "").rstrip(".")
-        if (one := getattr(error, "param", None)) and error.ctx:
-            source = error.ctx.get_parameter_source(one.name)
-            config = error.ctx.params.get("config")
-            told += f" (in {config})" if config and source and source.name == "DEFAULT_MAP" else ""
         option = getattr(error, "option_name", None)  # of one that there is not
         if option and error.ctx and any(f"--{one.name}" == option for one in error.ctx.command.params):
             told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -151,14 +151,10 @@ def load_runs(
 
 
 def settle_metrics(
-    task: Task | None, protocol: ProtocolName | None, typed: Collection[str]
+    task: Task | None, protocol: ProtocolName | None
 ) -> tuple[Task | None, ProtocolName | None]:
-    """Make task and protocol fit: a typed option wins over a recipe. A pair that was typed, or not at all, stays."""
-    given = {"task", "protocol"}.intersection(typed)
-    if protocol and (task is None or given == {"protocol"}):
-        return TASK_OF[protocol], protocol
-    does_not_fit = protocol and task != TASK_OF[protocol] and given == {"task"}
-    return task, None if does_not_fit else protocol
+    """The task and the protocol. A protocol alone says what the task is."""
+    return task or (TASK_OF[protocol] if protocol else None), protocol
 
 
 def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:

@@ -56,7 +56,7 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
         raise UserError(what, todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`")
     if is_fields:
-        if "delays" in settings.typed:
+        if settings.asked("delays"):
             raise UserError("fields start all at once: --delays does not apply", todo="leave --delays out")
         given = (subsequences, tokens) if subsequences and tokens else ()
         return Lengths.of_fields(settings.source or _FIELDS_SOURCE, *given)

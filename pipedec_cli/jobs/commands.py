@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.workspace import Workspace
-from pipedec_cli.jobs.settings import Declaration, Settings, WorkflowSettings
+from pipedec_cli.jobs.settings import Setting, Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
 
 
 def command_line(command: str, settings: Settings, base: Settings | None = None) -> str:
     """A command with the settings that differ from those of `base`, or from the defaults: arguments, options, ``--set``."""
-    shared, words = {one.name for one in fields(WorkflowSettings)}, ["pipedec", *command.split()]
-    for one in sorted(fields(settings), key=lambda one: one.name in shared):
+    words = ["pipedec", *command.split()]
+    for one in settings_of(type(settings)):
         value, usual = getattr(settings, one.name), getattr(base, one.name) if base else one.default
-        if "declaration" in one.metadata and value not in (None, usual):
-            words += _typed(one.name, value, one.metadata["declaration"])
+        if value not in (None, usual):
+            words += _typed(one, value)
     return " ".join(map(quoted, words))
 
 
@@ -41,20 +40,19 @@ def sequential_training(model: str, workspace: Path | None) -> str:
     )
 
 
-def _typed(name: str, value: Any, declaration: Declaration) -> list[str]:
-    """One setting as it is typed."""
-    option = _option(name, declaration)
+def _typed(setting: Setting, value: Any) -> list[str]:
+    """A setting as it is typed."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, tuple):
-        text = (":" if declaration.metavar == "FILE:N" else ",").join(map(str, value))
-    if declaration.role == "argument":
+        text = (":" if setting.metavar == "FILE:N" else ",").join(map(str, value))
+    if setting.role == "argument":
         return [text]
-    if declaration.role == "key":
-        return ["--set", f"{name}={text.lower() if isinstance(value, bool) else text}"]
+    if setting.role == "key":
+        return ["--set", f"{setting.name}={text.lower() if isinstance(value, bool) else text}"]
     if isinstance(value, bool):
-        on, _, off = option.partition("/")
+        on, _, off = setting.option.partition("/")
         return [on if value else off]
-    return [option, text]
+    return [setting.option, text]
 
 
 def quoted(word: str) -> str:
@@ -71,17 +69,3 @@ def _bytes(letter: str) -> str:
         return letter
     errors = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
     return "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", errors))
-
-
-def spelled(name: str, settings: Any) -> str:
-    """How a setting is typed: ``--source-field``, or ``--set keep=…`` for a key. What is no setting keeps its name."""
-    found = settings.__dataclass_fields__.get(name)
-    declaration = found and found.metadata.get("declaration")
-    if declaration is None or declaration.role == "argument":
-        return name
-    return f"--set {name}=…" if declaration.role == "key" else _option(name, declaration)
-
-
-def _option(name: str, declaration: Declaration) -> str:
-    """The name of an option: the first that is declared, else the name of its field."""
-    return declaration.names[0] if declaration.names else f"--{name.replace('_', '-')}"

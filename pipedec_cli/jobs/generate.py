@@ -14,7 +14,7 @@ from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.data.wording import many
-from pipedec_cli.jobs.commands import command_line, spelled
+from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs, show_prompt
@@ -241,16 +241,15 @@ def check_settings(settings: RunSettings) -> None:
     if settings.one_row and (settings.ask or settings.questions or settings.calibrate):
         what = "one_row writes an object: --ask, questions and --calibrate do not apply"
         raise UserError(what, todo="leave one_row out")
-    if (given := settings.typed & {"show_prompt", "calibrate", "one_row"}) and not settings.is_blind:
-        what = f"{spelled(min(given), settings)} is for --schema, --fields, --shots and --ask"
+    for name in () if settings.is_blind else settings.asked("calibrate", "one_row", "show_prompt"):
+        what = f"{name} is for --schema, --fields, --shots and --ask"
         raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:
         raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
-    of_data = {"plain", "source_field", "target_field", "id_field"}
-    if settings.text:
-        of_data |= {"split", "skip_invalid"}
-    if settings.data is None and (given := settings.typed & of_data):
-        what = f"{spelled(min(given), settings)} says what DATA is, and there is none"
+    of_data = ["id_field", "plain", "source_field", "target_field"]
+    of_data += ["skip_invalid", "split"] if settings.text else []
+    for name in () if settings.data is not None else settings.asked(*of_data):
+        what = f"{name} says what DATA is, and there is none"
         raise UserError(what, todo="give a file, or -")
 
 

@@ -25,7 +25,6 @@ from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
 
@@ -238,17 +237,17 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
     if not is_pipelined(decoder):
-        unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
-        unused |= {"delay"} if settings.delay == "wait" else set()
-        unused |= {"time_max", "sub_max", "model"} if settings.exact else set()
-        if given := settings.typed & unused:
-            what = f"{spelled(min(given), settings)} is for a pipelined decoder, and there is none"
+        unused = ["empty_rows", "force", "min_start_prob", "stop_on_repeat"]
+        unused += ["delay"] if settings.delay == "wait" else []
+        unused += ["model", "sub_max", "time_max"] if settings.exact else []
+        for name in settings.asked(*unused):
+            what = f"{name} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
-    of_objects = {"unconstrained", "spans"} if decoder.fields is None else set[str]()
-    of_rows = set[str]() if decoder.checkpoint.together else {"confidence", "chunk"}
-    if given := settings.typed & (of_objects | of_rows):
-        what = f"{spelled(min(given), settings)} is for a model that writes objects, a row for each value"
+    of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence"]
+    of_objects = ["spans", "unconstrained"] if decoder.fields is None else []
+    for name in settings.asked(*of_rows, *of_objects):
+        what = f"{name} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")
     return decoder
 

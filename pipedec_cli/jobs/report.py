@@ -28,7 +28,7 @@ from pipedec_cli.evaluate.peers import MAX_TOKENS, OF_LOADED, PeerName
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, make_runner, source_ids
 from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, settle_metrics, unscored_run
 from pipedec_cli.evaluate.significance import method
-from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
+from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
@@ -211,9 +211,8 @@ def _check_blind(settings: ReportSettings, others: Sequence[str]) -> None:
 
 
 def _refuse_other_starts(settings: ReportSettings) -> None:
-    """Fields start all at once. A recipe may ask for other starts, the command line may not."""
-    if given := settings.typed & {"delays", "empty_rows", "stop_on_repeat", "min_start_probs"}:
-        name = spelled(min(given), settings)
+    """Fields start all at once. A recipe may ask for other starts, a person may not."""
+    for name in settings.asked("delays", "empty_rows", "min_start_probs", "stop_on_repeat"):
         raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
 
 
@@ -288,7 +287,7 @@ def _serving(
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
             found.append((delay, load_decoder(replace(usual, model=str(apart)), notify)))
-        elif settings.recipe and "delays" not in settings.typed:
+        elif "delays" in settings.from_recipe:
             lacking.append(delay)
         else:
             found.append((delay, pipelined))  # it refuses the delay
@@ -401,7 +400,7 @@ def _score(
     """Generate what is missing, and score it: the files, and the scored runs of each entry by split."""
     from pipedec_cli.jobs.run import complete  # late: it imports torch
 
-    by = ScoreSettings(**settings.some("task", "protocol", "typed", "workspace"))
+    by = ScoreSettings(**settings.some("task", "protocol", "workspace"))
     files: list[Path] = []
     found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
@@ -461,7 +460,7 @@ class Compared:
 def report(settings: ReportSettings, notify: Notify) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
-    task, protocol = settle_metrics(settings.task, settings.protocol, settings.typed)
+    task, protocol = settle_metrics(settings.task, settings.protocol)
     settings = replace(settings, task=task, protocol=protocol)
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])

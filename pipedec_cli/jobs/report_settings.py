@@ -104,8 +104,10 @@ class ReportSettings(WorkflowSettings):
         metavar="NAMES",
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    task: Task | None = key(None, "The task to score [default: as the data suggest].")
-    protocol: ProtocolName | None = key(None, "The scoring protocol [default: the first of the task].")
+    task: Task | None = key(None, "The task to score [default: as the data suggest].", belongs_to="protocol")
+    protocol: ProtocolName | None = key(
+        None, "The scoring protocol [default: the first of the task].", belongs_to="task"
+    )
     resamples: int = key(9999, "Bootstrap draws for the intervals.", min=99)
     seed: int = key(0, "The seed of these draws.", min=0)
     timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")

@@ -26,11 +26,11 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest
-from pipedec_cli.jobs.commands import spelled
 from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
 from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, is_pipelined
+from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.engine.torch.block import can_prepack
@@ -136,13 +136,13 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 
 
 def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
-    """The settings without those that a config file or a recipe gives for a pipelined decoder at a fixed delay."""
+    """The settings without those of a recipe that do not suit the decoder or its schedule."""
     of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
     if isinstance(decoder, BlindDecoder):
         of_grids = {"delay", "empty_rows", "stop_on_repeat", "min_start_prob", "sub_max"}
     elif not is_pipelined(decoder):
         of_grids = {"delay", "time_max", "sub_max"}
-    changes: dict[str, Any] = dict.fromkeys(of_grids - settings.typed)
+    changes: dict[str, Any] = dict.fromkeys(of_grids & settings.from_recipe)
     return replace(settings, **changes)
 
 
@@ -173,7 +173,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         is_auto=is_auto,
         path=settings.place.generations(name),
         used=_used(settings, decoder, inputs, method, batch_size),
-        asked=frozenset({"trace"} if settings.trace else ()) | (settings.typed & {"confidence"}),
+        asked=frozenset(name for name in ("trace", "confidence") if getattr(settings, name)),
         live=live,
         live_speed=settings.live_speed,
         chunks=chunks,
@@ -380,7 +380,7 @@ def write(
     with file.lock(notify.warn, todo=todo) if file else nullcontext():
         if file and resume and file.begun:
             run, done = run.as_begun(file.settings), checked
-            file.spell = partial(spelled, settings=RunSettings)
+            file.spell = partial(spelled, kind=RunSettings)
             if done != file.count():
                 done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:

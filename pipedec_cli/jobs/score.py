@@ -35,8 +35,12 @@ class ScoreSettings(WorkflowSettings):
         "[default: the workspace's newest]."
     )
     other: Path | None = argument("Predictions for the same examples, to compare with.")
-    task: Task | None = option(None, "The task to score [default: as the data suggest].")
-    protocol: ProtocolName | None = option(None, "The scoring protocol [default: the first of the task].")
+    task: Task | None = option(
+        None, "The task to score [default: as the data suggest].", belongs_to="protocol"
+    )
+    protocol: ProtocolName | None = option(
+        None, "The scoring protocol [default: the first of the task].", belongs_to="task"
+    )
     gold: Path | None = option(
         None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
@@ -83,7 +87,7 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)
         notify.say(f"scoring {first}, the newest of the workspace")
-    if "sources" in settings.typed and (settings.gold is None or format_of(settings.gold) != "lines"):
+    if settings.sources is not None and (settings.gold is None or format_of(settings.gold) != "lines"):
         what = "sources go with right answers in lines, and there are none"
         todo = "leave sources out, or give such lines with --gold"
         raise UserError(what, where=str(settings.sources), todo=todo)
@@ -114,7 +118,7 @@ def score_runs(
     """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
 
-    task, protocol = settle_metrics(asked.task, asked.protocol, asked.typed)
+    task, protocol = settle_metrics(asked.task, asked.protocol)
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         notify.say(f"task: {task}, since {why}; --task overrides it")

@@ -36,7 +36,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
-from pipedec_cli.jobs.commands import command_line, spelled
+from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.jobs.train_settings import TrainSettings
@@ -60,7 +60,7 @@ class SegmentSettings(WorkflowSettings):
         "A subsequence is a sentence; a phrase, between separators; a clause, up to any punctuation; or a field of an object.",
     )
     separator: tuple[str, ...] = option(
-        (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;]."
+        (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;].", belongs_to="level"
     )
     joiner: str | None = key(
         None,
@@ -100,9 +100,8 @@ class SegmentSettings(WorkflowSettings):
 
     @property
     def separators(self) -> list[str]:
-        """The separators of phrases. A level that is typed replaces a recipe's level, and its separators with it."""
-        replaced = self.level != "phrase" and {"level", "separator"} & self.typed == {"level"}
-        return [] if replaced else [*map(unescaped, self.separator)]
+        """The separators of phrases, with line feeds and tabs in place of their escapes."""
+        return [*map(unescaped, self.separator)]
 
 
 @dataclass(frozen=True)
@@ -192,14 +191,12 @@ def _counter_of(model: str | None) -> TokenCounter:
 
 
 def _check_level(settings: SegmentSettings) -> None:
-    """Refuse what was typed for another level than the one that was chosen."""
+    """Refuse what is for another level than the chosen one."""
     of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
     foreign = of_others if settings.level == "field" else of_fields
-    if wrong := settings.typed.intersection(foreign):
-        raise UserError(
-            f"{spelled(min(wrong), settings)} does not go with --level {settings.level}", todo="leave it out"
-        )
-    if "keep" in settings.typed and (settings.fields or settings.schema):
+    for name in settings.asked(*sorted(foreign)):
+        raise UserError(f"{name} does not go with --level {settings.level}", todo="leave it out")
+    if settings.keep and (settings.fields or settings.schema):
         raise UserError("the key keep is for keys that are read off the targets", todo="leave it out")
     if settings.fields and settings.schema:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")

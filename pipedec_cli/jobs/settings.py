@@ -1,78 +1,150 @@
-"""A job's settings, declared once: one frozen dataclass is command line, config file, recipe, manifest and run.
+"""A command's settings, declared once: the fields of a frozen dataclass are command line, config file, recipe and manifest.
 
-A field is made by `option` (it is on the command line), `key` (it is in a config file, or given with ``--set``) or
-`argument`. The command line is built from these fields in cli/options.py. Nothing here imports Typer.
+`option` declares a setting of the command line, `key` a setting of the config file or of ``--set``, `argument` a setting
+without a name. `Setting.parse` reads every value, wherever it was typed. cli/options.py gives the settings to Typer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 
-#: Settings that say where results go and how they are shown. They do not change a result.
-_UNRECORDED = {"typed", "workspace", "config", "set_keys", "as_json", "quiet", "out", "open"}
-
 Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
+
+#: The settings that say where results go and how they are shown. They do not change a result.
+_UNRECORDED = {"from_recipe", "workspace", "config", "set_keys", "as_json", "quiet", "out", "open"}
+#: The words of an error for the value that a metavar stands for.
+_KINDS: Final = {"N": "a whole number", "X": "a number", "PATH": "a path", "TEXT": "a text"}
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
-    """How one setting is named, explained, bounded and read."""
+class Setting:
+    """How one setting is named, explained, bounded and read. `settings_of` adds the field's name, type and default."""
 
     text: str  # one line of help
     names: tuple[str, ...] = ()  # names on the command line; by default the field's name
-    panel: str | None = None  # the heading of the help text under which it stands
-    minimum: float | None = None
-    maximum: float | None = None
-    metavar: str | None = None
-    parser: Callable[[Any], Any] | None = None  # text to value; a ValueError says what is wrong
     role: Literal["option", "key", "argument"] = "option"
+    panel: str = "Options"  # the heading of the help text under which it stands
+    min: float | None = None
+    max: float | None = None
+    metavar: str = ""
+    parser: Callable[[Any], Any] | None = None  # text to value; a ValueError says what is wrong
+    belongs_to: str = (
+        ""  # a setting that chooses between the values of this one, such as the task of a protocol
+    )
+    name: str = ""
+    kind: Any = None
+    default: Any = None
+
+    @property
+    def option(self) -> str:
+        """The name of the option, such as ``--max-tokens``."""
+        return self.names[0] if self.names else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def spelled(self) -> str:
+        """How a person types the setting: ``--source-field``, or ``--set keep=…`` for a key."""
+        words = {
+            "argument": self.name,
+            "key": f"--set {self.name}=…",
+            "option": self.option.partition("/")[0],
+        }
+        return words[self.role]
+
+    def parse(self, value: Any) -> Any:
+        """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong."""
+        is_text = self.kind in (str, str | None) and not isinstance(value, bool | list)
+        if "\0" in str(value):
+            raise ValueError(f"{value!r} cannot be used")
+        if self.kind in (Path, Path | None) and value == "-":
+            raise ValueError("- is standard output, no path")
+        if self.parser is not None:
+            return self.parser(",".join(map(str, value)) if isinstance(value, list) else value)
+        if self.kind == tuple[str, ...]:
+            return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+        try:
+            found: Any = (
+                str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
+            )
+        except msgspec.ValidationError:
+            kinds = " or ".join(_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
+            raise ValueError(f"{value!r} is not {kinds}") from None
+        low, high = self.min, self.max
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if is_number and not abs(found) < 2**53:  # nan is not
+            raise ValueError(f"{found!r} cannot be used")
+        if is_number and ((low is not None and found < low) or (high is not None and found > high)):
+            raise ValueError(f"{found} is not from {low} {'up' if high is None else f'to {high}'}")
+        return found
 
 
-def declared(default: Any, declaration: Declaration) -> Any:
-    """A dataclass field with its declaration."""
-    return field(default=default, metadata={"declaration": declaration})
+def settings_of(kind: type[Settings]) -> Iterator[Setting]:
+    """The settings of a command, those of all commands last."""
+    hints, shared = get_type_hints(kind), {one.name for one in fields(WorkflowSettings)}
+    for one in sorted(fields(kind), key=lambda one: one.name in shared):
+        setting = one.metadata.get("setting")
+        if setting is None or one.name in kind.hidden:
+            continue
+        kinds, parser = get_args(hints[one.name]), setting.parser
+        words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+        if parser is None and hints[one.name] == tuple[int, ...]:
+            parser = numbers
+        if parser is None and words and int in kinds:
+            parser = number_or(*words)
+        yield replace(
+            setting,
+            role="key" if kind.shown and one.name not in kind.shown else setting.role,
+            metavar=setting.metavar or _metavar(hints[one.name]),
+            parser=parser,
+            name=one.name,
+            kind=hints[one.name],
+            default=one.default,
+        )
 
 
-def option(
-    default: Any,
-    text: str,
-    *names: str,
-    panel: str | None = None,
-    min: float | None = None,
-    max: float | None = None,
-    metavar: str | None = None,
-    parser: Callable[[Any], Any] | None = None,
-) -> Any:
-    """A setting that is an option of the command line."""
-    return declared(default, Declaration(text, names, panel, min, max, metavar, parser))
+def spelled(name: str, kind: type[Settings]) -> str:
+    """How a person types a setting of a command; another name stays as it is."""
+    return next((one.spelled for one in settings_of(kind) if one.name == name), name)
 
 
-def key(
-    default: Any,
-    text: str,
-    *,
-    min: float | None = None,
-    max: float | None = None,
-    metavar: str | None = None,
-    parser: Callable[[Any], Any] | None = None,
-) -> Any:
-    """A setting for specialists: a key of the config file, or ``--set NAME=VALUE``."""
-    return declared(default, Declaration(text, (), None, min, max, metavar, parser, role="key"))
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    if get_origin(kind) in (UnionType, Union):
+        return "|".join(_metavar(part) for part in get_args(kind) if part is not NoneType)
+    return {int: "N", float: "X", bool: "true|false", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
+
+
+def _path(kind: type, value: Any) -> Any:
+    """A path out of a text, which msgspec does not know."""
+    return kind(value)
+
+
+def option(default: Any, text: str, *names: str, **more: Any) -> Any:
+    """A dataclass field that is an option of the command line. `more` are fields of `Setting`."""
+    return field(default=default, metadata={"setting": Setting(text, names, **more)})
+
+
+def key(default: Any, text: str, **more: Any) -> Any:
+    """A dataclass field for specialists: a key of the config file, or ``--set NAME=VALUE``."""
+    return field(default=default, metadata={"setting": Setting(text, role="key", **more)})
 
 
 def argument(text: str, default: Any = None) -> Any:
-    """A setting that is an argument of the command. It must be given if its default is MISSING."""
-    return declared(default, Declaration(text, role="argument"))
+    """A dataclass field that is an argument of the command. It must be given if its default is MISSING."""
+    return field(default=default, metadata={"setting": Setting(text, role="argument")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +155,23 @@ class Settings:
     shown: ClassVar[frozenset[str]] = frozenset()
     #: The settings among these declarations that the command does not have.
     hidden: ClassVar[frozenset[str]] = frozenset()
-    #: Names of the settings that were given on the command line, not in a file or a recipe.
-    typed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    #: The settings that have the value of a recipe: defaults, which bind only the models that they suit.
+    from_recipe: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def some(self, *names: str) -> dict[str, Any]:
         """The settings of these names."""
         return {name: getattr(self, name) for name in names}
+
+    def asked(self, *names: str) -> list[str]:
+        """How those of these settings are typed that differ from their default, and that no recipe gave."""
+        usual = {one.name: one for one in settings_of(type(self))}
+        return [
+            usual[name].spelled
+            for name in names
+            if name in usual
+            and name not in self.from_recipe
+            and getattr(self, name) not in (usual[name].default, None)
+        ]
 
     @property
     def recorded(self) -> dict[str, Any]:

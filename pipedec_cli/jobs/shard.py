@@ -45,8 +45,8 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
         raise UserError("is the folder that is read from", where=settings.out, todo="give another --out")
     if (settings.part is None) != settings.ray:
         raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
-    if not settings.ray and (given := settings.typed & {"workers", "address"}):
-        raise UserError(f"{min(given)} is for --ray alone", todo="leave it out")
+    for name in () if settings.ray else settings.asked("address", "workers"):
+        raise UserError(f"{name} is for --ray alone", todo="leave it out")
     check_settings(settings)
     if settings.part is None:
         from pipedec_cli.jobs.ray import run_on_ray

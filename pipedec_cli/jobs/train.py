@@ -24,11 +24,12 @@ from pipedec_cli.data.records import Record
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.commands import command_line, sequential_training, spelled
+from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
 from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_data import TrainingData, load_data
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import count, is_main
@@ -193,7 +194,7 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
     place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
     artifact = Artifact.training(settings.out or place.model(settings.decoder))
-    artifact.spell = partial(spelled, settings=settings)
+    artifact.spell = partial(spelled, kind=type(settings))
     if settings.model in WORKSPACE_MODELS:
         settings = replace(settings, model=find_model(settings.model, place))
     if settings.teacher in WORKSPACE_MODELS:

@@ -36,7 +36,7 @@ def options(command: Any) -> set[str]:
 
 def keys(command: Any) -> set[str]:
     """The keys that a command takes with `--set`."""
-    return {one.name for one in getattr(command, "keys", ())}
+    return {one.name for one in command.settings if one.role == "key"}
 
 
 def typed_commands(text: str) -> list[str]:

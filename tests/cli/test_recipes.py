@@ -5,19 +5,24 @@ test_six_data_sets.py.
 """
 
 import json
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 
 from pipedec_cli.cli.app import app
-from pipedec_cli.cli.options import PLACES
+from pipedec_cli.cli.options import resolve
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.jobs import generate
 from tests.running import read_json, refused, run, write_lines
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
+KINDS = {
+    name: get_type_hints(getattr(import_module(f"pipedec_cli.cli.{name}"), name))["settings"]
+    for name in COMMANDS
+}
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
@@ -104,8 +109,7 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
         """The options that a command ends up with; nothing is run."""
         words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
         context = of_command.make_context(command, words)
-        keys = [context.meta.get(place, {}) for place in PLACES]
-        return context.params | keys[0] | keys[1]
+        return vars(resolve(KINDS[command], {k: v for k, v in context.params.items() if v}, context)).copy()
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     path = RECIPES[name]
@@ -113,7 +117,7 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
     by_name, by_file = options(*typed), options("--config", str(path))
     assert set(recipe(name, command)) <= set(by_name)
     for found in (by_name, by_file):
-        for option in ("recipe", "config", "set_keys"):
+        for option in ("recipe", "config", "set_keys", "from_recipe"):
             found.pop(option, None)
     assert by_name == by_file
 
@@ -122,7 +126,8 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
 def test_unknown_recipe_is_refused_with_those_there_are(command):
     unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
     typed = ("--set", "recipe=squad") if command == "generate" else ("--recipe", "squad")
-    assert unknown in refused(command, *typed)
+    data = ("data.jsonl",) if command == "segment" else ()
+    assert unknown in refused(command, *data, *typed)
 
 
 def test_own_data_segmented_with_a_recipe_are_scored_as_it_says():

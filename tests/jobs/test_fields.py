@@ -164,4 +164,4 @@ def test_what_does_not_go_with_fields_is_refused(workspace, command, told):
 
 
 def test_what_bench_times_of_fields_takes_no_delays():
-    assert "--delays does not apply" in refused("bench", "--shape", "fields", "--delays", "1")
+    assert "--delays does not apply" in refused("bench", "--shape", "fields", "--delays", "2")
