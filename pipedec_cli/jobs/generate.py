@@ -238,10 +238,7 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError(what, todo="name it with --model, and leave --exact out")
     if settings.schema and settings.fields:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
-    if settings.one_row and (settings.ask or settings.questions or settings.calibrate):
-        what = "one_row writes an object: --ask, questions and --calibrate do not apply"
-        raise UserError(what, todo="leave one_row out")
-    if (given := settings.typed & {"show_prompt", "calibrate", "one_row"}) and not settings.is_blind:
+    if (given := settings.typed & {"show_prompt", "calibrate"}) and not settings.is_blind:
         what = f"{spelled(min(given), settings)} is for --schema, --fields, --shots and --ask"
         raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:
