@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from pipedec_cli.cli import bench, demo, export, generate, import_, report, score, segment, shard, train
+from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
 from pipedec_cli.cli.serve import EXAMPLES, serve
 from pipedec_cli.data.errors import UserError, is_out_of_memory
@@ -115,7 +115,6 @@ add(app, "serve", serve, EXAMPLES)
 add(app, "score", score.score, score.EXAMPLES)
 add(app, "report", report.report, report.EXAMPLES)
 add(app, "bench", bench.bench, bench.EXAMPLES)
-add(app, "export", export.export, export.EXAMPLES)
 add(app, "import", import_.import_data, import_.EXAMPLES)
 add(app, "demo", demo.demo, demo.EXAMPLES)
 

@@ -10,8 +10,7 @@ from pipedec_cli.view.terminal import Terminal
 EXAMPLES = """
 pipedec report --open                             # at the model's own delay, in a browser
 pipedec report --delays 1,2,3 --empty-rows retry,stop
-pipedec report --compare transformers,prompt-lookup,ctranslate2
-pipedec report dev.jsonl --model my-chat-model --set schema=person.json  # without training
+pipedec report --compare transformers,ctranslate2
 pipedec report --compare exact                    # the sequential model's text in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
@@ -94,35 +94,6 @@ def read_short(text: str) -> dict[str, Field]:
         raise UserError("--fields names no key", todo="write --fields NAME,NAME")
     check_names([*fields.values()], {})
     return fields
-
-
-def schema_of(fields: Sequence[Field], depth: int = 0) -> dict[str, Any]:
-    """The JSON Schema of some keys, or of an object within, whose paths go on at a depth. `keys_of` reads it back."""
-    groups: dict[str | int, list[Field]] = {}
-    for field in fields:
-        groups.setdefault(field.keys[depth], []).append(field)
-    properties, required = dict[str, Any](), list[str | int]()
-    for key, group in groups.items():
-        first, below = group[0], depth + 1
-        if len(first.keys) == below:
-            made = _schema_of_value(first)
-        elif first.keys[below] == 0:
-            made = {"type": "array", "items": schema_of(group, below + 1)}
-        else:
-            made = schema_of(group, below)
-        (wanted,) = first.absent[depth:below] or ("omit",)
-        properties[str(key)] = {"anyOf": [made, {"type": "null"}]} if wanted == "null" else made
-        required += [key] if wanted != "omit" else []
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _schema_of_value(field: Field) -> dict[str, Any]:
-    kind = field.kind if field.kind in ("number", "integer", "boolean") else "string"
-    one: dict[str, Any] = {"type": kind}
-    if field.enum:
-        one["enum"] = [text if kind == "string" else field.parsed(text) for text in field.enum]
-    made = {"type": "array", "items": one} if field.kind == "list" else one
-    return made | ({"description": field.description} if field.description else {})
 
 
 def settled(field: Field) -> Field:

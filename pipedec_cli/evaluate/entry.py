@@ -117,8 +117,7 @@ class PlannedEntry:
     """A decoder that takes part, and how it decodes.
 
     `command` generates the same texts (None for others' decoders). Pipelined decoders, and exact mode with their drafts,
-    have a `delay`, ``together`` for fields. `sources` are the ids to time, by its own tokenizer. `like` is the entry whose
-    texts a peer should write, by default the baseline.
+    have a `delay`, ``together`` for fields. `sources` are the ids to time, by its own tokenizer.
     """
 
     name: str
@@ -127,7 +126,6 @@ class PlannedEntry:
     command: str | None = None
     delay: int | Literal["together"] | None = None
     sources: Sequence[Source] = ()
-    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
-
-from msgspec import convert
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
@@ -189,19 +187,15 @@ class EngineRunner:
         """Decode; see `Runner.run`."""
         return self.decode(sources, self.method, batch_size, clock)[0]
 
-    def engine(self, batch_size: int) -> StepModel:
-        """What computes the decoder calls."""
-        return self.decoder.engine(batch_size)
-
     def decode(
         self,
         sources: Sequence[Source],
-        method: Method | Verify | Callable[[int], Method],
+        method: Method | Verify,
         batch_size: int,
         clock: Clock,
     ) -> tuple[Pass, list[Finished]]:
-        """Decode with some method, which may depend on the place of a source; also return how each example ended."""
-        model = self.engine(batch_size)
+        """Decode with some method. Returns also how each example ended."""
+        model: StepModel = self.decoder.engine(batch_size)
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
             model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
@@ -225,8 +219,6 @@ class EngineRunner:
         """The same for a child process."""
         import torch
 
-        from pipedec_cli.model.one_row import blind_spec
-
         return "pipedec_cli.evaluate.runners:from_spec", {
             "name": self.decoder.checkpoint.name,
             "eos": self.decoder.checkpoint.eos,
@@ -235,7 +227,6 @@ class EngineRunner:
             "threads": torch.get_num_threads(),
             "choice": self.choice,
             "lengths": self.lengths and asdict(self.lengths),
-            "blind": blind_spec(self.decoder),
         }
 
 
@@ -311,7 +302,6 @@ def from_spec(
     threads: int,
     choice: dict[str, Any],
     lengths: dict[str, Any] | None,
-    blind: dict[str, Any] | None = None,
     draft: Draft | None = None,
     drafter: str | None = None,
     **loaded: Any,
@@ -324,14 +314,10 @@ def from_spec(
 
     from pipedec_cli.model.decoder import load
     from pipedec_cli.model.exact import ExactDecoder
-    from pipedec_cli.model.one_row import make_blind
-    from pipedec_cli.model.rows import Rows
 
     torch.set_num_threads(threads)
     decoder = load(name, **loaded)
     decoder.checkpoint.eos = eos
-    if blind:
-        decoder = make_blind(decoder, convert(blind.pop("rows"), Rows), **blind)
     if draft is None:
         return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
     drafts: Any = draft if drafter is None else load(drafter, **loaded)

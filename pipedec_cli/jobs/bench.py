@@ -16,8 +16,7 @@ from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import PlannedEntry, Role
-from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
-from pipedec_cli.evaluate.peers import PeerName
+from pipedec_cli.evaluate.peers import PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
@@ -33,10 +32,11 @@ _SOURCE, _FIELDS_SOURCE = 512, 300
 
 def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
-    peers, drafts = parse_compared(settings, refused=("prompt-lookup", *EXACT))
-    if drafts or "prompt-lookup" in peers:
-        what = "--compare: the speed of exact mode and prompt lookup depends on the text, and here texts mean nothing"
-        raise UserError(what, todo="run `pipedec report --compare exact,prompt-lookup` on a trained model")
+    peers, drafts = parse_compared(settings, refused=EXACT)
+    if drafts:
+        what = "--compare: the speed of exact mode depends on the text, and here texts mean nothing"
+        raise UserError(what, todo="run `pipedec report --compare exact` on a trained model")
+    require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
     require_place(settings.out)
     made = compare(settings, lengths, peers, notify)
@@ -101,7 +101,7 @@ def _plan_entries(
 ) -> list[PlannedEntry]:
     """The sequential decoder and the pipelined ones, in each dtype, on the same random sources.
 
-    Of fields a decoder-only model has blind rows as well, and these one after the other.
+    Of fields a decoder-only model has blind rows as well.
     """
     first = decoders[0].checkpoint
     config, end = first.model.config, None if first.backbone.prompted else first.eos
@@ -109,11 +109,11 @@ def _plan_entries(
     ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
     ways += [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
     is_blind = bool(lengths.keys) and first.backbone.prompted
-    ways += [("blind rows", "blind"), (IN_TURN, "blind")] if is_blind else []
+    ways += [("blind rows", "blind")] if is_blind else []
     planned = []
     for decoder, (name, delay) in product(decoders, ways):
-        runner = (KeysInTurn if name == IN_TURN else EngineRunner)(decoder, {"delay": delay}, lengths)
-        role: Role = "peer" if name == IN_TURN else "pipelined" if delay else "baseline"
+        runner = EngineRunner(decoder, {"delay": delay}, lengths)
+        role: Role = "pipelined" if delay else "baseline"
         full = name if decoder is decoders[0] else f"{name}, {runner.settings['dtype']}"
         start = "together" if delay == "blind" else delay
         planned.append(PlannedEntry(name=full, role=role, runner=runner, delay=start, sources=sources))

@@ -238,10 +238,7 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError(what, todo="name it with --model, and leave --exact out")
     if settings.schema and settings.fields:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
-    if settings.one_row and (settings.ask or settings.questions or settings.calibrate):
-        what = "one_row writes an object: --ask, questions and --calibrate do not apply"
-        raise UserError(what, todo="leave one_row out")
-    for name in () if settings.is_blind else settings.asked("calibrate", "one_row", "show_prompt"):
+    for name in () if settings.is_blind else settings.asked("calibrate", "show_prompt"):
         what = f"{name} is for --schema, --fields, --shots and --ask"
         raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:

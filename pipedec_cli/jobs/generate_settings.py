@@ -56,9 +56,6 @@ class RunSettings(WorkflowSettings):
     )
     ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
     calibrate: str | None = _asking(None, "Learn from right answers when a key has no value.", metavar="FILE")
-    one_row: bool = key(
-        False, "Write the whole object as JSON in one row, as the model does without pipedec."
-    )
     questions: Path | None = key(None, "A file of questions about each source, a line each.")
     chunk: int | None = key(
         None, "Read longer sources in overlapping parts of N tokens, and merge the objects.", min=8

@@ -260,10 +260,10 @@ def is_pipelined(decoder: Decoder) -> bool:
 
 def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:
     """The decoder of blind rows that the settings ask of a loaded model."""
-    from pipedec_cli.model.one_row import make_blind
+    from pipedec_cli.model.rows import BlindDecoder
 
-    how = {"template": settings.prompt_template, **settings.some("one_row", "chat")}
-    decoder = make_blind(plain, blind_rows(settings, notify), **how)
+    rows = blind_rows(settings, notify)
+    decoder = BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
     if records := calibration(settings, decoder.rows.fields, notify):
         notify.say(f"calibrating with {many(len(records), 'record')}")
         if len(records) < FEW_FITTED:

@@ -16,10 +16,9 @@ from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions
 from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, TokenAgreement, promoted
-from pipedec_cli.evaluate.keys import KEYS, EachKey, KeysInTurn
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
-from pipedec_cli.evaluate.runners import EXACT, EngineRunner
+from pipedec_cli.evaluate.runners import EXACT
 from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
@@ -53,12 +52,10 @@ def measure(
     notify: Notify,
     *,
     forced: bool = False,
-    schema: str | None = None,
 ) -> tuple[list[MeasuredEntry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
-    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text; those
-    that read a prompt a key run it as the entry that does so. `schema` is the JSON Schema of the objects. With
+    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
     `forced` lengths they make exactly as many, and as many sources are timed as the batch size.
     """
     device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
@@ -71,23 +68,20 @@ def measure(
 
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            of_keys = name.endswith(KEYS)
-            like = next((one for one in planned if not of_keys or isinstance(one.runner, KeysInTurn)), None)
-            if like is None:
-                leave_out(name, "it needs blind rows, and a known number of them")
+            peer = make_peer(
+                name,
+                checkpoint,
+                Path(folder),
+                max_tokens,
+                exactly=forced,
+                places=max(map(len, planned[0].sources)) + max_tokens,
+                pythons=settings.peer_python,
+                gguf=settings.peer_gguf,
+            )
+            if isinstance(peer, Absent):
+                leave_out(name, peer.why)
                 continue
-            assert isinstance(like.runner, EngineRunner)
-            method = like.runner.method
-            most = (of_keys and method.limits.time_max) or max_tokens
-            known = [one.known for one in method.openings]
-            places = max(map(len, like.sources)) + max(map(len, known), default=0) + most
-            how: Any = {"exactly": forced, "places": places, "pythons": settings.peer_python}
-            made = make_peer(name, checkpoint, Path(folder), most, ends=method.ends, schema=schema, **how)
-            if isinstance(made, Absent):
-                leave_out(name, made.why)
-                continue
-            runner = EachKey(made, known) if known else made
-            entries.append(replace(like, name=name, role="peer", runner=runner, command=None, delay=None))
+            entries.append(PlannedEntry(name=name, role="peer", runner=peer, sources=planned[0].sources))
         before = ProcessorTime.now()
         for size in settings.batch_sizes:
             contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
@@ -117,9 +111,7 @@ def measure(
         agreement = None
         if timed and not forced and one.role in ("peer", "exact"):
             size = min(timed)
-            agreement = TokenAgreement.between(
-                timed[size].outputs, timings[size][one.like or entries[0].name].outputs
-            )
+            agreement = TokenAgreement.between(timed[size].outputs, timings[size][entries[0].name].outputs)
         figures: Any = {"timings": timed, "memory": memory.get(one.name), "agreement": agreement}
         entry = MeasuredEntry(**promoted(one), **figures)
         measured.append(replace(entry, gains=entry.gains_over(measured[0])) if measured else entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field
 from pipedec_cli.data.inputs import Inputs
-from pipedec_cli.data.json_schema import schema_of
 from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import read_json, real, require_place
@@ -22,10 +19,9 @@ from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import Report, Sample, assemble, choose_sample
 from pipedec_cli.evaluate.entry import PlannedEntry, Quality, Role, TextAgreement
-from pipedec_cli.evaluate.keys import IN_TURN, KeysInTurn
 from pipedec_cli.evaluate.metrics import TASK_OF
-from pipedec_cli.evaluate.peers import MAX_TOKENS, OF_LOADED, PeerName
-from pipedec_cli.evaluate.runners import EXACT, EngineRunner, make_runner, source_ids
+from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
+from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
 from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, settle_metrics, unscored_run
 from pipedec_cli.evaluate.significance import method
 from pipedec_cli.jobs.commands import command_line, sequential_training
@@ -36,7 +32,6 @@ from pipedec_cli.jobs.loading import (
     find_model,
     inherit_prompt,
     load_decoder,
-    make_blind_decoder,
     read_inputs,
 )
 from pipedec_cli.jobs.measuring import measure, parse_compared
@@ -64,9 +59,6 @@ class ReportPlan:
     entries: list[ReportEntry]
     baseline: str
     called: str
-    #: Blind rows one after the other. They write what blind rows write, and are only timed.
-    in_turn: PlannedEntry | None = None
-    fields: tuple[Field, ...] = ()  # the keys of the objects that a model writes without training
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,35 +129,8 @@ def plan_entries(
     return ReportPlan([baseline, *ours], words, called)
 
 
-def plan_blind(settings: ReportSettings, peers: Sequence[PeerName], notify: Notify) -> ReportPlan:
-    """Load a model without training, and plan the entries: the whole object in one row, then blind rows."""
-    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
-    same = ("model", "dtype", "workspace", "schema", "fields", "shots", "prompt_template", "chat")
-    usual = replace(base, **settings.some(*same))
-    plain = load_decoder(usual, notify, consume=_can_consume(peers))
-    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
-    planner, entries = _Planner(base, inputs, notify), list[ReportEntry]()
-    ways: list[tuple[str, Role, GenerateSettings]] = [
-        ("sequential", "baseline", replace(usual, one_row=True)),
-        ("blind rows", "pipelined", replace(usual, calibrate=settings.calibrate, confidence=True)),
-    ]
-    for name, role, how in ways:
-        entries.append(planner.entry(name, role, how, make_blind_decoder(how, plain, notify)))
-    decoder, in_turn = entries[-1].runs[0].decoder, None
-    if not entries[-1].runs[0].method.lists:
-        in_turn = PlannedEntry(
-            name=IN_TURN, role="peer", runner=KeysInTurn(decoder, {}), like=entries[-1].entry.name
-        )
-    name, fields = plain.checkpoint.name, decoder.settings.segmentation.fields
-    words = f"the sequential model ({name}), which writes the whole object as JSON, on our engine"
-    return ReportPlan(entries, words, "the sequential model", in_turn, fields)
-
-
 def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     """Refuse, before torch is imported, a comparison without the model or the sequential model that it needs."""
-    if settings.is_blind:
-        _check_blind(settings, others)
-        return
     names = (settings.model, settings.baseline or settings.model)
     name, _ = (find_model(name, settings.place) for name in names)
     config = Path(name, "config.json")
@@ -174,7 +139,10 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     if trained.get("decoder") == "sequential":
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
         raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
-    if settings.baseline or taught_by(name) or is_model(settings.place.model("sequential")):
+    teacher, own = taught_by(name), settings.place.model("sequential")
+    if settings.baseline or teacher or is_model(own):
+        sequential = settings.baseline or (teacher.name if teacher else str(own))
+        require_gguf(others, sequential, "--baseline", settings.peer_gguf)
         return
     todo = f"run `{sequential_training(name, settings.workspace)}` first, or give --baseline"
     if others:
@@ -200,16 +168,6 @@ def _waiting_plan(
     return ReportPlan([baseline, *ours], words, "the same checkpoint's waiting schedule")
 
 
-def _check_blind(settings: ReportSettings, others: Sequence[str]) -> None:
-    """Refuse what does not go with a model that was not trained."""
-    if settings.model is None or settings.baseline or any(name in EXACT for name in others):
-        what = "schema, fields and shots compare what one ordinary decoder-only model does without training"
-        raise UserError(what, todo="name it with --model, and leave --baseline and exact mode out")
-    if settings.schema and settings.fields:
-        raise UserError("fields and schema both say which keys there are", todo="leave one out")
-    _refuse_other_starts(settings)
-
-
 def _refuse_other_starts(settings: ReportSettings) -> None:
     """Fields start all at once. A recipe may ask for other starts, a person may not."""
     for name in settings.asked("delays", "empty_rows", "min_start_probs", "stop_on_repeat"):
@@ -221,8 +179,6 @@ def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
     from pipedec_cli.model.text import usual_prompt
 
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
-    if how.is_blind:
-        return how
     if getattr(decoder, "drafter", None) is None:  # in exact mode `generate` lets both read alike
         if text.prefix != own.source_prefix:
             read["source_prefix"] = text.prefix
@@ -337,8 +293,8 @@ def _load_sequential(
 
 
 def _can_consume(others: Sequence[str]) -> bool:
-    """Whether our engine may empty the model's matrices."""
-    return OF_LOADED.isdisjoint(others)
+    """Whether our engine may empty the model's matrices: transformers runs the loaded model itself."""
+    return "transformers" not in others
 
 
 def compare(
@@ -348,10 +304,7 @@ def compare(
     notify: Notify,
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    if settings.is_blind:
-        plan = plan_blind(settings, peers, notify)
-    else:
-        plan = plan_entries(settings, peers, drafts, notify)
+    plan = plan_entries(settings, peers, drafts, notify)
     files, scored = _score(settings, plan.entries, notify)
     qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
     first = [*scored[0].values()][-1]
@@ -361,15 +314,10 @@ def compare(
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
     planned = [replace(one.entry, sources=encode(one.runs[0].decoder)) for one in plan.entries]
-    if plan.in_turn:
-        planned.append(replace(plan.in_turn, sources=planned[-1].sources))
     baseline = plan.entries[0].runs[0]
-    schema = json.dumps(schema_of(plan.fields)) if plan.fields else None
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured, conditions = measure(
-            settings, planned, peers, baseline.decoder.checkpoint, most, notify, schema=schema
-        )
+        measured, conditions = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
     except KeyboardInterrupt:
         notify.warn(
             "stopped while timing: the same command times again, and takes the predictions as they are"

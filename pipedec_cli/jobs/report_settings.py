@@ -58,8 +58,7 @@ class ReportSettings(WorkflowSettings):
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
-        "transformers, transformers:bfloat16, transformers:keys, prompt-lookup, ctranslate2, ctranslate2:int8, "
-        "ctranslate2:bfloat16, llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, llama.cpp:json, openvino.",
+        "transformers, transformers:bfloat16, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
         metavar="NAMES",
     )
     delays: tuple[Delay, ...] | None = option(
@@ -91,12 +90,6 @@ class ReportSettings(WorkflowSettings):
         parser=common.template_parser,
     )
     chat: bool | None = key(None, "Put the prompt into the model's chat template [default: as trained].")
-    schema: str | None = key(None, "Compare what --model writes without training: objects of a JSON Schema.")
-    fields: str | None = key(None, "The same with these keys, such as 'name, age int'.")
-    shots: tuple[str, int] | None = key(
-        None, "The same with N examples of a file.", parser=common.parse_shots, metavar="FILE:N"
-    )
-    calibrate: str | None = key(None, "Fit blind rows to records of a file.")
     split: tuple[SplitName, ...] | None = _input(
         None,
         "The split; of several, such as dev,test, the last is timed [default: test].",
@@ -119,15 +112,11 @@ class ReportSettings(WorkflowSettings):
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     peer_python: tuple[str, ...] = common.peer_python_key()
+    peer_gguf: Path | None = common.peer_gguf_key()
     open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
         None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
     )
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether a model without training is compared."""
-        return bool(self.schema or self.fields or self.shots)
 
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
@@ -153,8 +142,7 @@ class BenchSettings(Settings):
     compare: str = option(
         "sequential,transformers",
         "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
-        "transformers:keys, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, "
-        "llama.cpp, llama.cpp:q4_0, llama.cpp:bf16, openvino.",
+        "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
         metavar="NAMES",
     )
     delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
@@ -170,6 +158,7 @@ class BenchSettings(Settings):
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     peer_python: tuple[str, ...] = common.peer_python_key()
+    peer_gguf: Path | None = common.peer_gguf_key()
     seed: int = key(0, "The seed of fresh weights and random sources.")
     out: Path | None = key(None, "Save the measurements in this JSON file.")
     config: Path | None = common.config_option()

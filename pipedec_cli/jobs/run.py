@@ -163,8 +163,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     name = _name(settings, method, usual.limits, draft)
     if isinstance(decoder, BlindDecoder):  # other questions have another file
         asked = Path(settings.schema).stem if settings.schema else "fields" if decoder.rows.fields else "ask"
-        kind = "one-row" if settings.one_row else "blind"
-        name = name.replace("blind", f"{kind}-{_plain(asked)}-{decoder.described['sha256'][:6]}", 1)
+        name = name.replace("blind", f"blind-{_plain(asked)}-{decoder.described['sha256'][:6]}", 1)
     return Run(
         decoder=decoder,
         inputs=inputs,

@@ -262,9 +262,15 @@ threads_key = partial(
 peer_python_key = partial(
     key,
     (),
-    "The Pythons of other environments where llama.cpp and openvino are looked for first, commas between.",
+    "The Pythons of other environments where llama.cpp is looked for first, commas between.",
     parser=lambda value: tuple(filter(None, listed(value))),
     metavar="PATHS",
+)
+peer_gguf_key = partial(
+    key,
+    None,
+    "The sequential model as a GGUF file, for --compare llama.cpp [default: the model, if it is such a file].",
+    metavar="FILE",
 )
 family_key = partial(
     key, None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."

@@ -178,9 +178,6 @@ class Rows:
 class BlindDecoder(Decoder):
     """A model whose rows are blind. It is used as a `Decoder` is, and gives objects."""
 
-    longest = VALUE_MAX
-    keys_prompt = KEYS_PROMPT
-
     def __init__(
         self, plain: Decoder, rows: Rows, *, template: str | None = None, chat: bool | None = None
     ) -> None:
@@ -198,16 +195,16 @@ class BlindDecoder(Decoder):
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self._plain, self.rows = plain, rows
         #: What the rows that start at once ask for, in the order of the schema.
-        self._asked = self._questions()
+        self._asked = self._first_rows()
         self._lists = [one for one in self._asked if one.listed]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
-        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if self._lists else self.longest
+        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if self._lists else VALUE_MAX
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
             raise UserError("a free question is a turn of a chat", todo=todo)
-        usual = (self.keys_prompt if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
+        usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         plain.checkpoint.end_as_usual(chat=self.chat)
         segmentation = Segmentation("field", (), " ", fields=(*rows.fields, *map(Field, rows.questions)))
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
@@ -216,10 +213,9 @@ class BlindDecoder(Decoder):
         self.unconstrained = plain.unconstrained
         self.text = copy.copy(plain.text)
         self.text.eos = checkpoint.eos
-        self.template = template
         self._read(template or usual)
 
-    def _questions(self) -> list[Asked]:
+    def _first_rows(self) -> list[Asked]:
         """What each row asks for that starts at once."""
         fields = self.rows.fields
         lists = [Asked([fields[at] for at in places]) for places in list_places(fields)]
@@ -270,9 +266,7 @@ class BlindDecoder(Decoder):
             for item, _ in names:
                 keys = (one.key, *one.others)
                 lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
-        return self._shown(shot, template, "\n".join(f"{opening} {text or NONE}" for opening, text in lines))
-
-    def _shown(self, shot: Record, template: str, answer: str) -> str:
+        answer = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
         return template.replace(QUESTION, answer).replace(SOURCE, _one_line(shot.source))
 
     def calibrate(self, records: Sequence[Record], batch_size: int) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.keys import EachKey, KeysInTurn
 from pipedec_cli.evaluate.peers import Absent, make_peer
 from pipedec_cli.evaluate.runners import EngineRunner, ForcedAnswers, Lengths, from_spec
 from pipedec_cli.model.decoder import load
@@ -122,27 +121,6 @@ def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_
         assert (made.calls, made.rows) == (2 * calls, 2 * rows)
         again = from_spec(**json.loads(json.dumps(runner.spec()[1])))
         assert again.run(some, 1, time.perf_counter).outputs == made.outputs
-
-
-def test_one_key_at_a_time_gives_what_blind_rows_give_and_reads_each_prompt_once(tmp_path):
-    decoder = load(tiny_checkpoint(tmp_path / "llama", family="llama"), consume=False)
-    lengths = Lengths.of_fields(9, 4, 3)
-    prompts = lengths.sources(2, decoder.checkpoint.model.config.vocab_size, None)
-    read, stepper = list[int](), decoder.engine(1).stepper
-    stepper.read, reads = lambda new: (read.append(len(new[0][1])), reads(new)), stepper.read
-    rows = EngineRunner(decoder, {"delay": "blind"}, lengths).run(prompts, 1, time.perf_counter)
-    del read[:]
-    turn = KeysInTurn(decoder, {"delay": "blind"}, lengths)
-    for _ in range(2):
-        made = turn.run(prompts, 1, time.perf_counter)
-        assert made.calls == 4 * rows.calls and read == [9, 9]
-        for one, row in zip(made.outputs, rows.outputs, strict=True):
-            assert (one.tokens, one.steps) == (row.tokens, 4 * row.steps)
-        del read[:]
-    peer = make_peer("transformers:keys", decoder.checkpoint, tmp_path, 4, exactly=True)
-    each = EachKey(peer, [one.known for one in turn.method.openings])
-    theirs = each.run(prompts, 1, time.perf_counter)
-    assert [len(one.tokens) for one in theirs.outputs] == [16, 16] and theirs.calls == made.calls
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])

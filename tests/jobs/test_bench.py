@@ -58,26 +58,17 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
 
 
-def test_fields_are_timed_beside_blind_rows_and_one_prompt_a_key(tmp_path):
+def test_fields_are_timed_beside_blind_rows(tmp_path):
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
     few = ("--shape", "fields", "--subsequences", "3", "--tokens", "2", *FEW[4:])
-    how = ("--compare", "transformers:keys", "--set", "memory=true", "--json")
+    how = ("--compare", "transformers", "--set", "memory=true", "--json")
     content = json.loads(run("bench", "--model", folder, *few, *how).stdout)
     calls = {one["name"]: one["speed"][0]["decoder_calls"] for one in content["entries"]}
     # As one text each value has 4 more tokens; each text ends with <eos>.
-    rows = {"fields together": 3, "blind rows": 3, "one key at a time": 9, "transformers:keys": 9}
-    assert calls == {"sequential": 19} | rows
+    assert calls == {"sequential": 19, "fields together": 3, "blind rows": 3, "transformers": 19}
     assert all(one["memory"] for one in content["entries"])
     over = [(one["entry"], one["over"]) for one in content["ratios"]]
-    assert ("blind rows", "one key at a time") in over and ("blind rows", "transformers:keys") in over
-    assert ("one key at a time", "sequential") not in over
-
-
-def test_a_model_with_an_encoder_has_no_blind_rows_to_compare_with(folder):
-    few = ("--shape", "fields", *FEW[4:], "--compare", "transformers:keys")
-    said = run("bench", "--model", folder, *few)
-    assert "transformers:keys is absent: it needs blind rows" in " ".join(said.output.split())
-    assert "one key at a time" not in said.stdout
+    assert ("blind rows", "transformers") in over and ("transformers", "sequential") not in over
 
 
 def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
@@ -121,11 +112,11 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--compare prompt-lookup", "the speed of exact mode and prompt lookup depends on the text"),
+        ("--compare exact-source", "the speed of exact mode depends on the text"),
         ("--compare exact", "on a trained model"),
         (
             "--compare foo",
-            "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, transformers:keys, ctranslate2, ",
+            "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, ctranslate2, ",
         ),
         ("--set out=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),

@@ -1,4 +1,4 @@
-"""Commands with a GGUF file as their model, and `pipedec export`."""
+"""Commands with a GGUF file as their model."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from pipedec_cli.data.trained import is_model
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import load
-from tests.checkpoints import SOURCES, tiny_checkpoint
+from tests.checkpoints import SOURCES
 from tests.model.test_gguf import made_checkpoint, written
 from tests.running import lines_of, read_json, refused, run, write_lines
 
@@ -49,23 +49,6 @@ def test_a_file_counts_the_tokens_of_targets(tmp_path):
     details = read_json("pipedec-workspace/data/segmentation.json")
     assert (details["unit"], details["counts"]["longest"]) == ("tokens", len(ids))
     assert refused("segment", data, "--tokenizer", "none.gguf", *whole).startswith("no GGUF file 'none.gguf'")
-
-
-def test_a_trained_model_is_exported_with_its_prompt(tmp_path):
-    folder = tiny_checkpoint(
-        tmp_path / "pipedec-workspace/models/sequential", decoder="sequential", family="llama"
-    )
-    said = refused("export", "--to", "gguf")
-    assert said.startswith("llama.cpp has no tokenizer like the model's")
-    checkpoint = made_checkpoint()
-    checkpoint.model.save_pretrained(folder)
-    checkpoint.tokenizer.save_pretrained(folder)
-    run("export", "--to", "gguf", "--model", folder)
-    again = load_checkpoint("sequential.gguf")
-    assert again.model.state_dict()["lm_head.weight"].equal(checkpoint.model.state_dict()["lm_head.weight"])
-    assert refused("export", "--model", "sequential.gguf").startswith(
-        "sequential.gguf: would be written over"
-    )
 
 
 def test_a_file_serves_wherever_a_model_is_named(tmp_path):

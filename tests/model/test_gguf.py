@@ -1,4 +1,4 @@
-"""GGUF files: read as transformers reads them, kept for the next start, refused in one line; and written for llama.cpp."""
+"""GGUF files: read as transformers reads them, kept for the next start, refused in one line."""
 
 import random
 import struct
@@ -9,22 +9,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
-from pipedec_cli.model.gguf import reading, writing
+from pipedec_cli.model.checkpoint import Checkpoint, fingerprint, load_checkpoint
+from pipedec_cli.model.gguf import reading
 from pipedec_cli.model.gguf.header import read_header
-from pipedec_cli.model.gguf.writing import write_gguf
 from pipedec_cli.model.scratch import Shape, make_model
-from tests.checkpoints import fresh_toy, refused
+from tests.checkpoints import refused
+from tests.model.gguf_files import TYPES, write_gguf
 
 gguf = pytest.importorskip("gguf")
 TEXTS = ("The river's mouth lies 1234 m away, isn't it?", "Sie trinkt  zwei\n\nKaffees: 5 €.", "<|im_end|> x")
 CHAT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 SHAPE = Shape(d_model=64, d_ff=96, layers=1, heads=4, vocabulary=320, dropout=0.0, d_kv=16)
-QWEN_SPLIT = pre_tokenizers.Sequence(writing._SPLITS["qwen2"])
+QWEN_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_SPLIT = pre_tokenizers.Sequence(
+    [
+        pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -68,9 +73,9 @@ def made_checkpoint(family="llama", **config):
     return Checkpoint(model, made_tokenizer(splits[family]), None, "tiny")
 
 
-def written(folder, checkpoint=None, dtype="float32"):
+def written(folder, checkpoint=None, dtype="float32", tokenizer=None):
     path = Path(folder) / "tiny.gguf"
-    write_gguf(checkpoint or made_checkpoint(), path, dtype)
+    write_gguf(checkpoint or made_checkpoint(), path, dtype, tokenizer)
     return path
 
 
@@ -89,7 +94,7 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_what_is_written_is_read_again(tmp_path, family):
+def test_a_file_has_the_weights_tokens_prompt_and_ends_of_its_model(tmp_path, family):
     checkpoint = made_checkpoint(family)
     again = load_checkpoint(str(written(tmp_path, checkpoint)))
     assert_equal(weights_of(again.model), weights_of(checkpoint.model))
@@ -102,7 +107,7 @@ def test_what_is_written_is_read_again(tmp_path, family):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_what_is_written_is_what_transformers_reads(tmp_path, family):
+def test_a_file_is_read_as_transformers_reads_it(tmp_path, family):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     checkpoint, path = made_checkpoint(family), written(tmp_path, made_checkpoint(family))
@@ -114,7 +119,7 @@ def test_what_is_written_is_what_transformers_reads(tmp_path, family):
     assert ids_of(theirs) == ids_of(checkpoint.tokenizer)
 
 
-def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path, monkeypatch):
+def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path):
     from transformers import AutoTokenizer
 
     pieces = ["\u2581", *"aehint", "th", "he", "the", "\u2581the", "\u2581th", "in", "ein", "\u2581ein"]
@@ -125,8 +130,7 @@ def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path, mo
     data = {"model": "llama", "tokens": tokens, "token_type": types + [5] * (304 - len(types))}
     data |= {"scores": scores + [0.0] * (304 - len(scores)), "bos_token_id": 1, "unknown_token_id": 0}
     named = {f"tokenizer.ggml.{name}": value for name, value in data.items()}
-    monkeypatch.setattr(writing, "_tokenizer", lambda *_, **__: named)
-    path = written(tmp_path)
+    path = written(tmp_path, tokenizer=named)
     ours, theirs = load_checkpoint(str(path)), AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
     assert ids_of(ours.tokenizer) == ids_of(theirs)
     assert ours.prompt("the ein: {source}", chat=False).head[:1] == [1]
@@ -139,7 +143,7 @@ def test_matrices_are_rounded_and_read_as_the_package_reads_them(tmp_path, dtype
     again = weights_of(load_checkpoint(str(path)).model)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
     kind = tensors["blk.0.ffn_down.weight"]
-    assert kind.tensor_type == gguf.GGMLQuantizationType[writing._TYPES[dtype]]
+    assert kind.tensor_type == gguf.GGMLQuantizationType[TYPES[dtype]]
     assert tensors["blk.0.attn_q.bias"].tensor_type == gguf.GGMLQuantizationType.F32
     theirs = torch.tensor(gguf.dequantize(kind.data, kind.tensor_type))
     assert again["model.layers.0.mlp.down_proj.weight"].equal(theirs)
@@ -298,43 +302,5 @@ def test_a_name_that_is_no_file_is_refused_and_the_hub_is_asked_for_a_file(monke
 def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch):
     path = written(tmp_path)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    wanted = "reading and writing GGUF files needs the package gguf; `pip install gguf`"
+    wanted = "reading GGUF files needs the package gguf; `pip install gguf`"
     assert refused(path) == f"{path}: {wanted}"
-    with pytest.raises(UserError, match="needs the package gguf"):
-        write_gguf(made_checkpoint(), tmp_path / "other.gguf", "float32")
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "reason"),
-    [
-        (fresh_toy, "a pipelined decoder, which llama.cpp cannot run"),
-        (lambda: replace(fresh_toy(), settings=PLAIN), "it is a T5"),
-        (lambda: made_checkpoint("qwen2", layer_types=["sliding_attention"]), "it has windows"),
-        (lambda: made_checkpoint("qwen2", rope_parameters=LLAMA3), "its rotary embedding is scaled"),
-        (lambda: made_checkpoint(hidden_act="gelu"), "its activation is gelu"),
-        (
-            lambda: replace(
-                made_checkpoint(), tokenizer=made_tokenizer(pre_tokenizers.ByteLevel(add_prefix_space=True))
-            ),
-            "llama.cpp has no tokenizer like the model's",
-        ),
-    ],
-)
-def test_a_model_that_llama_cpp_would_not_compute_alike_is_not_written(tmp_path, checkpoint, reason):
-    with pytest.raises(UserError, match=reason):
-        write_gguf(checkpoint(), tmp_path / "x.gguf", "float32")
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = written(tmp_path)
-    before = path.read_bytes()
-
-    def fail(*_):
-        raise OSError("full")
-
-    monkeypatch.setattr("gguf.GGUFWriter.write_tensors_to_file", fail)
-    with pytest.raises(OSError, match="full"):
-        written(tmp_path)
-    assert path.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]

@@ -1,9 +1,9 @@
-"""A GGUF file is read as transformers reads it, and what `pipedec export` writes is decoded in llama.cpp as here.
+"""A GGUF file is read as transformers reads it, and decoded in llama.cpp as here.
 
     python -m tests.trials.gguf FILE.gguf [PROMPTS]     # a text a line; without them, facts of the demo's data
 
 In float32 and greedy: 20 chat prompts of up to 128 tokens against `transformers.generate` with `gguf_file=`, then the first
-50 tokens of 10 of them in llama.cpp, if llama-cpp-python is installed.
+50 tokens of 10 of them in llama.cpp, if llama-cpp-python is installed. For that the file is written again in float32.
 """
 
 import sys
@@ -14,7 +14,9 @@ from tempfile import TemporaryDirectory
 import torch
 
 from pipedec_cli.data.demo import make_demo
+from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import load
+from tests.model.gguf_files import write_gguf
 
 COUNT, TOKENS = 20, 128
 FEW, FIRST = 10, 50
@@ -79,11 +81,9 @@ def main():
         equal += same
         print(f"{'equal' if same else 'DIFFERENT'}: {len(prompt)} and {len(tokens)} tokens", flush=True)
     print(f"{equal} of {len(made)} equal transformers' in float32")
-    from tests.running import run
-
     with TemporaryDirectory() as folder:
-        file = f"{folder}/exported.gguf"
-        run("export", "--model", name, "--out", file)
+        file = f"{folder}/float32.gguf"
+        write_gguf(load_checkpoint(name), file, "float32")
         again = 0
         for (_, tokens), their_tokens in zip(
             made, llama_cpp(file, [ids for ids, _ in made[:FEW]]), strict=False

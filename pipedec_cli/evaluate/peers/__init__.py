@@ -1,4 +1,4 @@
-"""What users would run instead, on the same sequential model: transformers, its prompt lookup, and other programs."""
+"""Programs that users would run instead, on the same sequential model: transformers, CTranslate2 and llama.cpp."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.trained import is_gguf
 from pipedec_cli.evaluate.timing import Runner, RunnerError
 
 if TYPE_CHECKING:
@@ -19,24 +20,12 @@ if TYPE_CHECKING:
 PeerName = Literal[
     "transformers",
     "transformers:bfloat16",
-    "transformers:keys",
-    "prompt-lookup",
     "ctranslate2",
     "ctranslate2:int8",
     "ctranslate2:bfloat16",
     "llama.cpp",
-    "llama.cpp:q4_0",
-    "llama.cpp:bf16",
-    "llama.cpp:json",
-    "openvino",
 ]
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
-#: Those that run the loaded model itself: our engine must leave its matrices there.
-OF_LOADED: Final = frozenset({"transformers", "transformers:keys", "prompt-lookup"})
-#: The end of the name of a peer whose texts a grammar holds to a schema.
-JSON: Final = ":json"
-#: Tokens that prompt lookup proposes at once, its usual setting.
-LOOKED_UP: Final = 10
 #: The most tokens of a text, as for our sequential model.
 MAX_TOKENS: Final = 512
 
@@ -53,28 +42,21 @@ class Absent:
 class Program:
     """A program that runs in a process of its own: the package that it imports, what pip installs, and its worker.
 
-    One that reads a GGUF file (`gguf`) may live in another Python.
+    A program that reads a GGUF file (`gguf`) may live in another Python.
     """
 
     package: str
     install: str
     worker: str
-    gguf: bool = True
+    gguf: bool = False
     largest_batch: int | None = None
 
 
 _PROGRAMS: Final = {
-    "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2", gguf=False),
-    "llama.cpp": Program("llama_cpp", "llama-cpp-python msgspec", "llama_cpp:LlamaCpp", largest_batch=1),
-    "openvino": Program("openvino_genai", "openvino-genai msgspec", "openvino:OpenVino"),
-}
-#: The dtype of the exported file, and that in which the peer computes, of those that read one.
-_DTYPES: Final = {
-    "llama.cpp": ("int8", "Q8_0"),
-    "llama.cpp:q4_0": ("float32", "Q4_0"),
-    "llama.cpp:bf16": ("bfloat16", "BF16"),
-    "llama.cpp:json": ("int8", "Q8_0"),
-    "openvino": ("int8", "int8"),
+    "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2"),
+    "llama.cpp": Program(
+        "llama_cpp", "llama-cpp-python msgspec", "llama_cpp:LlamaCpp", gguf=True, largest_batch=1
+    ),
 }
 _PROBE: Final = (
     "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
@@ -105,8 +87,24 @@ def find_python(name: str, pythons: tuple[str, ...]) -> str | None:
 def require_peer(name: str, pythons: tuple[str, ...]) -> None:
     """Raise a UserError with the command that helps if a package is missing that a peer needs."""
     find_python(name, pythons)
-    if name in _DTYPES and not find_spec("gguf"):
-        raise UserError(f"--compare: {name} reads a GGUF file, and gguf writes it", todo="`pip install gguf`")
+    if name == "llama.cpp" and not find_spec("gguf"):
+        raise UserError(
+            "--compare: llama.cpp takes a GGUF file, and gguf reads its header", todo="`pip install gguf`"
+        )
+
+
+def require_gguf(peers: Collection[str], model: str, option: str, file: Path | None) -> None:
+    """Raise a UserError if llama.cpp is among the peers, and neither the sequential model nor `file` is a GGUF file.
+
+    The `option` of the command names the model.
+    """
+    if "llama.cpp" not in peers:
+        return
+    if file is None and not is_gguf(model):
+        todo = f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
+        raise UserError(f"--compare: llama.cpp runs a GGUF file, and {model} is none", todo=todo)
+    if file is not None and not file.is_file():
+        raise UserError(f"peer_gguf: no such file: {file}", todo="name a GGUF file")
 
 
 def make_peer(
@@ -118,38 +116,30 @@ def make_peer(
     exactly: bool = False,
     places: int = 2 * MAX_TOKENS,
     pythons: tuple[str, ...] = (),
-    ends: Collection[int] = (),
-    schema: str | None = None,
+    gguf: Path | None = None,
 ) -> Runner | Absent:
     """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
 
     The checkpoint is a sequential model in the dtype and on the device to decode with; a name may give another dtype. A
     peer with its own model format writes to the folder, which lives as long as the peers; they share it. A prompt has at
-    most `places` tokens together with its text. `ends` are ids that end a text as <eos> does. A name with ``:json`` holds
-    texts to the JSON `schema`.
+    most `places` tokens together with its text. llama.cpp runs the file `gguf`, or the checkpoint's own GGUF file.
     """
     family, _, dtype = name.partition(":")
     if family not in _PROGRAMS:
-        return _transformers(name, checkpoint, max_tokens, exactly=exactly, ends=ends)
-    if name.endswith(JSON) and schema is None:
-        return Absent(name, "it writes objects by a schema, as a report without training has one")
+        return _transformers(name, checkpoint, max_tokens, exactly=exactly)
 
     import torch
 
     from pipedec_cli.evaluate.peers.process import PeerProcess
 
     program = _PROGRAMS[family]
-    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
-    options["ends"] = [checkpoint.eos, *(() if name.endswith(JSON) else ends)]
+    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "eos": checkpoint.eos}
     options |= {"max_tokens": max_tokens, "exactly": exactly}
     if python := find_python(name, pythons):
         options["python"] = python
     try:
-        if name.endswith(JSON):
-            options["schema"] = schema
-        if name in _DTYPES:
-            file, dtype = _DTYPES[name]
-            options |= {"file": _exported(checkpoint, folder, file), "dtype": dtype, "places": places}
+        if program.gguf:
+            options |= {**_gguf_options(checkpoint, gguf), "places": places}
         else:
             from pipedec_cli.evaluate.peers import ctranslate2
 
@@ -159,14 +149,12 @@ def make_peer(
         return Absent(name, error.what)
     except RunnerError as error:
         return Absent(name, str(error))
-    except (ValueError, RuntimeError, AttributeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
         return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")
 
 
-def _transformers(
-    name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool, ends: Collection[int]
-) -> Runner | Absent:
+def _transformers(name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool) -> Runner | Absent:
     from pipedec_cli.evaluate.peers.transformers import Transformers, load_again
     from pipedec_cli.model.arguments import computes_bfloat16
 
@@ -175,19 +163,25 @@ def _transformers(
         if device == "cpu" and not computes_bfloat16():
             return Absent(name, "this CPU has no instructions for bfloat16")
         checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
-    looked_up = LOOKED_UP if name == "prompt-lookup" else None
-    return Transformers(checkpoint, max_tokens, looked_up, exactly=exactly, ends=ends)
+    return Transformers(checkpoint, max_tokens, exactly=exactly)
 
 
-def _exported(checkpoint: Checkpoint, folder: Path, dtype: str) -> str:
-    """The checkpoint as `pipedec export` writes it from float32, in a file in the folder; a UserError if it cannot be."""
+def _gguf_options(checkpoint: Checkpoint, file: Path | None) -> dict[str, str]:
+    """The file for llama.cpp and the type of its matrices; a UserError if it does not fit the checkpoint."""
     if checkpoint.device.type != "cpu":
         raise UserError("it is compared on a CPU only")
+    if not checkpoint.backbone.prompted:
+        raise UserError("it is compared with decoder-only models only")
 
-    from pipedec_cli.evaluate.peers.transformers import load_again
-    from pipedec_cli.model.gguf.writing import write_gguf
+    from gguf import LlamaFileType
 
-    path = folder / f"{dtype}.gguf"
-    if not path.exists():
-        write_gguf(load_again(checkpoint.name, checkpoint.eos, "float32", "cpu"), path, dtype, texts=False)
-    return str(path)
+    from pipedec_cli.model.gguf.header import read_header
+    from pipedec_cli.model.gguf.reading import local_file
+
+    path = file or local_file(checkpoint.name)
+    metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size
+    if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
+        raise UserError(f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}")
+    file_type = metadata.get("general.file_type")
+    dtype = LlamaFileType(file_type).name if file_type in [*LlamaFileType] else "as the file"
+    return {"file": str(path), "dtype": dtype.removeprefix("ALL_").removeprefix("MOSTLY_")}

@@ -38,11 +38,7 @@ class CTranslate2(Worker):
     def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], None]:
         """See `Worker.generate`; the time to read the source is not known."""
         least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
-        how = {
-            "beam_size": 1,
-            "return_end_token": True,
-            "end_token": [self._words[token] for token in self.ends],
-        }
+        how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[self.eos]]}
         words = [[self._words[token] for token in source] for source in batch]
         if self.prompted:
             results = self._model.generate_batch(

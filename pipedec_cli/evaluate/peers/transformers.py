@@ -1,8 +1,8 @@
-"""transformers' own greedy decoding, with or without prompt lookup."""
+"""transformers' own greedy decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
@@ -15,39 +15,26 @@ if TYPE_CHECKING:
 
 
 class Transformers:
-    """transformers' greedy `generate` with its own cache, with prompt lookup if wanted.
+    """transformers' greedy `generate` with its own cache.
 
     Other generation settings of a checkpoint, such as a repetition penalty, are left out: the others do not have them.
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        max_tokens: int,
-        looked_up: int | None = None,
-        *,
-        exactly: bool = False,
-        ends: Collection[int] = (),
-    ) -> None:
-        """Take a sequential model. `looked_up` is the number of tokens that prompt lookup proposes at once, or None.
+    largest_batch: int | None = None
 
-        A text ends with <eos> or with one of the ids `ends`.
-        """
+    def __init__(self, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool = False) -> None:
+        """Take a sequential model, to make at most, or `exactly`, `max_tokens` tokens a text."""
         from transformers import GenerationConfig
 
         self._prompted = checkpoint.backbone.prompted
         start = None if self._prompted else checkpoint.model.config.decoder_start_token_id
         checkpoint.model.generation_config = GenerationConfig(decoder_start_token_id=start)
-        self.checkpoint, self.largest_batch = checkpoint, None if looked_up is None else 1
-        self.options = {"max_tokens": max_tokens, "looked_up": looked_up, "exactly": exactly, "ends": [*ends]}
-        self._ends = [checkpoint.eos, *ends]
-        lookup = {} if looked_up is None else {"prompt_lookup_num_tokens": looked_up}
-        least = max_tokens if exactly else None
-        self._asked = {"max_new_tokens": max_tokens, "min_new_tokens": least, **lookup}
-        more = "".join(f", {name}={value}" for name, value in lookup.items())
+        self.checkpoint = checkpoint
+        self.options = {"max_tokens": max_tokens, "exactly": exactly}
+        self._bounds = {"max_new_tokens": max_tokens, "min_new_tokens": max_tokens if exactly else None}
         self.settings = {
             "version": f"transformers {version('transformers')}",
-            "decoding": f"greedy, dynamic cache{more}",
+            "decoding": "greedy, dynamic cache",
             "max_tokens": str(max_tokens),
             "dtype": str(checkpoint.model.dtype).removeprefix("torch."),
         }
@@ -58,7 +45,7 @@ class Transformers:
         The first call reads the prompt, if there is one, and gives the first token as well.
         """
         outputs: list[Output] = []
-        model, ends = self.checkpoint.model, {*self._ends}
+        model, eos = self.checkpoint.model, self.checkpoint.eos
         find, reading = self.checkpoint.backbone.encoder, 0.0
         # With an encoder the decoder's calls are only counted; without one, the first call of each batch is timed.
         encoder, decoder_clock = (find(model), lambda: 0.0) if find else (None, clock)
@@ -66,7 +53,7 @@ class Transformers:
             for first in range(0, len(sources), batch_size):
                 before = len(decoding)
                 for row in self._generate(sources[first : first + batch_size]):
-                    tokens = tuple(takewhile(lambda token: token not in ends, row))
+                    tokens = tuple(takewhile(lambda token: token != eos, row))
                     steps = len(decoding) - before if batch_size == 1 else min(len(tokens) + 1, len(row))
                     outputs.append(Output(tokens, steps))
                 reading += decoding[before]
@@ -90,7 +77,7 @@ class Transformers:
 
         model, device, eos = self.checkpoint.model, self.checkpoint.device, self.checkpoint.eos
         filler = eos if model.config.pad_token_id is None else model.config.pad_token_id
-        ends = {"eos_token_id": self._ends, "pad_token_id": filler}
+        ends = {"eos_token_id": eos, "pad_token_id": filler}
         ragged = [torch.tensor(source) for source in sources]
         side = "left" if self._prompted else "right"
         pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True, padding_side=side)
@@ -98,7 +85,7 @@ class Transformers:
         mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
             made = model.generate(
-                ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._asked
+                ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._bounds
             )
         # The output begins with the prompt or, after an encoder, with <bos>.
         rows: list[list[int]] = made[:, ids.shape[1] if self._prompted else 1 :].tolist()

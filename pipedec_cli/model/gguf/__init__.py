@@ -1,1 +1,1 @@
-"""GGUF files of decoder-only models, in and out: the format of llama.cpp."""
+"""Decoder-only models in GGUF files, the format of llama.cpp."""

@@ -33,7 +33,7 @@ _VERSION: Final = 1
 _FILES: Final = ".files"
 #: Seconds after which an unfinished folder belongs to no process that is still alive.
 _ABANDONED: Final = 86_400
-#: A tensor of what each frequency of a Llama 3 is divided by. The config has the largest of these numbers, and the following.
+#: A tensor with a divisor for each frequency of a Llama 3. The config has the largest divisor, and the numbers of `LLAMA3`.
 ROPE_FACTORS: Final = "rope_freqs.weight"
 LLAMA3: Final[dict[str, Any]] = {
     "rope_type": "llama3",
@@ -42,7 +42,7 @@ LLAMA3: Final[dict[str, Any]] = {
     "original_max_position_embeddings": 8192,
 }
 _HASHES: Final[dict[tuple[Path, int, int], str]] = {}
-LACKING: Final = "reading and writing GGUF files needs the package gguf"
+LACKING: Final = "reading GGUF files needs the package gguf"
 
 
 def local_file(name: str) -> Path:

@@ -51,11 +51,10 @@ def _trade(report: Report, size: int) -> Plot:
     scored = bool(first.quality.scored and not first.quality.scored.is_unscored)
     base, least = (0.0, -TOLERANCE) if scored else (100.0, SAME_TEXT)
     for entry in report.entries:
-        like = next((one for one in report.entries if one.name == entry.like), entry)
-        gain, difference = entry.gains.get(size), like.quality.differences.get(report.metric)
+        gain, difference = entry.gains.get(size), entry.quality.differences.get(report.metric)
         if entry is not first and gain is None:
             continue
-        agreement, quality = like.quality.agreement, Interval(base)  # a peer writes the baseline's texts
+        agreement, quality = entry.quality.agreement, Interval(base)  # a peer writes the baseline's texts
         if scored and difference:
             quality = Interval(difference.value, difference.low, difference.high)
         elif not scored and agreement and agreement.rouge_l is not None:

@@ -212,8 +212,7 @@ def _notes(report: Report) -> Iterator[str]:
     if any(entry.role == "exact" for entry in report.entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
     if any(entry.agreement for entry in report.entries):
-        like = "".join(f"; {entry.name}: of {entry.like}" for entry in report.entries if entry.like)
-        yield f"same tokens: timed examples with exactly the tokens of {report.first.name}{like}"
+        yield f"same tokens: timed examples with exactly the tokens of {report.first.name}"
     if any(entry.quality.agreement for entry in report.entries):
         yield "agreement: scores with the baseline's texts as right answers; white space does not count"
     if report.measure:

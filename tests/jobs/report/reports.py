@@ -13,7 +13,11 @@ from tests.evaluate.decoders import entry as made_entry
 from tests.evaluate.decoders import scored, timing
 
 CURVES = {"pipelined": [{"update": 5, "loss": 2.0}, {"update": 10, "dev_loss": 1.0, "dev_score": 40.0}]}
-ALL = {"peers": ["transformers", "prompt-lookup", "ctranslate2"], "recipe": "msqa", "delays": (1, 2, 3)}
+ALL = {
+    "peers": ["transformers", "transformers:bfloat16", "ctranslate2"],
+    "recipe": "msqa",
+    "delays": (1, 2, 3),
+}
 
 
 def conditions(**more):

@@ -19,13 +19,13 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     monkeypatch.setattr("webbrowser.open", opened.append)
     write_data(workspace, TOLD * 2, recipe="wikihowqa")
     result = reported(
-        *("--delays", "1,2", "--compare", "sequential,transformers,prompt-lookup", "--batch-sizes", "1,2"),
+        *("--delays", "1,2", "--compare", "sequential,transformers", "--batch-sizes", "1,2"),
         "--open",
     )
     assert "no browser was found to show" in result.stderr, "as the fake says"
     assert opened == [(workspace / "report/report.html").resolve().as_uri()]
     content, decoders = report_of(workspace)
-    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers", "prompt-lookup"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers"]
     words = ("Decoders side by side", "By delay", "By number of target subsequences", *decoders)
     for word in (*words, content["advice"]["text"].split()[0], "paper: Δt = 1", "not available"):
         assert word in result.stdout
@@ -35,11 +35,9 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     )
     first = decoders["Δt = 1"]
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
-    assert [speed["batch_size"] for speed in decoders["prompt-lookup"]["speed"]] == [1]
-    for name in ("transformers", "prompt-lookup"):
-        peer = decoders[name]
-        assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
-        assert peer["settings"]["version"].startswith("transformers")
+    peer = decoders["transformers"]
+    assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
+    assert peer["settings"]["version"].startswith("transformers")
     assert first["quality"]["signature"].startswith("rouge|")
     assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
     # 12 examples: what they have learnt to say is known, and so are the steps of the grid
@@ -68,11 +66,11 @@ def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_m
     remove(workspace / "models")
     for kind in ("pipelined", "sequential"):
         tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
-    others = "sequential,exact,transformers,prompt-lookup,ctranslate2"
+    others = "sequential,exact,transformers,ctranslate2"
     result = reported("--delays", "1,2", "--compare", others, columns=250)
     _, decoders = report_of(workspace)
     exact = [f"exact-{draft}" for draft in ("pipelined", "source", "jacobi")]
-    peers = ["transformers", "prompt-lookup", "ctranslate2"]
+    peers = ["transformers", "ctranslate2"]
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *exact, *peers]
     for name in (*exact, *peers):
         assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
@@ -162,10 +160,10 @@ def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained
 
 
 def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
-    result = reported("--delays", "1,2", "--compare", "exact,prompt-lookup", "--batch-sizes", "1,2")
+    result = reported("--delays", "1,2", "--compare", "exact,transformers", "--batch-sizes", "1,2")
     content, decoders = report_of(workspace)
     names = ["exact-pipelined", "exact-source", "exact-jacobi"]
-    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *names, "prompt-lookup"]
+    assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *names, "transformers"]
     plain, drafting = decoders["sequential"]["totals"], decoders["Δt = 1"]["totals"]
     for name in names:
         one, totals = decoders[name], decoders[name]["totals"]
@@ -229,3 +227,11 @@ def test_rules_and_starts_stand_side_by_side_and_json_is_all_that_goes_to_stdout
     assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr
+
+
+def test_llama_cpp_is_refused_where_no_gguf_file_is_named(workspace, monkeypatch):
+    monkeypatch.setattr("pipedec_cli.jobs.measuring.require_peer", lambda *_: None)
+    monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
+    said = refused("report", "--compare", "llama.cpp", *QUICK)
+    assert "llama.cpp runs a GGUF file, and pipedec-workspace/models/sequential is none" in said
+    assert "give --baseline FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf" in said

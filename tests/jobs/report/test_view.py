@@ -119,7 +119,7 @@ def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed
         *notes
     }
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
-    report = make_report(entries=(first, *make_report(peers=["prompt-lookup"], delays=(1,)).entries[1:]))
+    report = make_report(entries=(first, *make_report(peers=["transformers"], delays=(1,)).entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
 
 
