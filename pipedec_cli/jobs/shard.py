@@ -16,7 +16,7 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import command_line, spelled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateResult, check_out, check_settings
 from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
@@ -46,7 +46,7 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
     if (settings.part is None) != settings.ray:
         raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
     if not settings.ray and (given := settings.typed & {"workers", "address"}):
-        raise UserError(f"{min(given)} is for --ray alone", todo="leave it out")
+        raise UserError(f"{spelled(min(given), settings)} is for --ray alone", todo="leave it out")
     check_settings(settings)
     if settings.part is None:
         from pipedec_cli.jobs.ray import run_on_ray
