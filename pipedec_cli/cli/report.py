@@ -9,7 +9,7 @@ from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
 pipedec report --open                             # at the model's own delay, in a browser
-pipedec report --delays 1,2,3 --empty-rows retry,stop
+pipedec report --delays 1,2,3 --set empty_rows=retry,stop
 pipedec report --compare transformers,prompt-lookup,ctranslate2
 pipedec report dev.jsonl --model my-chat-model --set schema=person.json  # without training
 pipedec report --compare exact                    # the sequential model's text in fewer calls

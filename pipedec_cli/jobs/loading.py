@@ -238,7 +238,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
     if not is_pipelined(decoder):
-        unused = {"empty_rows", "stop_on_repeat", "min_start_prob", "force"}
+        unused = {"empty_rows", "stop_on_repeat", "force"}
         unused |= {"delay"} if settings.delay == "wait" else set()
         unused |= {"time_max", "sub_max", "model"} if settings.exact else set()
         if given := settings.typed & unused:
