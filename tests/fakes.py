@@ -16,7 +16,7 @@ import torch
 from pipedec_cli.pipeline.decode import Finished, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
-from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, oracle_retract, sees
+from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, sees
 
 BOS, EOS = 0, 1
 VOCABULARY = 12
@@ -172,14 +172,10 @@ def scripted_next_logits(texts, known=()):
 KINDS = {Fixed: "fixed", Waiting: "wait", RandomStarts: "drawn", Whole: "whole"}
 
 
-def ask_oracle(
-    next_logits, schedule, limits=None, empty_rows="retry", stop_on_repeat=False, min_start_prob=0.0, **ids
-):
-    """`oracle_decode`, or `oracle_retract`, under the settings of a grid."""
+def ask_oracle(next_logits, schedule, limits=None, empty_rows="retry", stop_on_repeat=False, **ids):
+    """`oracle_decode` under the settings of a grid."""
     given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
     settings = {"bos": BOS, "eos": EOS, "stop_on_repeat": stop_on_repeat} | ids | asdict(limits or Limits())
-    if empty_rows == "retract":
-        return oracle_retract(next_logits, given, min_start_prob=min_start_prob, **settings)
     return oracle_decode(next_logits, given, empty_rows=empty_rows, **settings)
 
 

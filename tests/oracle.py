@@ -5,7 +5,6 @@ grid so far to a function that computes every logit afresh. `oracle_logits` is s
 and buckets of transformers, with a mask and distances that are filled in pair by pair.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -66,17 +65,12 @@ class OracleCall(NamedTuple):
 
 @dataclass
 class OracleResult:
-    """The whole decoding; `gap` is the smallest difference between the best two logits of any answer.
-
-    `doubt` is the smallest difference between a probability and the bound that it was held against.
-    """
+    """The whole decoding; `gap` is the smallest difference between the best two logits of any answer."""
 
     subsequences: list[OracleSubsequence]
     calls: list[OracleCall]
     truncated: str | None
     gap: float
-    taken_back: int = 0
-    doubt: float = math.inf
 
     @property
     def steps(self) -> int:
@@ -170,73 +164,6 @@ def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
         if said(i) == said(i + 1):
             return i + 1
     return len(rows)
-
-
-def oracle_retract(
-    next_logits: NextLogits,
-    schedule: OracleSchedule,
-    *,
-    bos: int,
-    eos: int,
-    stop_on_repeat: bool = False,
-    min_start_prob: float = 0.0,
-    time_max: int | None = None,
-    sub_max: int | None = 20,
-    max_tokens: int | None = 512,
-) -> OracleResult:
-    """Decode with attempts that leave no trace where they come to nothing; as `oracle_decode` otherwise."""
-    result = OracleResult([], [], "time_max", math.inf)
-    rows, last_attempt, repeated = result.subsequences, 0, False
-    seen: set[Placed] = set()
-    for time in itertools.count() if time_max is None else range(time_max):
-        alone = all(row.tokens[-1] == eos for row in rows)
-        if len(rows) == sub_max or repeated:
-            attempt = False
-        else:
-            attempt = alone or (schedule.kind == "fixed" and time == last_attempt + schedule.delay)
-        if alone and not attempt:
-            result.truncated = None if repeated else result.truncated
-            break
-        if attempt:
-            last_attempt = time
-            rows.append(OracleSubsequence(start=time))
-
-        asked = [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
-        grid = _placed(rows, bos)
-        newest = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
-        answers = [torch.tensor(logits, dtype=torch.float32) for logits in next_logits(grid, newest)]
-        for i, logits in zip(asked, answers, strict=True):
-            best, second = logits.topk(2).values.tolist()
-            result.gap = min(result.gap, best - second)
-            rows[i - 1].tokens.append(int(logits.argmax()))
-
-        refused = False
-        if attempt:
-            empty, certainty = rows[-1].tokens == [eos], float(answers[-1].softmax(dim=0).max())
-            if not alone and not empty and min_start_prob > 0:
-                result.doubt = min(result.doubt, abs(certainty - min_start_prob))
-            refused = empty or (not alone and certainty < min_start_prob)
-            if refused:
-                rows.pop()
-                result.taken_back += 1
-        made = [Placed(i, time + 1, rows[i - 1].tokens[-1]) for i in asked if i <= len(rows)]
-        result.calls.append(OracleCall(time + 1, [placed for placed in grid if placed not in seen], made))
-        seen |= set(grid)
-        if refused and alone:
-            result.truncated = None
-            break
-        if stop_on_repeat:
-            repeated = repeated or _before_repeats(rows, eos) < len(rows)
-            del rows[_before_repeats(rows, eos) :]
-        if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
-            result.truncated = "max_tokens"
-            break
-    if result.truncated == "time_max" and all(row.tokens[-1] == eos for row in rows):
-        if repeated:  # the text has ended, in the last time-step
-            result.truncated = None
-        elif len(rows) == sub_max:
-            result.truncated = "sub_max"
-    return result
 
 
 def oracle_together(

@@ -9,7 +9,7 @@ from pipedec_cli.view.terminal import Terminal
 
 EXAMPLES = """
 pipedec report --open                             # at the model's own delay, in a browser
-pipedec report --delays 1,2,3 --empty-rows retry,stop
+pipedec report --delays 1,2,3 --set empty_rows=retry,stop
 pipedec report --compare transformers,ctranslate2
 pipedec report --compare exact                    # the sequential model's text in fewer calls
 pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200

@@ -76,7 +76,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     #: The newest token's time after each call. In exact mode there is one for each call that checks a draft. Other texts have
     #: them only if they were stopped on a repeat; else the grid says it.
     calls: tuple[int, ...] = ()
-    #: Tokens fed in vain, attempts and wrong guesses: decoder call (from 1), subsequence, time and id of each.
+    #: In exact mode, the wrong guesses: decoder call (from 1), subsequence, time and id of each.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
     source_ids: tuple[int, ...] = ()  # the encoder's input
     index: int = 0  # the source's place in the input, from 0

@@ -19,7 +19,6 @@ from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import Teacher
 
 STATE: Final = "trainer_state.json"
-ADAPTER: Final = "adapter_config.json"
 BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.

@@ -157,7 +157,7 @@ def _take(chosen: Entry, question: _Question, few: str, useless: tuple[str, ...]
         )
     elif difference is not None and difference.excludes_zero:
         costs = f"Every delay that saves time costs quality. {take} costs least:"
-        remedy = "try larger delays or min_start_probs, which give some quality back"
+        remedy = "try larger delays, which give some quality back"
         if chosen.delay == "together":
             costs, remedy = f"It saves time and costs quality: {take} is", "train it further"
         text = f"{costs} {speed}{change} Take it if the speed is worth that, {remedy}, or stay with {called}."
@@ -314,6 +314,6 @@ def _goes_wrong(one: Entry, baseline: Entry) -> Iterator[str]:
         yield f"{cut}: `pipedec generate` takes a larger {names}{finer}."
     if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
         yield (
-            f"In {one.row_budget_exhausted:.0%} of the examples empty rows used up sub_max: `--empty-rows stop` "
+            f"In {one.row_budget_exhausted:.0%} of the examples empty rows used up sub_max: `--set empty_rows=stop` "
             "avoids that."
         )

@@ -178,8 +178,6 @@ class EngineRunner:
             settings["empty_rows"] = method.empty_rows
         if method.stop_on_repeat:
             settings["stop_on_repeat"] = "yes"
-        if method.min_start_prob:
-            settings["min_start_prob"] = f"{method.min_start_prob:g}"
         settings |= {name: str(bound) for name, bound in asdict(method.limits).items() if bound is not None}
         return settings | {"dtype": str(weights.dtype).removeprefix("torch.")}
 

@@ -134,7 +134,7 @@ class Tally:
         if self.row_budget_exhausted:
             yield (
                 f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --empty-rows stop, a larger --delay, or the key sub_max"
+                f"{self.examples:,}: text may be missing there; see --set empty_rows=stop, a larger --delay, or the key sub_max"
             )
 
     def first_impression(self, total: int) -> str | None:

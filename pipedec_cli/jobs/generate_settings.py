@@ -33,11 +33,10 @@ class RunSettings(WorkflowSettings):
         parser=common.number_or("wait"),
         metavar="N|wait",
     )
-    empty_rows: EmptyRows | None = _decoding(None, "What to do after an empty row [default: trained].")
-    stop_on_repeat: bool | None = key(None, "End a text that repeats itself; default: as trained.")
-    min_start_prob: float | None = key(
-        None, "Start early only if the first token is this likely.", min=0, max=1, metavar="P"
+    empty_rows: EmptyRows | None = key(
+        None, "After an empty row: retry (the paper's rule) or stop; default: as trained."
     )
+    stop_on_repeat: bool | None = key(None, "End a text that repeats itself; default: as trained.")
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     unconstrained: bool = key(False, "Let fields have values that the schema does not allow.")
@@ -64,9 +63,7 @@ class RunSettings(WorkflowSettings):
     sub_max: int | None = key(
         None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
     )
-    max_tokens: int | None = key(
-        None, "The most tokens; default: 512 for wait, retract and sequential.", min=1
-    )
+    max_tokens: int | None = key(None, "The most tokens; default: 512 for wait and sequential.", min=1)
     force: bool = key(False, "Allow a delay that the model was not trained for; it is likely to drop text.")
     plain: bool = _data(False, "DATA is plain text, a source a line.")
     split: Literal["test", "dev", "train"] | None = _data(None, "The split of DATA [default: test].")

@@ -237,7 +237,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
     if not is_pipelined(decoder):
-        unused = ["empty_rows", "force", "min_start_prob", "stop_on_repeat"]
+        unused = ["empty_rows", "force", "stop_on_repeat"]
         unused += ["delay"] if settings.delay == "wait" else []
         unused += ["model", "sub_max", "time_max"] if settings.exact else []
         for name in settings.asked(*unused):

@@ -70,7 +70,7 @@ class _Planner:
     notify: Notify
 
     def entry(self, name: str, role: Role, how: GenerateSettings, decoder: Decoder) -> ReportEntry:
-        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat", "min_start_prob"))
+        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat"))
         delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
         delay = "together" if decoder.checkpoint.together and role != "baseline" else delay
         command = command_line("generate", _with_reading(replace(how, confidence=False), decoder), self.base)
@@ -170,7 +170,7 @@ def _waiting_plan(
 
 def _refuse_other_starts(settings: ReportSettings) -> None:
     """Fields start all at once. A recipe may ask for other starts, a person may not."""
-    for name in settings.asked("delays", "empty_rows", "min_start_probs", "stop_on_repeat"):
+    for name in settings.asked("delays", "empty_rows", "stop_on_repeat"):
         raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
 
 
@@ -203,14 +203,12 @@ def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
 def _ways(
     settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
 ) -> Iterator[tuple[str, GenerateSettings]]:
-    """The rules for empty rows and early starts at a delay, with their names; the `usual` rule alone has none."""
-    own, starts = serving.settings.empty_rows, settings.min_start_probs or ()
+    """The rules for empty rows at a delay, with their names; the `usual` rule alone has none."""
+    own = serving.settings.empty_rows
     how = replace(how, stop_on_repeat=_stops(settings, serving))
-    alone = settings.empty_rows in (None, (usual,)) and not starts
+    alone = settings.empty_rows in (None, (usual,))
     for rule in settings.empty_rows or (own,):
         yield "" if alone else f", {rule}", replace(how, empty_rows=None if rule == own else rule)
-    for start in starts:
-        yield f", min start prob {start:g}", replace(how, min_start_prob=start)
 
 
 def _exact(
@@ -222,7 +220,7 @@ def _exact(
     name = sequential.checkpoint.name
     for draft in drafts:
         if draft == "pipelined":
-            rule = ("empty_rows", "stop_on_repeat", "min_start_prob")
+            rule = ("empty_rows", "stop_on_repeat")
             usual_rule = (one for one in ours if set(one.settings.some(*rule).values()) == {None})
             own = [one for one in usual_rule if one.entry.delay is not None]
             drafting = (own or ours)[0]

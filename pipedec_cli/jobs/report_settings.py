@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,15 +34,6 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
-def parse_min_start_probs(value: Any) -> tuple[float, ...]:
-    """Probabilities from 0 to 1 with commas between them, rising, each once."""
-    with suppress(ValueError):
-        found = sorted(set(map(float, listed(value))))
-        if all(0 <= one <= 1 for one in found):  # nan is not
-            return tuple(found)
-    raise ValueError("give numbers from 0 to 1, with commas between them")
-
-
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
     """Names of splits with commas between them, in the order train, dev, test."""
     names = names_of(value, SPLITS)
@@ -67,19 +57,13 @@ class ReportSettings(WorkflowSettings):
         parser=parse_delays,
         metavar="N,N",
     )
-    empty_rows: tuple[EmptyRows, ...] | None = option(
+    empty_rows: tuple[EmptyRows, ...] | None = key(
         None,
-        "Rules for empty rows to try, commas between: retry, stop, retract [default: as trained].",
+        "Rules for empty rows to try, commas between: retry, stop [default: as trained].",
         parser=partial(names_of, known=get_args(EmptyRows)),
         metavar="RULES",
     )
     stop_on_repeat: bool | None = key(None, "End a text when it repeats itself [default: as trained].")
-    min_start_probs: tuple[float, ...] | None = key(
-        None,
-        "Values of generate's min_start_prob to try at every Δt, commas between.",
-        parser=parse_min_start_probs,
-        metavar="P,P",
-    )
     model: str | None = _input(None, "The pipelined model [default: the workspace's].")
     baseline: str | None = _input(
         None, "The sequential model [default: the model's teacher, else the workspace's]."

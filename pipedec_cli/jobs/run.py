@@ -118,7 +118,6 @@ class Run:
             words = _start(method.schedule)
             words += f", empty rows {method.empty_rows}"
             words += ", stop on repeat" if method.stop_on_repeat else ""
-            words += f", min start prob {method.min_start_prob:g}" if method.min_start_prob else ""
         return f"exact, drafted by {words}" if self.exact else words
 
 
@@ -128,7 +127,7 @@ def _start(schedule: Schedule) -> str:
 
 def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -> Method:
     """The decoding method of the settings, with their limits or the `usual` ones."""
-    how = settings.some("empty_rows", "stop_on_repeat", "min_start_prob", "force")
+    how = settings.some("empty_rows", "stop_on_repeat", "force")
     limits = {} if usual else settings.some("time_max", "sub_max", "max_tokens")
     method = decoder.method(settings.delay, **how, **limits)
     # Values of chunks are chosen by their confidence.
@@ -139,7 +138,7 @@ def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
     """The settings without those of a recipe that do not suit the decoder or its schedule."""
     of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
     if isinstance(decoder, BlindDecoder):
-        of_grids = {"delay", "empty_rows", "stop_on_repeat", "min_start_prob", "sub_max"}
+        of_grids = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
     elif not is_pipelined(decoder):
         of_grids = {"delay", "time_max", "sub_max"}
     changes: dict[str, Any] = dict.fromkeys(of_grids & settings.from_recipe)
@@ -196,7 +195,6 @@ def _used(
         "delay": delay,
         "empty_rows": method.empty_rows if has_starts else None,
         "stop_on_repeat": method.stop_on_repeat if has_starts else None,
-        "min_start_prob": method.min_start_prob or None,
         "exact": exact.kind if exact else None,
         **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
         **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
@@ -236,7 +234,6 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
         settings.shots and f"shots{settings.shots[1]}",
         method.empty_rows if method.empty_rows != "retry" else None,
         "norepeat" if method.stop_on_repeat else None,
-        f"minprob{method.min_start_prob:g}" if method.min_start_prob else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
         "unconstrained" if settings.unconstrained else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",

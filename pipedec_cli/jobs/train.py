@@ -223,17 +223,10 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
             raise UserError(
                 f"log_to={package} needs {package}, which is not installed", todo=f"pip install {package}"
             )
-    model = settings.model or settings.teacher or _DEFAULT_MODEL
     for name in filter(None, (settings.model, settings.teacher)):
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")
         trained.require_start(name)
-    if settings.keep_adapter and (settings.lora is None or not Path(model).is_dir()):
-        what = "keep_adapter keeps what --lora has trained beside a model in a folder"
-        raise UserError(what, todo="give --lora RANK and --model FOLDER, or leave it out")
-    if settings.keep_adapter and Path(model, trained.ADAPTER).exists():
-        todo = "leave keep_adapter out, or merge that one first"
-        raise UserError("is itself an adapter, and one of an adapter is not read", where=model, todo=todo)
 
 
 def _one_gpu(device: str) -> str:
@@ -299,7 +292,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     notify(Training(measure.headline[measure.primary]))
     try:
         with _explain_stop(target, notify):
-            how = settings.some("resume", "keep_adapter", "log_to") | {
+            how = settings.some("resume", "log_to") | {
                 "keep": settings.keep_checkpoints,
                 "show": notify,
                 "score": dev_scorer(checkpoint, data.dev[:32], dev[:32]),
@@ -363,7 +356,7 @@ def _record(
 ) -> dict[str, Any]:
     """training.json as it is begun. A training that goes on must have the same settings."""
     asked = settings.some("model", "decoder", "time_max", "dev_examples", "limit", "family", "lora")
-    asked |= {"keep_adapter": settings.keep_adapter or None, "data": folder, "delay": delay}
+    asked |= {"data": folder, "delay": delay}
     asked["processes"] = count() if count() > 1 else None  # with more processes other examples come together
     if data.teacher:
         asked["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}

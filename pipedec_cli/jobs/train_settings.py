@@ -85,9 +85,6 @@ class TrainSettings(WorkflowSettings):
         "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "
         "third more time; what is cheap; or none [default: cheap on a CPU from a width of 512].",
     )
-    keep_adapter: bool = key(
-        False, "With --lora: write the adapter alone, which refers to the folder of --model."
-    )
     source_prefix: str | None = key(
         None, "Text before every source, such as 'summarize: ' [default: the teacher's, else none]."
     )

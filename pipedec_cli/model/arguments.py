@@ -10,8 +10,6 @@ from typing import Any, Final
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.pipeline.grid import EmptyRows
-from pipedec_cli.pipeline.schedule import Schedule, Waiting
 
 DTYPES: Final[dict[str, torch.dtype]] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8", "int4")
@@ -73,16 +71,3 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name in ("int8", "int4") and device.type != "cpu":
         raise UserError(f"{name} is for the CPU", todo="use bfloat16, or --device cpu")
     return DTYPES[name]
-
-
-def check_min_start_prob(value: float, rule: EmptyRows, schedule: Schedule) -> None:
-    """Refuse a least probability that is none, or that does not go with the rule for empty rows or the schedule."""
-    asked = f"min_start_prob {value}"
-    if rule != "retract":
-        todo = "use --empty-rows retract, or leave one of them out"
-        raise UserError(f"{asked} does not go with --empty-rows {rule}", todo=todo)
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UserError(f"{asked} is no probability", todo="use a number from 0 to 1")
-    if isinstance(schedule, Waiting):
-        what = f"{asked} says when to start early, and with --delay wait nothing does"
-        raise UserError(what, todo="leave one of them out")

@@ -18,7 +18,7 @@ from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
-from pipedec_cli.data.trained import ADAPTER, UNFINISHED, is_gguf, require_model
+from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.backbone import Backbone, eos_of
@@ -182,8 +182,7 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
     skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
     if b'"decoder_start_token_id"' not in contents(folder / CONFIG):
         skipped -= {"generation_config.json"}  # which then names <bos>
-    base = lora.base_of(folder)
-    for file in [*sorted(folder.iterdir()), *sorted(base.glob("*.safetensors") if base else ())]:
+    for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in _WITH_EFFECT and file.name not in skipped:
             digest.update(f"{file.name} {file_sha256(file)}\n".encode())
     return digest.hexdigest()
@@ -252,7 +251,7 @@ def _load_prepared(
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write config.json, model.safetensors or an adapter, the tokenizer's files and sentences.json.
+    """Write config.json, model.safetensors or adapters, the tokenizer's files and sentences.json.
 
     A folder is a model if it holds config.json: this file is deleted first and written last.
     """
@@ -269,7 +268,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         with quiet():
             if lora.has_adapters(model):
                 model.config.save_pretrained(written)
-                lora.save_adapter(model, checkpoint.name, written)
+                lora.save_adapters(model, written)
             else:
                 model.save_pretrained(written)
             checkpoint.tokenizer.save_pretrained(written)
@@ -278,7 +277,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         mode = (written / CONFIG).stat().st_mode  # safetensors lets only the owner read its file
         (folder / CONFIG).unlink(missing_ok=True)
         # Older weights of another kind, or in several files, would be taken for a part of these.
-        for other in (*folder.glob("*.safetensors*"), folder / ADAPTER):
+        for other in (*folder.glob("*.safetensors*"), *folder.glob(lora.FILES)):
             other.unlink(missing_ok=True)
         for file in sorted(written.iterdir(), key=lambda file: file.name == CONFIG):
             file.chmod(mode)

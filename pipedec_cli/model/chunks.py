@@ -56,7 +56,8 @@ class Chunks:
         """The object of all chunks: of each key the surest value; lists one after the other, without doubles.
 
         Items of a list of objects that have the same name are one item. A joined list is as sure as its least sure part. The
-        chunks' costs are added up. There is no grid, and the ids are those of the longest chunk.
+        chunks' costs are added up. There is no grid, so there are no calls and nothing taken back; the ids are those of the
+        longest chunk.
         """
         if len(parts) == 1:
             return parts[0]
@@ -83,6 +84,8 @@ class Chunks:
             seconds=sum(part.seconds for part in parts),
             truncated=cut[0] if cut else None,
             grid=(),
+            calls=(),
+            taken_back=(),
             source_cut=any(part.source_cut for part in parts),
             fields=values,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),

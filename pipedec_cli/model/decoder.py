@@ -20,7 +20,6 @@ from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.arguments import (
     INT4,
-    check_min_start_prob,
     check_positive_int,
     check_texts,
     choose_device,
@@ -133,7 +132,6 @@ class Decoder:
         *,
         empty_rows: EmptyRows | None = None,
         stop_on_repeat: bool | None = None,
-        min_start_prob: float | None = None,
         time_max: int | None = None,
         sub_max: int | None = None,
         max_tokens: int | None = None,
@@ -142,23 +140,17 @@ class Decoder:
         """How to decode. What is not given is as the checkpoint was trained.
 
         `delay` is Δt in time-steps, or ``wait``; by default as trained, 2 if trained for any. A sequential model takes
-        none. `min_start_prob` is a probability from 0 to 1; it needs ``retract``, which is then the default of
-        `empty_rows`. At a fixed delay with another rule, time_max and sub_max are the checkpoint's by default, and
-        max_tokens has no bound. Else max_tokens is 512 by default, and time_max has no bound. A model for fields
-        starts all rows together and takes only time_max and max_tokens.
+        none. At a fixed delay time_max and sub_max are the checkpoint's by default, and max_tokens has no bound. Else
+        max_tokens is 512 by default, and time_max has no bound. A model for fields starts all rows together and takes
+        only time_max and max_tokens.
 
-        A UserError for a delay that the checkpoint was not trained for, or if it was trained for one delay and rows
-        would start at other times, unless `force` allows it.
+        Raises UserError for a delay that the checkpoint was not trained for, unless `force` allows it.
         """
         usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
         for name, limit in {"time_max": time_max, "sub_max": sub_max, "max_tokens": max_tokens}.items():
             check_positive_int(name, limit)
         if self.checkpoint.together:
-            rules = {
-                "empty_rows": empty_rows,
-                "stop_on_repeat": stop_on_repeat,
-                "min_start_prob": min_start_prob,
-            }
+            rules = {"empty_rows": empty_rows, "stop_on_repeat": stop_on_repeat}
             assert self.fields is not None
             listed = usual.decoder != "sequential" and any(field.listed for field in self.fields.fields)
             for name, value in {"delay": delay, **rules, "sub_max": sub_max}.items():
@@ -172,17 +164,11 @@ class Decoder:
         schedule = self._schedule(delay, force)
         # Where a row waits for the end of all before it, the rules for empty rows are all the same.
         trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
-        rule: EmptyRows = empty_rows or (trained if min_start_prob is None else "retract")
+        rule = empty_rows or trained
         if rule not in get_args(EmptyRows):
             todo = f"use one of {', '.join(get_args(EmptyRows))}"
             raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
-        if min_start_prob is not None:
-            check_min_start_prob(min_start_prob, rule, schedule)
-        if rule == "retract" and not isinstance(schedule, Whole) and usual.delay != "any" and not force:
-            only = f"{self.checkpoint.name} was trained for delay {usual.delay} only, and attempts start at any time"
-            todo = "train with --delay any, or leave --empty-rows retract and min_start_prob out"
-            raise UserError(only, todo=todo)
-        if isinstance(schedule, Fixed) and rule != "retract":
+        if isinstance(schedule, Fixed):
             time_max = time_max or usual.time_max
         else:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
@@ -190,7 +176,7 @@ class Decoder:
             return Method(schedule, *ends, limits=Limits(time_max, sub_max, max_tokens))
         repeats = usual.stop_on_repeat if stop_on_repeat is None else stop_on_repeat
         limits = Limits(time_max, sub_max or usual.segmentation.sub_max, max_tokens)
-        return Method(schedule, *ends, limits, rule, repeats, min_start_prob or 0.0)
+        return Method(schedule, *ends, limits, rule, repeats)
 
     def _schedule(self, delay: Delay | None, force: bool) -> Schedule:
         if delay != "wait":

@@ -31,22 +31,21 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
     """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
     import transformers
 
+    if local:
+        lora.require_whole(Path(name))
     with quiet():
         config, content = load_config(name, local=local)
-        base = lora.base_of(Path(name)) if local else None
         tokenizer = load_tokenizer(name, config, local=local)
         _check_tokenizer(tokenizer, config.vocab_size, name)
-        _check_sizes(config, base or Path(name))
+        _check_sizes(config, Path(name))
         make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
         options = {"config": config, "local_files_only": local, "trust_remote_code": False}
-        model, info = make(str(base or name), **options, dtype=dtype, output_loading_info=True)
+        model, info = make(name, **options, dtype=dtype, output_loading_info=True)
         if info["missing_keys"]:  # transformers would fill them with fresh weights
             raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
         if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
             raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
-        if base:
-            lora.apply_adapter(model, Path(name))
-        elif local:
+        if local:
             keep_prepared(Path(name), model, tokenizer, content)
     return model, tokenizer, content
 

@@ -120,7 +120,7 @@ def decode(
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             methods = [grid.method for _, grid in running.values()]
-            certain = any(method.min_start_prob > 0 or method.confident for method in methods)
+            certain = any(method.confident for method in methods)
             answers, probabilities = (
                 model.step_with_probabilities(rows) if certain else (model.step(rows), ())
             )

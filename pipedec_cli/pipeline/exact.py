@@ -71,7 +71,6 @@ class Verify:
     jacobi: bool = False
     costs: Sequence[float] = FLAT
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
-    min_start_prob: ClassVar[float] = 0.0
     confident: ClassVar[bool] = False
 
     def new_grid(self, example: int, source: Sequence[int]) -> Verification:

@@ -35,9 +35,8 @@ def before_repeats(subsequences: Sequence[Hashable]) -> int:
     return len(subsequences)
 
 
-#: What happens after an exploration came out empty. ``retry``, the paper's rule, leaves it in the grid and goes on;
-#: ``stop`` leaves it and starts no other row; ``retract`` takes it back and tries the same subsequence again.
-EmptyRows = Literal["retry", "stop", "retract"]
+#: What happens after an exploration came out empty. ``retry``, the paper's rule, goes on; ``stop`` starts no other row.
+EmptyRows = Literal["retry", "stop"]
 Truncated = Literal["time_max", "sub_max", "max_tokens", "item_max"]
 
 
@@ -102,8 +101,6 @@ class Method:
     limits: Limits = field(default_factory=Limits)
     empty_rows: EmptyRows = "retry"
     stop_on_repeat: bool = False  # a text ends where it begins to repeat itself; see `before_repeats`
-    #: Under ``retract``: the least probability of the first token of an attempt made while something is live.
-    min_start_prob: float = 0.0
     openings: tuple[Opening, ...] = ()
     #: Blind rows: each sees the prompt and itself alone, and has its known tokens right behind the prompt, without <bos>.
     blind: bool = False
@@ -114,12 +111,8 @@ class Method:
     def __post_init__(self) -> None:
         if self.blind and not all(opening.known for opening in self.openings):
             raise ValueError("a blind row begins with a known token")
-        if self.empty_rows == "retract" and (self.openings or isinstance(self.schedule, Whole)):
-            raise ValueError("nothing is explored, so nothing can be taken back")
         if self.stop_on_repeat and self.openings:
             raise ValueError("rows of a known number may say the same")
-        if self.min_start_prob and self.empty_rows != "retract":
-            raise ValueError(f"min_start_prob needs empty_rows 'retract', not {self.empty_rows!r}")
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Grid:
         """The grid of an example, with nothing established."""
@@ -155,7 +148,7 @@ class Step:
     time: int  # the time-step t of the call, at which the new tokens stand
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
-    taken_back: tuple[Slot, ...] = ()  # the last of the fed tokens, which no later token sees
+    taken_back: tuple[Slot, ...] = ()  # in exact mode, the wrong guesses: the last of the fed tokens
 
 
 @dataclass(slots=True)
@@ -164,19 +157,15 @@ class Grid:
 
     method: Method
     bos: int
-    subsequences: list[Subsequence] = field(default_factory=list, init=False)  # without those taken back
+    subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)  # of the newest tokens
     steps: int = field(default=0, init=False)  # decoder calls
-    taken_back: int = field(default=0, init=False)  # subsequences
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
     #: Of the subsequences, where they are known.
     openings: list[Opening] = field(default_factory=list, init=False)
     #: The rows of each list that started together, such as those of an item.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
     _planned: tuple[Slot, ...] = field(default=(), init=False)
-    _alone: bool = field(default=False, init=False)  # nothing was live when the newest subsequence started
-    _tried: int = field(default=-1, init=False)  # the start of the last subsequence that was taken back
-    _over: bool = field(default=False, init=False)  # an attempt came out empty while nothing was live
 
     @property
     def live(self) -> list[Subsequence]:
@@ -196,9 +185,7 @@ class Grid:
     @property
     def empty(self) -> int:
         """Explorations that came out empty."""
-        if self.method.openings:
-            return 0
-        return self.taken_back + sum(row.empty for row in self.subsequences)
+        return 0 if self.method.openings else sum(row.empty for row in self.subsequences)
 
     @property
     def truncated(self) -> Truncated | None:
@@ -209,9 +196,8 @@ class Grid:
             return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"
         if self.method.openings or isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
-        if len(self.subsequences) == self.method.limits.sub_max and not self.subsequences[-1].empty:
-            return "sub_max"
-        return "time_max" if self.method.empty_rows == "retract" and not self._over else None
+        full = len(self.subsequences) == self.method.limits.sub_max
+        return "sub_max" if full and not self.subsequences[-1].empty else None
 
     @property
     def row_budget_exhausted(self) -> bool:
@@ -235,7 +221,6 @@ class Grid:
         time_max = self.method.limits.time_max or math.inf
         while self.time < time_max and not self._out_of_tokens:
             while (start := self._next_start()) is not None and start <= self.time:
-                self._alone = not self.live
                 if self.method.openings:
                     self._establish(start)
                 else:
@@ -293,15 +278,12 @@ class Grid:
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The probabilities of the answers make the confidence of each row. They are
-        needed if `Method.min_start_prob` is not 0. A row that is taken back is the last of the planned rows. A ValueError
-        if the numbers do not fit.
+        Rows that do not answer ignore theirs. The probabilities of the answers make the confidence of each row. Raises
+        ValueError if the numbers do not fit.
         """
         method, planned = self.method, self._planned
         if len(answers) != len(planned) or not planned:
             raise ValueError(f"{len(answers)} answers to {len(planned)} planned rows")
-        if method.min_start_prob and len(probabilities) != len(answers):
-            raise ValueError(f"{len(probabilities)} probabilities of {len(answers)} answers")
         self.time += 1
         self.steps += 1
         self._planned = ()
@@ -317,25 +299,9 @@ class Grid:
             row.eos_fed = row.ended and method.blind  # no other row would see it
             row.confidence *= probability
             made.append(Slot(slot.subsequence, self.time, token))
-        certain = not method.min_start_prob or probabilities[-1] >= method.min_start_prob
-        gone: tuple[Slot, ...] = ()
-        if method.empty_rows == "retract" and self._take_back(certain=certain):
-            made.pop()
-            gone = planned[-1:]
         if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
             self._drop_repeats()
-        return Step(self.steps, self.time, planned, tuple(made), gone)
-
-    def _take_back(self, *, certain: bool) -> bool:
-        """Take the newest subsequence back if it is an attempt that failed."""
-        newest = self.subsequences[-1]
-        kept = not newest.empty and (certain or self._alone)
-        if len(newest.tokens) > 1 or kept:
-            return False
-        self._over, self._tried = self._alone, newest.start
-        self.taken_back += 1
-        self.subsequences.pop()
-        return True
+        return Step(self.steps, self.time, planned, tuple(made))
 
     def _drop_repeats(self) -> None:
         """Drop the rows from where the text begins to repeat itself. No row sees a later row: they leave no trace."""
@@ -354,14 +320,10 @@ class Grid:
         method, rows = self.method, self.subsequences
         if method.openings and rows:
             return min(self._due().values(), default=None)
-        if len(rows) == method.limits.sub_max or self._over or self.stopped_on_repeat:
+        if len(rows) == method.limits.sub_max or self.stopped_on_repeat:
             return None
         if not rows:
             return 0
-        if method.empty_rows == "retract":
-            # At once if nothing is live, else as the schedule says, counted from the last attempt.
-            last = rows[-1] if rows[-1].start > self._tried else Subsequence(self._tried)
-            return method.schedule.next_start([*rows[:-1], last]) if self.live else self.time
         if rows[-1].empty and (method.empty_rows == "stop" or not self.live):
             return None
         return method.schedule.next_start(rows)

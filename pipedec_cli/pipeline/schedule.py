@@ -137,8 +137,7 @@ class Listed(Together):
 class RandomStarts:
     """Row i + 1 starts `distances`[i] after row i, and at the latest when nothing is live. The last distance repeats.
 
-    Training on these starts shows grids in which a short subsequence has long ended while one above it is live, as
-    they occur where attempts are taken back.
+    Training on these starts shows grids in which a short subsequence has long ended while one above it is live.
     """
 
     name: ClassVar[str] = "random"

@@ -101,7 +101,7 @@ class _Frame:
     def __init__(self, drawing: GridDrawing, console: Console, options: ConsoleOptions) -> None:
         self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
         self.rows, self.texts = self.grid.subsequences, drawing.texts
-        del self.texts[len(self.rows) :]  # of an attempt that has been taken back since
+        del self.texts[len(self.rows) :]  # of rows that were dropped because they repeat others
         self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
         for text, row in zip(self.texts, self.rows, strict=True):
             text.extend(row, drawing.words)
@@ -137,8 +137,7 @@ class _Frame:
         room = max(1, self.height - 5)
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
-        attempts = [number for number, _ in self.gone if number > len(rows)]
-        places = max(1, room - len(text) - 2 * len(blank) - bool(attempts))
+        places = max(1, room - len(text) - 2 * len(blank))
         lines, shown = [], list(range(1, len(rows) + 1))
         if len(shown) > places:
             # Live rows come before ended ones, then newer before older. One line names the hidden rows.
@@ -149,7 +148,6 @@ class _Frame:
                 said = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
                 lines.append(Text(fit(f"{HIDDEN:>{self.label_width - 3}} {said}", self.width), "dim"))
         lines += [self._row(number, columns) for number in shown]
-        lines += [self._attempt(number, columns) for number in attempts]
         return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
 
     def finished(self) -> list[Text]:
@@ -175,7 +173,6 @@ class _Frame:
     def _column_width(self, time: int) -> int:
         if time not in self._widths:
             cells = [cell_len(self._cell(number, time)[0]) for number in range(1, len(self.rows) + 1)]
-            cells += [cell_len(BOS) for number, when in self.gone if when == time and number > len(self.rows)]
             widest = min(max(cells, default=0), WIDEST_TOKEN, self.area - PADDING)
             self._widths[time] = max(widest, len(str(time))) + PADDING
         return self._widths[time]
@@ -214,13 +211,6 @@ class _Frame:
         for time in columns:
             if time <= _newest(row) or (number, time) in self.gone:
                 self._append(line, time, *self._cell(number, time))
-        return line
-
-    def _attempt(self, number: int, columns: Sequence[int]) -> Text:
-        """The row of an attempt that the newest step took back."""
-        line = Text(f"{number:>{self.label_width - 3}} {EMPTY} ", "dim")
-        for time in columns:
-            self._append(line, time, *((BOS, "dim strike") if (number, time) in self.gone else ("", "")))
         return line
 
     def _cell(self, number: int, time: int) -> tuple[str, str]:

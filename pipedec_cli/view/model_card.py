@@ -35,20 +35,12 @@ _MARK: Final = b"written by `pipedec train`"
 _LICENCE: Final = re.compile(
     r"---\n(?:(?!---).*\n)*?license: *[\"']?(?!other|unknown)([\w.-]{1,40})[\"']? *\n"
 )
-#: How Python loads a folder. An adapter is put on its base by hand: transformers takes the config.json for a whole model's.
+#: How Python loads a folder.
 _LOAD: Final = """\
 from transformers import $kind, AutoTokenizer
 
 model, tokenizer = (kind.from_pretrained("FOLDER") for kind in ($kind, AutoTokenizer))
 settings = model.config.pipedec"""
-_LOAD_ADAPTER: Final = """\
-from peft import PeftConfig, PeftModel
-from transformers import AutoConfig, $kind, AutoTokenizer, GenerationConfig
-
-config, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoConfig, AutoTokenizer))
-base = $kind.from_pretrained(PeftConfig.from_pretrained("FOLDER").base_model_name_or_path)
-base.generation_config = GenerationConfig.from_model_config(config)
-model, settings = PeftModel.from_pretrained(base, "FOLDER").eval(), config.pipedec"""
 #: Settings that name the user's files, or that the card gives elsewhere.
 _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 
@@ -76,8 +68,6 @@ def write_card(
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. The licence is unknown if the card of the base model names none."""
-    from pipedec_cli.model.training import lora
-
     name, settings, backbone = checkpoint.name, record["settings"], checkpoint.backbone
     pipelined, fresh = settings["decoder"] == "pipelined", name in FRESH
     given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
@@ -92,14 +82,8 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         "tags": [checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
     }
     start = "its teacher's weights" if teacher == name else _name_of(name)
-    needs, load, adapter = "`transformers`", _LOAD, ""
-    if lora.has_adapters(checkpoint.model):
-        needs, load = "`transformers` and `peft`", _LOAD_ADAPTER
-        adapter = (
-            "The folder holds an adapter (LoRA) for the model that it started from, which must be there.\n"
-        )
     use = _template(f"_{settings['decoder']}{'_prompted' if backbone.prompted else ''}").substitute(
-        needs=needs, load=Template(load).substitute(kind=backbone.auto_class), prompt=_prompt(checkpoint)
+        load=Template(_LOAD).substitute(kind=backbone.auto_class), prompt=_prompt(checkpoint)
     )
     return _template().substitute(
         front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
@@ -112,7 +96,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         data=escaped(given if is_hub_name(given) else Path(given).name),
         level=to_builtins(checkpoint.settings)["segmentation"]["level"],
         purpose=_purpose(checkpoint),
-        use=adapter + use,
+        use=use,
         licence=_terms(licence, fresh=fresh),
         sheets="\n".join(chain.from_iterable(map(markdown_lines, training_sheets(checkpoint, record)))),
     )

@@ -146,7 +146,7 @@ def scattered(low, high):
             [tried(1, 4.0, -3.0), tried(2, 2.5, -1.2), tried(3, 1.1, 0.0)],
             *(5, "trade"),
             f"Every delay that saves time costs quality. {TWO}) costs least: 2.5 times as fast as {MODEL}, ROUGE-L -1.2, 95 % "
-            "interval -1.6 to -0.8. Take it if the speed is worth that, try larger delays or min_start_probs, which give some "
+            "interval -1.6 to -0.8. Take it if the speed is worth that, try larger delays, which give some "
             f"quality back, {ENDS}",
         ),
         (
@@ -279,7 +279,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
         ({"dropped": 0.20}, {"dropped": 0.10}, "leaves out 20%"),
         ({"duplicated": 0.10}, {"duplicated": 0.01}, "10% of its subsequences repeat"),
         ({"truncated": 0.30}, {}, "cut short by time_max: `pipedec generate` takes a larger time_max."),
-        ({"row_budget_exhausted": 0.25}, {}, "--empty-rows stop"),
+        ({"row_budget_exhausted": 0.25}, {}, "--set empty_rows=stop"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
         ({"tokens": 2.8}, {}, "2.8 times as many tokens"),
         ({"batched": 0.8}, {}, "That is at batch size 1; at 4 it is 0.8 times as fast."),

@@ -84,6 +84,8 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
         truncated="time_max",
         values_lost=1,
         source_ids=(1, 2),
+        calls=(1, 2),
+        taken_back=((1, 1, 2, 3),),
     )
     two = part(
         {
@@ -101,7 +103,8 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
     assert made.confidence == {"name": 0.6, "a": {"b": 0.3}, "tags": 0.4, "menu": sure}
     assert json.loads(made.text) == made.fields
     assert (made.steps, made.tokens, made.seconds, made.values_lost) == (6, 9, 1.5, 1)
-    assert (made.truncated, made.grid, made.source_ids) == ("time_max", (), (1, 2))
+    assert (made.truncated, made.source_ids) == ("time_max", (1, 2))
+    assert made.grid == made.calls == made.taken_back == (), "no part's grid is the grid of all"
     assert Chunks(decoder, 20).merged([one]) is one
 
 

@@ -62,7 +62,7 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
     assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
     codec = load_checkpoint(str(folder)).codec()
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
-    few = generating(workspace, tmp_path / "o.jsonl")
+    few = ("generate", "-w", workspace, "--set", "max_tokens=8", "--out", tmp_path / "o.jsonl")
     run(*few)
     assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
     told = running.refused(*few, "--prompt-template", "{source}", "--resume")
@@ -159,7 +159,7 @@ def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_
     assert told == "the model's tokenizer has no chat template; leave --chat out"
 
 
-def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
+def test_adapters_are_trained_resumed_and_merged(workspace, tmp_path):
     pytest.importorskip("peft")
     model = foreign(tmp_path / "base")
     talk = train(workspace, "--model", model, "--lora", "4", "--set", "checkpoint_activations=all")
@@ -173,56 +173,14 @@ def test_adapters_are_trained_resumed_merged_or_kept(workspace, tmp_path):
     told = running.refused("train", "-w", workspace, *FEW, "--model", model, "--resume")
     assert "lora was 4" in told
     assert "going on from" in train(workspace, "--model", model, "--lora", "4", "--resume")
-    train(workspace, "--model", model, "--lora", "4", "--set", "keep_adapter=true", "--overwrite")
-    assert not (folder / "model.safetensors").exists() and (folder / "adapter_config.json").exists()
-    assert "With `transformers` and `peft` these weights load" in (folder / "README.md").read_text()
-    few = generating(workspace, tmp_path / "o.jsonl")
-    run(*few)
-    before = read_json(tmp_path / "o.manifest.json")["model"]["sha256"]
-    change_weights(model)
-    assert "model" in running.refused(*few, "--resume")
-    run(*few)
-    assert read_json(tmp_path / "o.manifest.json")["model"]["sha256"] != before
+    told = running.refused("generate", "--text", "a", "--model", folder / "checkpoint-2")
+    assert "holds an adapter, not a whole model" in told
 
 
-def generating(workspace: Path, out: Path) -> tuple[Any, ...]:
-    """The command that generates a few tokens for each source."""
-    return ("generate", "-w", workspace, "--device", "cpu", "--set", "max_tokens=8", "--out", out)
-
-
-def change_weights(folder: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    path = folder / "model.safetensors"
-    save_file({name: 2 * weight for name, weight in load_file(path).items()}, path, {"format": "pt"})
-
-
-def test_an_adapter_is_kept_only_beside_a_model_in_a_folder(workspace, tmp_path):
-    for more in ((), ("--lora", "4"), ("--model", "google/gemma-3-270m", "--lora", "4")):
-        told = running.refused("train", "-w", workspace, *FEW, "--set", "keep_adapter=true", *more)
-        assert "give --lora RANK and --model FOLDER" in told
-    base = foreign(tmp_path / "base")
-    write_lines(base / "adapter_config.json", {})
-    told = running.refused(
-        "train", "-w", workspace, *FEW, "--set", "keep_adapter=true", "--lora", "4", "--model", base
-    )
-    assert "is itself an adapter" in told
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft's, of transformers
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--set", "prompt_template=Say {source} now:"),
-        ("--chat",),
-        ("--chat", "--lora", "4", "--set", "keep_adapter=true"),
-    ],
-)
+@pytest.mark.parametrize("more", [("--set", "prompt_template=Say {source} now:"), ("--chat",)])
 def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(workspace, tmp_path, more):
     from pipedec_cli.model.decoder import load
 
-    if "--lora" in more:
-        pytest.importorskip("peft")
     base = foreign(tmp_path / "base", template=DATED)
     write_lines(base / "generation_config.json", {"num_beams": 2, "eos_token_id": 5, "min_length": 9})
     train(workspace, "--model", base, "--decoder", "sequential", *more)

@@ -152,11 +152,10 @@ def test_the_report_compares_values_and_steps(workspace):
     [
         (("train", "--delay", 2, *QUICK, "--overwrite"), "--delay 2 does not apply"),
         (("generate", "--delay", 1), "delay does not apply"),
-        (("generate", "--empty-rows", "stop"), "empty_rows does not apply"),
-        (("generate", "--set", "min_start_prob=0.5"), "min_start_prob does not apply"),
+        (("generate", "--set", "empty_rows=stop"), "empty_rows does not apply"),
         (("generate", "--set", "sub_max=3"), "sub_max does not apply"),
         (("report", "--delays", "1,2"), "--delays does not apply"),
-        (("report", "--set", "min_start_probs=0.5"), "min_start_probs=… does not apply"),
+        (("report", "--set", "empty_rows=stop"), "empty_rows=… does not apply"),
     ],
 )
 def test_what_does_not_go_with_fields_is_refused(workspace, command, told):

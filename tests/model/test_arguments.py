@@ -45,9 +45,7 @@ def test_numbers_are_whole_and_from_one_on(decoder, value):
 def test_other_delays_and_rules_are_refused(decoder):
     for delay in ("often", "", "2", "WAIT"):
         refused(lambda delay=delay: decoder.method(delay), f"delay is {delay!r}", "or 'wait'")
-    refused(lambda: decoder.method(empty_rows="never"), "there is no rule 'never'", "retry, stop, retract")
-    for value in ("often", [1], float("nan"), float("inf"), -1, -0.1):
-        refused(lambda value=value: decoder.method(min_start_prob=value), "is no probability")
+    refused(lambda: decoder.method(empty_rows="retract"), "there is no rule 'retract'", "retry, stop")
 
 
 @pytest.mark.parametrize("sources", ["abc", b"abc", 5, None])

@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
@@ -90,24 +89,6 @@ def test_the_grid_holds_what_the_steps_made(pipelined):
         assert result.empty == sum(tokens == (pipelined.checkpoint.eos,) for _, tokens in result.grid) > 0
 
 
-def test_attempts_that_were_taken_back_are_told_beside_the_grid(pipelined):
-    items = list(pipelined.run(SOURCES, pipelined.method(2, empty_rows="retract"), 2))
-    for result in (item for item in items if isinstance(item, Generated)):
-        told = [
-            (item.step.number, slot.subsequence, slot.time, slot.token)
-            for item in items
-            if isinstance(item, Stepped) and item.example == result.index
-            for slot in item.step.taken_back
-        ]
-        assert list(result.taken_back) == told
-        assert {token for *_, token in told} == {pipelined.checkpoint.bos}
-        assert result.empty == len(told) > 0
-        assert result.calls == ()
-    for result in pipelined.texts(SOURCES, pipelined.method(1, min_start_prob=1)):
-        assert all(tokens != (pipelined.checkpoint.eos,) for _, tokens in result.grid)
-        assert result.empty > len(result.segments) > 0
-
-
 def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):
     def cut(decoder, **limits):
         return {result.truncated for result in decoder.texts(SOURCES, decoder.method(**limits))}
@@ -188,23 +169,6 @@ def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_
     decoder = tiny_decoder(tmp_path, time_max=33, sub_max=9)
     assert decoder.method().limits == Limits(time_max=33, sub_max=9)
     assert decoder.method(time_max=7).limits.time_max == 7
-
-
-def test_retracted_attempts_are_bounded_as_the_schedule_that_waits_is_and_go_with_min_start_prob(
-    pipelined, tmp_path
-):
-    retract = pipelined.method(3, empty_rows="retract")
-    assert (retract.schedule, retract.limits) == (Fixed(3), Limits(None, 20, max_tokens=512))
-    assert pipelined.method(1, min_start_prob=0.6) == replace(retract, schedule=Fixed(1), min_start_prob=0.6)
-    assert pipelined.method(time_max=40, min_start_prob=0).limits == Limits(40, 20, max_tokens=512)
-    for rule in ("retry", "stop"):
-        with pytest.raises(UserError, match=f"min_start_prob 0.5 does not go with --empty-rows {rule}"):
-            pipelined.method(empty_rows=rule, min_start_prob=0.5)
-    decoder = tiny_decoder(tmp_path, delay=1)
-    for chosen in ({"empty_rows": "retract"}, {"min_start_prob": 0.5}):
-        with pytest.raises(UserError, match="trained for delay 1 only, and attempts start at any time"):
-            decoder.method(**chosen)
-        assert decoder.method(**chosen, force=True).empty_rows == "retract"
 
 
 def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(tmp_path):

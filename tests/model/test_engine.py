@@ -67,32 +67,6 @@ def test_every_family_gets_the_oracles_tokens(kind, stepping, schedule):
     assert run_engine(engine, sources, method_of("1", kind=kind)) == expected_outcomes(kind, "1", count=3)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "min_start_prob"), [("1", 0.15), ("1", 1.1), ("2", 0.0), ("2", 0.3), ("wait", 0.15)]
-)
-@engines_of("t5", "umt5", *FAMILIES)
-def test_attempts_that_are_taken_back_get_the_oracles_tokens(kind, stepping, schedule, min_start_prob):
-    """Alone, and three at a time, each on its own clock."""
-    rule = ("retract", False, min_start_prob)
-    results = [expected_of(kind, schedule, "retract", number, *rule[1:]) for number in range(3)]
-    assert all(result.gap > TIE and result.doubt > 1e-5 for result in results)
-    for sequences in (1, 3):
-        engine = make_engine(kind, stepping, sequences)
-        outcomes = run_engine(engine, sources_of(kind)[:3], method_of(schedule, *rule, kind=kind))
-        assert outcomes == [outcome_of(result) for result in results]
-
-
-def test_what_is_taken_back_is_worth_testing():
-    """Attempts that came out empty, those that were not certain enough, and those that were."""
-
-    def results(min_start_prob):
-        return [expected_of("t5", "1", "retract", number, False, min_start_prob) for number in range(3)]
-
-    never, few, more = (sum(result.taken_back for result in results(when)) for when in (0.0, 0.1, 0.15))
-    assert 0 < never < few < more
-    assert {1, 5} <= {row.start for result in results(0.1) for row in result.subsequences}
-
-
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
 def test_the_texts_that_are_compared_are_worth_comparing(kind):
     """Many lengths; of T5s also failed explorations, texts that end and texts that are cut."""

@@ -137,7 +137,7 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
     assert [one.fields for one in decoder.texts(SOURCES)] == list(OBJECTS)
     method = decoder.method(time_max=9, max_tokens=30)
     assert (method.schedule, method.limits) == (Together(), Limits(9, None, 30))
-    for name, value in {"delay": 2, "empty_rows": "retract", "min_start_prob": 0.5, "sub_max": 3}.items():
+    for name, value in {"delay": 2, "empty_rows": "stop", "sub_max": 3}.items():
         with pytest.raises(UserError, match=f"{name} does not apply"):
             decoder.method(**{name: value})
 

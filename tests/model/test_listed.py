@@ -233,7 +233,7 @@ def test_a_list_is_cut_by_item_max_and_the_other_starts_do_not_apply(taught):
     method = decoder.method()
     (made,) = decoder.texts(SOURCES[:1], method)
     assert (made.truncated, len(made.fields["menu"])) == ("item_max", 2)
-    for name, value in {"empty_rows": "retract", "min_start_prob": 0.5, "sub_max": 3}.items():
+    for name, value in {"empty_rows": "stop", "sub_max": 3}.items():
         with pytest.raises(UserError, match=f"{name} does not apply"):
             decoder.method(**{name: value})
     with pytest.raises(UserError, match="was trained for delay 3 only"):

@@ -53,7 +53,6 @@ def assert_oracles(texts, schedule, limits, *rule):
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
     assert outcome_of(grid) == outcome_of(oracle)
     assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
-    assert sum(len(step.taken_back) for step in steps) == grid.taken_back == oracle.taken_back
 
 
 @given(texts, schedules, time_limits, rules)
@@ -92,18 +91,6 @@ def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, RETRY)
 def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule):
     assert_oracles(texts, schedule, limits, *rule)
-
-
-@given(texts, usual, st.one_of(time_limits, token_limits), st.booleans())
-@example([[A], DE], Fixed(5), Limits(), False)  # at once when nothing is live: the clock need not run on
-@example([LONG, [], [], [D]], Fixed(1), Limits(), False)  # the same subsequence is tried again
-@example([[A] * 3, [], DE], Fixed(2), Limits(), False)
-@example([LONG, []], Fixed(1), Limits(time_max=6), False)  # no time for the last attempt
-@example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), False)
-@example([LONG, DE, DE, [A]], Fixed(1), Limits(), True)
-@example([[A], [A]], Fixed(1), Limits(time_max=3), True)  # it ends in the last time-step
-def test_retracted_attempts_equal_the_oracle(texts, schedule, limits, stop_on_repeat):
-    assert_oracles(texts, schedule, limits, "retract", stop_on_repeat)
 
 
 def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():

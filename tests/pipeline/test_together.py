@@ -95,11 +95,6 @@ def test_a_model_that_sees_the_keys_says_what_the_oracle_says(sequences, sources
         assert_oracles(events, number, oracle_together(hashed_next_logits(source), known, **bounds))
 
 
-def test_rows_that_are_known_cannot_be_taken_back():
-    with pytest.raises(ValueError, match="nothing is explored"):
-        Method(Together(), BOS, EOS, empty_rows="retract", openings=(Opening((8,)),))
-
-
 def test_the_oracle_sees_the_keys_of_all_rows_above():
     seen = []
 

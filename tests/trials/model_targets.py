@@ -12,12 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest.mock import patch
 
-from pipedec_cli.data.trained import ADAPTER
-from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.engine.native.build import BuildError
 from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.training import lora
-from tests.checkpoints import change, tiny_checkpoint
+from tests.checkpoints import tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import run
 from tests.trials.counting import generated, generated_of_text, generated_or_set_aside, learnt, merged
@@ -57,14 +54,6 @@ def _model(**settings: Any) -> Files:
     return _made(lambda folder: tiny_checkpoint(folder / "model", **settings))
 
 
-def _adapt(folder: Path) -> None:
-    """Write a Llama's adapter into ``model``, and what it is for into ``base``."""
-    checkpoint = load_checkpoint(str(tiny_checkpoint(folder / "base", family="llama")))
-    lora.add_adapters(checkpoint.model, 2, seed=0)
-    save_checkpoint(checkpoint, folder / "model")
-    change(folder / "model" / ADAPTER, base_model_name_or_path="base")
-
-
 def _shards(whole: Files) -> Files:
     """The lines of a run as its three shards would have them, with their manifests."""
     parts = {}
@@ -89,9 +78,6 @@ def _checkpoint_targets() -> Iterable[Target]:
     for family in ("llama", "gemma3"):
         yield Target(shown, _model(family=family), ("/config.json",), share=3)
         yield Target(shown, _model(family=family), (".safetensors",))
-    if find_spec("peft"):  # without which an adapter is refused, whatever it holds
-        for ending in ("adapter_config.json", "adapter_model.safetensors"):
-            yield Target(shown, _made(_adapt), (ending,), share=2)
     taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
     yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
     chat = _made(lambda folder: foreign(folder / "model", template=DATED))

@@ -112,7 +112,6 @@ def train(
     *,
     resume: bool = False,
     keep: int = 2,
-    keep_adapter: bool = False,
     log_to: Sequence[str] = (),
     show: Callable[[TrainingProgress], None] = lambda _: None,
     score: Callable[[], float] | None = None,
@@ -121,8 +120,8 @@ def train(
 
     Dev examples are evaluated, never trained on; `score` is called at each evaluation. The folder also gets
     checkpoint-N folders, and the last `keep` of them stay, at least one, and best-N if `hyper` keeps the best weights.
-    `resume` goes on from the last checkpoint-N, and from the start if there is none. Adapters are merged at the end,
-    unless `keep_adapter`. `log_to` names integrations of transformers. A `UserError` if there are no examples, or if a
+    `resume` goes on from the last checkpoint-N, and from the start if there is none. Adapters are merged at the end.
+    `log_to` names integrations of transformers. A `UserError` if there are no examples, or if a
     checkpoint-N or best-N folder cannot be read.
     """
     require_examples(examples)
@@ -169,7 +168,7 @@ def train(
             what, todo = f"cannot read the best weights: {first_line(error)}", "start over with --overwrite"
             raise UserError(what, where=str(best.folder), todo=todo) from error
     checkpoint.model.eval()
-    if lora.has_adapters(checkpoint.model) and not keep_adapter:
+    if lora.has_adapters(checkpoint.model):
         lora.merge(checkpoint.model)
     trainer.save_model(str(folder))
     return TrainResult(
@@ -322,7 +321,7 @@ class _Trainer(Trainer):
         if model is not None:  # FSDP's, sharded
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         elif lora.has_adapters(self.checkpoint.model):
-            lora.load_adapter(self.checkpoint.model, folder)
+            lora.load_adapters(self.checkpoint.model, folder)
         else:  # in place, so that tied weights stay tied and an untied output matrix stays untied
             load_model(self.checkpoint.model, folder / "model.safetensors")
 

@@ -110,7 +110,7 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     """The grid of one example for the script. None if there is none or if it is not consistent: a file may be damaged.
 
     A row has its start, whether it has ended, its tokens, and its opening unless that is <bos>. `calls` are the times after
-    the calls, if these are not 1, 2, 3, ...; `gone` has the call, row, time and text of each token that was taken back;
+    the calls, if these are not 1, 2, 3, ...; `gone` has the call, row, time and text of each wrong guess of exact mode;
     `draft` is the number of calls that made a draft.
     """
     rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
@@ -121,10 +121,9 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
         pieces = [by.piece(before, token) for before, token in zip((None, *text), text, strict=False)]
         rows.append((start, ended, BETWEEN.join(pieces), *openings[number : number + 1]))
         times.update(range(start + 1, start + len(tokens) + 1))
-    times.update(time + 1 for _, _, time, _ in made.taken_back if not made.calls)
     calls, draft = made.calls or tuple(sorted(times)), made.draft_steps or 0
     endless = max((*times, *calls), default=0) >= MOST
-    foreign = any(row > len(rows) + 1 for _, row, *_ in made.taken_back)
+    foreign = any(row > len(rows) for _, row, *_ in made.taken_back)
     if not rows or endless or foreign or len(calls) != made.steps - draft:
         return None
     trace: dict[str, Any] = {"rows": rows, "steps": len(calls)}

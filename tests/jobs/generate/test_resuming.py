@@ -133,12 +133,7 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     [
         ("--delay 3", "--delay was 2 and is now 3"),
         ("--limit 2", "--limit was not given and is now 2; leave out --resume"),
-        ("--empty-rows stop --set sub_max=9", '"retry" and is now "stop"; --set sub_max=… was 20'),
-        (
-            "--empty-rows retract",
-            '--empty-rows was "retry" and is now "retract"; --set time_max=… was 50 and is now not given',
-        ),
-        ("--set min_start_prob=0.6", "min_start_prob=… was not given and is now 0.6"),
+        ("--set empty_rows=stop --set sub_max=9", '"retry" and is now "stop"; --set sub_max=… was 20'),
         ("--model other --set force=true", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],

@@ -166,7 +166,7 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
         ("corpus --part 1/2 --out ./corpus", "is the folder that is read from"),
         ("corpus --out made", "give either --part K/N or --ray"),
         ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
-        ("corpus --out made --part 1/2 --address auto", "address is for --ray alone"),
+        ("corpus --out made --part 1/2 --address auto", "--address is for --ray alone"),
         ("corpus --out made --part 1/2 --set split=dev", "a folder without a file for any split"),
         (
             "empty --out made --part 1/2",

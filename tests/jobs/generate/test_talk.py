@@ -30,10 +30,6 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
     ("options", "what"),
     [
         ("--text=", "--text 1: is empty"),
-        (
-            "--set min_start_prob=0.5 --empty-rows stop",
-            "min_start_prob 0.5 does not go with --empty-rows stop",
-        ),
         ("--draft source", "--draft is for --exact alone"),
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
         (
@@ -44,15 +40,14 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
             (f"--exact pipedec-workspace/models/sequential --draft source {given}", f"{named} is for a pipel")
             for given, named in (
                 ("--set time_max=3", "--set time_max=…"),
-                ("--empty-rows stop", "--empty-rows"),
-                ("--set min_start_prob=0.9", "--set min_start_prob=…"),
+                ("--set empty_rows=stop", "--set empty_rows=…"),
                 ("--model nowhere", "--model"),
                 ("--delay wait", "--delay"),
                 ("--set sub_max=2", "--set sub_max=…"),
                 ("--set force=true", "--set force=…"),
             )
         ),
-        ("--model sequential --set min_start_prob=0.9", "--set min_start_prob=… is for a pipelined decoder"),
+        ("--model sequential --set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
         ("--text a --split dev", "--split says what DATA is, and there is none"),
         ("--text a --skip-invalid", "--skip-invalid says what DATA is, and there is none"),
@@ -76,10 +71,6 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
         ("--set unconstrained=true", "unconstrained=… is for a model that writes objects"),
-        (
-            "--delay wait --set min_start_prob=0.6",
-            "says when to start early, and with --delay wait nothing does",
-        ),
     ],
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
@@ -159,7 +150,7 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
 )
 def test_what_went_short_is_counted(place, options, told):
     assert f"warning: {told}" in done(*options.split(), "--quiet").stderr, "less than the whole text"
-    assert "used up" not in done(*options.split(), "--empty-rows", "stop").stderr
+    assert "used up" not in done(*options.split(), "--set", "empty_rows=stop").stderr
 
 
 def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
@@ -168,13 +159,6 @@ def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_s
     new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS))
     assert done("--set", "time_max=3").stderr.count(told) == 1
     assert told not in done("--out", "whole.jsonl").stderr
-
-
-def test_a_start_that_waits_for_certainty_is_announced(place):
-    assert (
-        "Δt = 1, empty rows retract, min start prob 0.6"
-        in done("--delay", "1", "--set", "min_start_prob=0.6").stderr
-    )
 
 
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):

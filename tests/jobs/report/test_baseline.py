@@ -28,7 +28,7 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     ("own", "asked", "options", "stops"),
     [
         (True, None, "", True),
-        (True, "--empty-rows retry,stop", "", True),
+        (True, "--set empty_rows=retry,stop", "", True),
         (True, "--set stop_on_repeat=false", " --set stop_on_repeat=false", False),
         (False, None, "", False),
         (False, "--set stop_on_repeat=true", " --set stop_on_repeat=true", True),

@@ -209,21 +209,16 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert "waiting schedule" not in content["advice"]["text"]
 
 
-def test_rules_and_starts_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
-    ways = ("--empty-rows", "retry,stop", "--set", "min_start_probs=0.6,0,1")
+def test_rules_for_empty_rows_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
+    ways = ("--set", "empty_rows=retry,stop")
     result = reported("--delays", "1", *ways, "--json", "--quiet", "--out", "elsewhere")
     content = json.loads(result.stdout)
-    _, retry, stop, *starts = content["entries"]
-    assert {one["name"]: options_of(one) for one in (retry, stop, *starts)} == {
+    _, retry, stop = content["entries"]
+    assert {one["name"]: options_of(one) for one in (retry, stop)} == {
         "Δt = 1, retry": "--delay 1",
-        "Δt = 1, stop": "--delay 1 --empty-rows stop",
-        "Δt = 1, min start prob 0": "--delay 1 --set min_start_prob=0",
-        "Δt = 1, min start prob 0.6": "--delay 1 --set min_start_prob=0.6",
-        "Δt = 1, min start prob 1": "--delay 1 --set min_start_prob=1",
+        "Δt = 1, stop": "--delay 1 --set empty_rows=stop",
     }
     assert stop["row_budget_exhausted"] == 0.0
-    steps = [entry["totals"]["steps"] for entry in starts]
-    assert steps == sorted(steps) and steps[-1] > steps[0]
     assert content == read_json("elsewhere/report.json")
     assert not (workspace / "report").exists()
     assert "timing" not in result.stderr

@@ -50,9 +50,9 @@ def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(work
     assert [options[name] for name in ("Δt = 1", "Δt = 2")] == ["--delay 1", two]
     rules = [one["settings"].get("empty_rows") for one in report_of(workspace)[1].values()]
     assert rules == [None, "retry", "stop"]
-    reported("--delays", "1,2", "--empty-rows", "stop")
+    reported("--delays", "1,2", "--set", "empty_rows=stop")
     options = options_of_all(workspace)
-    assert [options[f"Δt = {n}, stop"] for n in (1, 2)] == ["--delay 1 --empty-rows stop", two]
+    assert [options[f"Δt = {n}, stop"] for n in (1, 2)] == ["--delay 1 --set empty_rows=stop", two]
 
 
 def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(workspace):

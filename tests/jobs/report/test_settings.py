@@ -56,10 +56,7 @@ def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
         *((f"--split {word}", "give one or more of train, dev, test") for word in ("dev,tset", ",")),
         *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
         ("--batch-sizes 1,x", "whole numbers"),
-        *(
-            (f"--set min_start_probs={word}", "give numbers from 0 to 1")
-            for word in ("-1", "1.1", "nan", "often")
-        ),
+        ("--set empty_rows=retry,retract", "give one or more of retry, stop"),
     ],
 )
 def test_values_that_are_none_are_a_usage_error(options, said):

@@ -93,17 +93,6 @@ def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there
     assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
 
 
-def test_an_attempt_that_was_taken_back_is_seen_until_the_next_step():
-    script = Script([["A", "B", "C"], ["D"]])
-    view, drawn = script.view(), []
-    for event in script.events(Fixed(1), empty_rows="retract"):
-        finished = view.on(event)
-        drawn.append(shown(finished or view))
-    third = [line.split() for line in drawn[3]]
-    assert [*third[3], *third[4]] == ["2", "✓", "<bos>", "D", "<eos>", "3", "∅", "<bos>"]
-    assert not any("∅ <bos>" in line for line in drawn[-1])
-
-
 def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
     script = Script([["A", "B", "C", "D", "E", "F", "G"]])
     draft = [*script.scripts[0][0][:2], *[script.scripts[0][0][6]] * 3]

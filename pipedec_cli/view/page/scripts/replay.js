@@ -27,7 +27,7 @@
 
   // Rows that never live at the same time are lines of text: a time axis would leave all but a corner of the grid blank.
   const last = ([start, ended, text]) => start + (text ? text.split(data.between).length : 0) + (ended ? 1 : 0);
-  const follows = ({ rows, gone = [] }) => rows.every(([start], at) => !at || start >= last(rows[at - 1])) && !gone.some(([, row]) => row > rows.length);
+  const follows = ({ rows }) => rows.every(([start], at) => !at || start >= last(rows[at - 1]));
   const inTurn = data.decoders.map((_, at) => data.examples.every(({ runs }) => !runs[at] || follows(runs[at])));
 
   /* The drawing of a run: every token has its cell from the start, and is shown when the clock has reached it. */
@@ -45,10 +45,9 @@
     grid.setAttribute("aria-label", `tokens of ${decoder.name}`);
     run.panel.append(heading, run.caption, box);
     box.append(grid);
-    const rows = Math.max(trace.rows.length, ...run.gone.map(([, row]) => row));
     const body = run.flows ? grid : grid.appendChild(make("tbody"));
-    for (let number = 1; number <= rows; number++) drawRow(run, body, number);
-    const empty = run.labels.filter((label) => label.empty && label.ended && !label.tried);
+    for (let number = 1; number <= run.rows.length; number++) drawRow(run, body, number);
+    const empty = run.labels.filter((label) => label.empty && label.ended);
     if (empty.length > FOLDED) fold(run, box, empty);
     if (!run.flows) frame(run, grid);
     run.cells.forEach((cell, at) => { cell.element.tabIndex = at ? -1 : 0; });
@@ -70,10 +69,9 @@
     run.panel.append(button);
   }
   function drawRow(run, body, number) {
-    const [start, ended, text, opening = "<bos>"] = run.rows[number - 1] || [Infinity, false, ""];
+    const [start, ended, text, opening = "<bos>"] = run.rows[number - 1];
     const tokens = text ? text.split(data.between) : [];
     const row = body.appendChild(make(run.flows ? "div" : "tr"));
-    const vain = run.gone.filter(([, at]) => at === number);
     let column = 0;
     row.setAttribute("role", "row");
     function add(time, values) {
@@ -88,12 +86,8 @@
     }
     if (!run.flows || run.rows.length > 1) {
       const label = row.appendChild(run.flows ? make("span", { className: "label" }) : make("th", { scope: "row" }));
-      run.labels.push({ label, number, start, end: start + tokens.length + (ended ? 1 : 0), ended, empty: !tokens.length, tried: vain.length });
-      for (const [call, , time, said] of run.flows ? [] : vain.filter(([, , time]) => time < start)) {
-        run.vain.push({ call, element: add(time, { className: "token gone", textContent: said }) });
-      }
+      run.labels.push({ label, number, start, end: start + tokens.length + (ended ? 1 : 0), ended, empty: !tokens.length });
     }
-    if (start === Infinity) return;
     [opening, ...tokens, ...(ended ? ["<eos>"] : [])].forEach((said, place, all) => {
       const first = place === 0, special = first || (ended && place === all.length - 1);
       const cell = { row: number, time: start + place, said, first, special };
@@ -101,7 +95,7 @@
       Object.assign(cell.element.dataset, { at: run.cells.length, row: number, time: cell.time });
       run.cells.push(cell);
     });
-    if (run.flows) for (const [call, , time, said] of vain) run.vain.push({ call, time, said });
+    for (const [call, at, time, said] of run.gone) if (at === number) run.vain.push({ call, time, said });
   }
   function frame(run, grid) {
     const times = (cells) => Math.max(0, ...cells.map((cell) => cell.time));
@@ -144,7 +138,7 @@
         cell.there = there;
       }
       for (const { label, number, start, end, ended, empty } of run.labels) {
-        const begun = start < Math.max(time, 1) || (over && start < Infinity);
+        const begun = start < Math.max(time, 1) || over;
         const mark = !begun ? "" : ended && end <= time ? (empty ? "∅" : "✓") : over ? "✂" : "▸";
         label.textContent = `${number} ${mark}`;
       }
@@ -165,13 +159,12 @@
     for (const name of ["step", "end"]) control(name).disabled = state.clock >= end() - 1e-9;
     tellSight();
   }
-  /* The tokens that the newest call took back: attempts in their places, wrong guesses after the text. */
+  /* The wrong guesses of the newest call, after the text. */
   function takeBack(run, calls, newest) {
     for (const one of run.vain) {
-      if (!run.flows) one.element.classList.toggle("later", one.call !== calls);
-      else if (one.element) { one.element.remove(); one.element = null; }
+      if (one.element) { one.element.remove(); one.element = null; }
     }
-    const wrong = run.flows ? run.vain.filter((one) => one.call === calls && calls) : [];
+    const wrong = run.vain.filter((one) => one.call === calls && calls);
     for (const one of wrong.reverse()) {
       one.element = make("span", { className: "token gone", textContent: one.said, dir: "auto" });
       if (newest) newest.after(one.element);
@@ -291,7 +284,7 @@
       "▸": labels.length,
       "✓": labels.some((row) => row.ended && !row.empty),
       "∅": labels.some((row) => row.ended && row.empty),
-      "✂": labels.some((row) => !row.ended && row.start < Infinity),
+      "✂": labels.some((row) => !row.ended),
       drafted: state.runs.some((run) => run.role === "exact"),
       gone: state.runs.some((run) => run.gone.length),
     };
