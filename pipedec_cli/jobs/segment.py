@@ -184,7 +184,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
 def _counter_of(model: str | None) -> TokenCounter:
     if model is None or not is_gguf(model):
         return token_counter(model)
-    from pipedec_cli.model.gguf.reading import loadable
+    from pipedec_cli.model.gguf import loadable
 
     require_model(model)
     return token_counter(loadable(model))

@@ -23,7 +23,7 @@ from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.backbone import Backbone, eos_of
 from pipedec_cli.model.families import backbone_of
-from pipedec_cli.model.gguf.reading import content_sha256, loadable, local_file
+from pipedec_cli.model.gguf import content_sha256, loadable, local_file
 from pipedec_cli.model.prepared import Prepared, read_prepared
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_config, load_pretrained, load_tokenizer, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end

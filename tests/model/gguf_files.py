@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from pipedec_cli.model.gguf.reading import ROPE_FACTORS, llama3_factors, named_weights
+from pipedec_cli.model.gguf import ROPE_FACTORS, llama3_factors, named_weights
 from pipedec_cli.model.text import ids_around
 
 #: The types of matrices by our names of dtypes. All else is float32.

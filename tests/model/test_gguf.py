@@ -12,9 +12,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model import gguf as reading
 from pipedec_cli.model.checkpoint import Checkpoint, fingerprint, load_checkpoint
-from pipedec_cli.model.gguf import reading
-from pipedec_cli.model.gguf.header import read_header
+from pipedec_cli.model.gguf import read_header
 from pipedec_cli.model.scratch import Shape, make_model
 from tests.checkpoints import refused
 from tests.model.gguf_files import TYPES, write_gguf

@@ -175,8 +175,7 @@ def _gguf_options(checkpoint: Checkpoint, file: Path | None) -> dict[str, str]:
 
     from gguf import LlamaFileType
 
-    from pipedec_cli.model.gguf.header import read_header
-    from pipedec_cli.model.gguf.reading import local_file
+    from pipedec_cli.model.gguf import local_file, read_header
 
     path = file or local_file(checkpoint.name)
     metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size

@@ -56,7 +56,7 @@ def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
 
     Without a dtype it is the checkpoint's, or float32 where the device does not have that.
     """
-    from pipedec_cli.model.gguf.reading import loadable
+    from pipedec_cli.model.gguf import loadable
 
     device, own = str(checkpoint.device), str(checkpoint.model.dtype).removeprefix("torch.")
     if dtype and compute_type(dtype, device) != dtype:

@@ -1,1 +1,0 @@
-"""Decoder-only models in GGUF files, the format of llama.cpp."""
