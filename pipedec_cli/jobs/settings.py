@@ -68,7 +68,7 @@ class Setting:
         is_text = self.kind in (str, str | None) and not isinstance(value, bool | list)
         if "\0" in str(value):
             raise ValueError(f"{value!r} cannot be used")
-        if self.kind in (Path, Path | None) and value == "-":
+        if self.metavar == "PATH" and value == "-":
             raise ValueError("- is standard output, no path")
         if self.parser is not None:
             return self.parser(",".join(map(str, value)) if isinstance(value, list) else value)
