@@ -12,7 +12,7 @@ from pipedec_cli.view.sheets.shared import precision_cells, settings_sheet, time
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Bench
-    from pipedec_cli.evaluate.entry import MeasuredEntry
+    from pipedec_cli.evaluate.entry import Entry
 
 # Row names, attributes and formats of `Timing` and `Memory`.
 _TIMING: Final[list[Line]] = [
@@ -46,7 +46,7 @@ def _decoders(bench: Bench) -> Sheet:
     )
 
 
-def _column(entry: MeasuredEntry, bench: Bench) -> Iterator[tuple[Label, str]]:
+def _column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
     yield from with_section("", precision_cells(entry, bench))
     parts = [(f"  {name}", attribute, milliseconds) for name, attribute in time_parts(bench).items()]
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipedec_cli.evaluate.metrics.confidence import PRECISION, kept
 from pipedec_cli.view.formats import NONE, Format, count, number, points
@@ -11,7 +11,7 @@ from pipedec_cli.view.sheet import Line, Row, Section, Sheet, cells
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Comparison
-    from pipedec_cli.evaluate.entry import MeasuredEntry
+    from pipedec_cli.evaluate.entry import Entry
     from pipedec_cli.evaluate.failures import Failures
     from pipedec_cli.evaluate.scoring import ScoredRun
 
@@ -38,7 +38,7 @@ def failure_cells(
     return [(f"{part}s per text", lengths), *cells(failures, rates)]
 
 
-def time_parts(comparison: Comparison[Any]) -> dict[str, str]:
+def time_parts(comparison: Comparison) -> dict[str, str]:
     """The parts of an example's time: row names, and the attributes of a `Timing`."""
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
@@ -76,13 +76,13 @@ def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet
     )
 
 
-def precision_cells(entry: MeasuredEntry, comparison: Comparison[Any]) -> list[tuple[str, str]]:
+def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
     """The dtype and the number of threads of a decoder."""
     threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
     return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
 
 
-def settings_sheet(title: str, comparison: Comparison[Any], measured: str, notes: Row) -> Sheet:
+def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
     rows = [
         (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries
