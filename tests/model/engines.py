@@ -212,9 +212,9 @@ _NEEDS = {"plain": (), "packed": needs_packing, "fixed": (), "native": needs_ker
 STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.items()]
 
 
-def engines_of(*kinds):
-    """Run a test for each of some kinds of models with all that can take its steps."""
-    pairs = []
+def engines_of(*kinds, native=()):
+    """Run a test for each of some kinds of models with all that can take its steps, for `native` kinds with the kernels."""
+    pairs = [pytest.param(kind, "native", marks=needs_kernels) for kind in native]
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
         without |= {"packed"} if is_prompted(kind) else set()

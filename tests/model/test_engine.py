@@ -266,7 +266,6 @@ def test_wo_may_stay_in_float32_beside_narrower_weights():
 # --- Rows taken back, fed together, and with probabilities ------------------------------------------------------------
 
 two_at_once = cache(partial(make_engine, sequences=2))
-every_way = engines_of("t5", "gated", "umt5", "gemma3_text")
 
 
 def fresh(kind, stepping):
@@ -304,7 +303,7 @@ calls = st.dictionaries(
 scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 4))), min_size=1, max_size=5)
 
 
-@every_way
+@engines_of("t5", "umt5", native=["gemma3_text"])
 @settings(max_examples=25)
 @given(script=scripts, last=calls)
 def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind, stepping, script, last):
@@ -329,7 +328,7 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind
         engine.take_back(0, 99)
 
 
-@every_way
+@engines_of("gated", "umt5", native=["gemma3_text"])
 def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, stepping):
     """Beside another subsequence that runs at the same time, and beside another sequence."""
     known, logits = [row(0, 2, 3 + place) for place in range(5)], []
@@ -340,7 +339,7 @@ def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, 
     assert_same(*logits, stepping)
 
 
-@every_way
+@engines_of("t5", "gated", native=["gemma3_text"])
 def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(kind, stepping):
     engine = fresh(kind, stepping)
     engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
