@@ -208,8 +208,18 @@ needs_gpu = (
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 )
 #: What takes the steps, and what it needs; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
-_NEEDS = {"plain": (), "packed": needs_packing, "fixed": (), "native": needs_kernels, "graphs": needs_gpu}
+_NEEDS = {
+    "plain": (),
+    "packed": (needs_packing,),
+    "fixed": (),
+    "native": (needs_kernels,),
+    "graphs": needs_gpu,
+}
 STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.items()]
+
+
+#: What takes the steps of these kinds in the default set. Of other kinds the kernels do, or transformers' modules.
+_FAST = {"t5": {"packed", "fixed", "native", "graphs"}, "qwen3": {"plain", "native", "graphs"}}
 
 
 def engines_of(*kinds, native=()):
@@ -218,8 +228,11 @@ def engines_of(*kinds, native=()):
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
         without |= {"packed"} if is_prompted(kind) else set()
+        fast = _FAST.get(kind, {"plain"} if kind in ENCODED else {"native", "graphs"})
         pairs += [
-            pytest.param(kind, step, marks=needs) for step, needs in _NEEDS.items() if step not in without
+            pytest.param(kind, step, marks=[*needs, *([] if step in fast else [pytest.mark.slow])])
+            for step, needs in _NEEDS.items()
+            if step not in without
         ]
     return pytest.mark.parametrize(("kind", "stepping"), pairs)
 
