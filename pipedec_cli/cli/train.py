@@ -10,7 +10,7 @@ from pipedec_cli.jobs.train import Trained
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import is_main
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec train                                     # a small T5 from scratch, for every delay

@@ -21,9 +21,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.view.console import Talk
-from pipedec_cli.view.formats import count, number, points
-from pipedec_cli.view.markdown import escaped, markdown_lines
-from pipedec_cli.view.sheet import Section, Sheet
+from pipedec_cli.view.tables import Section, Sheet, count, escaped, markdown_lines, number, points
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -52,9 +50,9 @@ def write_card(
 
     `record` is the manifest of the training with its ``result``; `data` is the folder that `segment` wrote.
     """
-    from pipedec_cli.view.page.page import render
-    from pipedec_cli.view.page.report_page import figure_sections
-    from pipedec_cli.view.page.report_plots import training_plots
+    from pipedec_cli.page.page import render
+    from pipedec_cli.page.plots import training_plots
+    from pipedec_cli.page.report import figure_sections
 
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):

@@ -13,14 +13,11 @@ from pipedec_cli.evaluate.comparison import SizeRow
 from pipedec_cli.evaluate.entry import TextAgreement
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.page.report import report_page
 from pipedec_cli.view.console import visible
-from pipedec_cli.view.formats import figure, times
-from pipedec_cli.view.markdown import escaped
-from pipedec_cli.view.page.report_page import report_page
-from pipedec_cli.view.printing import fit_columns, sheet_lines
-from pipedec_cli.view.sheet import Section, Sheet
-from pipedec_cli.view.sheets.report import report_markdown, show_report
-from pipedec_cli.view.sheets.report import report_sheets as sheets
+from pipedec_cli.view.report_tables import report_markdown, show_report
+from pipedec_cli.view.report_tables import report_sheets as sheets
+from pipedec_cli.view.tables import Section, Sheet, escaped, figure, fit_columns, sheet_lines, times
 from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report
 from tests.view.page.reports import scored_as_objects
 

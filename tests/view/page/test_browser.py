@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.view.page.report_page import report_page
+from pipedec_cli.page.report import report_page
 from tests.jobs.report.reports import ALL, CURVES, make_report
 
 pytestmark = pytest.mark.browser

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.view.page.examples import examples
-from pipedec_cli.view.page.page import Section, render, template
-from pipedec_cli.view.page.replay import replay
-from pipedec_cli.view.page.report_plots import Curves, report_plots, training_plots
-from pipedec_cli.view.sheets.report import report_sheets
+from pipedec_cli.page.examples import examples
+from pipedec_cli.page.page import Section, render, template
+from pipedec_cli.page.plots import Curves, report_plots, training_plots
+from pipedec_cli.page.replay import replay
+from pipedec_cli.view.report_tables import report_sheets
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Report
-    from pipedec_cli.view.page.plots import Plot
-    from pipedec_cli.view.sheet import Sheet
+    from pipedec_cli.page.plots import Plot
+    from pipedec_cli.view.tables import Sheet
 
 
 def report_page(report: Report, curves: Curves) -> str:

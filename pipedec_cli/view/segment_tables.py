@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pipedec_cli.data.fields import Field
+from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.view.formats import NONE, count, points, rate
-from pipedec_cli.view.sheet import Line, Section, Sheet, cells, first_rows
+from pipedec_cli.jobs.import_ import ImportedFile
+from pipedec_cli.view.tables import NONE, Line, Section, Sheet, cells, count, first_rows, points, rate
 
 #: Targets in groups by their number of subsequences, and the largest number of each group.
 _GROUPS: Final = ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
@@ -72,3 +73,19 @@ def _schema(fields: Sequence[Field]) -> Sheet:
     section, notes = first_rows(rows)
     columns = ("kind", "values", "filled in train")
     return Sheet("Keys, a row each", columns, (section,), notes=notes, corner="key")
+
+
+def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
+    """A row for each file, and the paper's row."""
+    rows = []
+    for file in files:
+        lengths = file.statistics
+        means = [cell if lengths.examples else "no targets" for _, cell in cells(lengths, LENGTHS)]
+        rows.append((file.path, count(file.tally.examples), *means))
+    paper = TARGET_LENGTHS.get(dataset)
+    if paper is not None:
+        means = [cell for _, cell in cells(paper, LENGTHS)]
+        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means))
+        rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
+    columns = ("examples", *(heading for heading, *_ in LENGTHS))
+    return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")

@@ -6,13 +6,29 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from pipedec_cli.evaluate.metrics.confidence import PRECISION, kept
 from pipedec_cli.view.console import make_console
-from pipedec_cli.view.formats import NONE, interval, number
-from pipedec_cli.view.printing import show_lines, show_sheet
-from pipedec_cli.view.sheet import Row, Section, Sheet, first_rows, side_by_side, with_section
-from pipedec_cli.view.sheets.shared import failure_cells, reliability_sheet
+from pipedec_cli.view.tables import (
+    NONE,
+    Format,
+    Line,
+    Row,
+    Section,
+    Sheet,
+    cells,
+    count,
+    first_rows,
+    interval,
+    number,
+    points,
+    show_lines,
+    show_sheet,
+    side_by_side,
+    with_section,
+)
 
 if TYPE_CHECKING:
+    from pipedec_cli.evaluate.failures import Failures
     from pipedec_cli.evaluate.metrics.measure import Measure
     from pipedec_cli.evaluate.scoring import ScoredRun
     from pipedec_cli.evaluate.significance import Difference
@@ -111,3 +127,56 @@ def _rate(value: float | None) -> str:
 
 def _score(value: float | None) -> str:
     return "not scorable" if value is None else f"{value:.2f}"
+
+
+def failure_cells(
+    failures: Failures | None, part: str, form: Format, *, repeats: bool
+) -> list[tuple[str, str]]:
+    """What goes wrong with a decoder: its rates, and the lengths of its texts in `part`, a subsequence or a field.
+
+    `repeats` says whether there is a row for texts that were stopped because they repeated themselves.
+    """
+    lengths = NONE
+    if failures is not None and failures.expected_per_text is not None:
+        lengths = f"{failures.subsequences_per_text:.1f} of {failures.expected_per_text:.1f}"
+    rates: list[Line] = [
+        (f"duplicated {part}s", "duplicated_rate", form),
+        (f"dropped {part}s", "dropped_rate", form),
+        ("truncated predictions", "truncated_rate", form),
+        ("stopped on repeat", "stopped_on_repeat_rate", form),
+        ("alike predictions", "alike_rate", form),
+    ]
+    if not repeats:
+        del rates[3]
+    return [(f"{part}s per text", lengths), *cells(failures, rates)]
+
+
+def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
+    """How often values are right that are this sure; None without confidences.
+
+    The last of the `runs`, each with the name of its split, is shown. The threshold is that of the first.
+    """
+    (split, run), (first, fitted) = runs[-1], (runs[0][0], runs[0][1].reliability)
+    if (found := run.reliability) is None:
+        return None
+    rows = [
+        (
+            f"{one.least:.1f} to {one.least + 0.1:.1f}",
+            count(one.values),
+            points(one.confidence),
+            points(one.right),
+        )
+        for one in found.bins
+    ]
+    pairs = "of a right and a wrong value, the right one is surer so often"
+    notes = [f"area under the ROC curve: {number('{:.3f}', found.auc)} ({pairs})"]
+    if fitted is None or fitted.threshold is None:
+        notes.append(f"no threshold keeps {PRECISION:g} % right values{first}")
+    else:
+        some = kept(run.judged, fitted.threshold)
+        share = f"{some.values:,} of {len(run.judged):,} values, {some.right:.1f} % right{split}"
+        notes.append(f"at least {some.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
+    columns = ("values", "mean confidence, %", "right, %")
+    return Sheet(
+        f"How sure, {name}", columns, (Section("", tuple(rows)),), notes=tuple(notes), corner="confidence"
+    )
