@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.view.console import Talk
-from pipedec_cli.view.tables import Section, Sheet, count, escaped, markdown_lines, number, points
+from pipedec_cli.view.tables import Sheet, count, escaped, markdown, number, one_section, points
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -96,7 +95,7 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         purpose=_purpose(checkpoint),
         use=use,
         licence=_terms(licence, fresh=fresh),
-        sheets="\n".join(chain.from_iterable(map(markdown_lines, training_sheets(checkpoint, record)))),
+        sheets="\n".join(map(markdown, training_sheets(checkpoint, record))),
     )
 
 
@@ -171,7 +170,7 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
         },
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }
-    return [Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in tables.items()]
+    return [Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()]
 
 
 def _weights(result: Mapping[str, Any]) -> str:

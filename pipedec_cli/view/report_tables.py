@@ -19,7 +19,6 @@ from pipedec_cli.view.tables import (
     Label,
     Line,
     Row,
-    Section,
     Sheet,
     cells,
     count,
@@ -27,10 +26,11 @@ from pipedec_cli.view.tables import (
     figure,
     grouped,
     interval,
-    markdown_lines,
+    markdown,
     megabytes,
     milliseconds,
     number,
+    one_section,
     points,
     rate,
     show_lines,
@@ -66,7 +66,7 @@ def settings_sheet(title: str, comparison: Comparison[Any], measured: str, notes
     where = comparison.conditions
     versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
     notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
-    return Sheet(title, ("settings",), (Section("", tuple(rows)),), notes=notes)
+    return Sheet(title, ("settings",), one_section(rows), notes=notes)
 
 
 #: Δt of the paper's main tables.
@@ -116,7 +116,7 @@ def report_markdown(report: Report) -> str:
     lines = ["# Decoders compared", "", f"**{escaped(report.advice.text)}**", ""]
     lines += [f"- {escaped(caution)}" for caution in report.advice.cautions]
     for sheet in report_sheets(report):
-        lines += ["", *markdown_lines(sheet)]
+        lines += ["", markdown(sheet)]
     return "\n".join(lines).strip() + "\n"
 
 
@@ -282,7 +282,7 @@ def _by_delay(report: Report) -> Sheet:
             line += [points(row.quality.get(metric) if row else None) for metric in in_paper]
             line.append(points(row.throughput if row else None))
         rows.append(tuple(line))
-    return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
+    return Sheet("By delay, as in the paper's Table 5", tuple(columns), one_section(rows))
 
 
 def _by_subsequences(report: Report) -> Sheet:
@@ -317,7 +317,7 @@ def _by_subsequences(report: Report) -> Sheet:
     return Sheet(
         f"By number of target {report.part}s{figures}",
         (*columns, *(["paper: speedup"] if curve else [])),
-        (Section("", tuple(rows)),),
+        one_section(rows),
         spare=tuple(spare),
         notes=tuple(notes),
         corner=f"{report.part}s",

@@ -13,13 +13,13 @@ from pipedec_cli.view.tables import (
     Format,
     Line,
     Row,
-    Section,
     Sheet,
     cells,
     count,
     first_rows,
     interval,
     number,
+    one_section,
     points,
     show_lines,
     show_sheet,
@@ -75,7 +75,7 @@ def _single(run: ScoredRun, measure: Measure) -> Sheet:
             _score(run.scores.values[part]) for part in (metric, *measure.precision_recall.get(metric, ()))
         ]
         rows.append((name, *values, *[""] * (len(columns) - len(values))))
-    return Sheet(run.run.name, columns, (Section("", tuple(rows)),), spare=(2,))
+    return Sheet(run.run.name, columns, one_section(rows), spare=(2,))
 
 
 def _pair(
@@ -91,7 +91,7 @@ def _pair(
         values = (_score(run.scores.values[metric]) for run in runs)
         rows.append((name, *values, number("{:+z.2f}", found.value if found else None), bounds))
     columns = (*names, "difference", "95 % interval")
-    return Sheet("", columns, (Section("", tuple(rows)),), spare=(2,))
+    return Sheet("", columns, one_section(rows), spare=(2,))
 
 
 def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
@@ -108,8 +108,8 @@ def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
         ]
         total = next(each[part][right] for each in found if part in each)
         rows.append((part, *values, f"{total:,.0f}"))
-    section, notes = first_rows(rows)
-    return Sheet("", (*columns, right.replace("_", " ")), (section,), notes=notes, corner="key")
+    sections, notes = first_rows(rows)
+    return Sheet("", (*columns, right.replace("_", " ")), sections, notes=notes, corner="key")
 
 
 def _rows(run: ScoredRun) -> str:
@@ -177,6 +177,4 @@ def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet
         share = f"{some.values:,} of {len(run.judged):,} values, {some.right:.1f} % right{split}"
         notes.append(f"at least {some.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
     columns = ("values", "mean confidence, %", "right, %")
-    return Sheet(
-        f"How sure, {name}", columns, (Section("", tuple(rows)),), notes=tuple(notes), corner="confidence"
-    )
+    return Sheet(f"How sure, {name}", columns, one_section(rows), notes=tuple(notes), corner="confidence")

@@ -13,7 +13,7 @@ from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.jobs.import_ import ImportedFile
-from pipedec_cli.view.tables import NONE, Line, Section, Sheet, cells, count, first_rows, points, rate
+from pipedec_cli.view.tables import NONE, Line, Sheet, cells, count, first_rows, one_section, points, rate
 
 #: Targets in groups by their number of subsequences, and the largest number of each group.
 _GROUPS: Final = ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
@@ -53,14 +53,14 @@ def segment_sheets(
         Sheet(
             "Targets, as in the paper's Table 1",
             ("examples", *(heading for heading, *_ in LENGTHS)),
-            (Section("", tuple(lengths)),),
+            one_section(lengths),
             notes=(f"train, by subsequences per target: {shares or 'none'}",),
             corner="split",
         ),
         Sheet(
             f"Decoder steps on the grid, in {unit}",
             tuple(heading for heading, *_ in _STEPS),
-            (Section("", tuple(steps)),),
+            one_section(steps),
             notes=(f"counted on {targets:,} targets of train, as if both decoders wrote exactly these",),
             corner="Δt",
         ),
@@ -70,9 +70,9 @@ def segment_sheets(
 
 def _schema(fields: Sequence[Field]) -> Sheet:
     rows = [(field.name, field.kind, str(len(field.enum) or "any"), rate(field.share)) for field in fields]
-    section, notes = first_rows(rows)
+    sections, notes = first_rows(rows)
     columns = ("kind", "values", "filled in train")
-    return Sheet("Keys, a row each", columns, (section,), notes=notes, corner="key")
+    return Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
 
 
 def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
@@ -88,4 +88,4 @@ def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
         rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means))
         rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
     columns = ("examples", *(heading for heading, *_ in LENGTHS))
-    return Sheet("", columns, (Section("", tuple(rows)),), corner="targets")
+    return Sheet("", columns, one_section(rows), corner="targets")
