@@ -1,9 +1,9 @@
-"""report.html: a report as a page."""
+"""report.html and training.html: a report and a training as pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.page.examples import examples
@@ -30,10 +30,16 @@ def report_page(report: Report, curves: Curves) -> str:
     advice = Section("advice", "Which to take", body)
     plots = [*report_plots(report), *training_plots(curves)]
     known = filter(None, (replay(report), examples(report)))
-    return render("Decoders compared", [advice, *figure_sections(plots, report_sheets(report)), *known])
+    return render("Decoders compared", [advice, *_figures(plots, report_sheets(report)), *known])
 
 
-def figure_sections(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
+def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet]) -> str:
+    """The page of a training: the plots of the curve in its `result`, and its tables."""
+    plots = [*training_plots({name: result.get("curve", ())})]
+    return render(f"How {name} was trained", _figures(plots, sheets))
+
+
+def _figures(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
     """The sections of plots, if there are any, and of tables."""
     drawn = Section("plots", "At a glance", template("plots.html", plots=plots))
     tables = Section("tables", "In figures", template("tables.html", sheets=sheets))

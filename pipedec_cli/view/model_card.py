@@ -1,4 +1,4 @@
-"""The model card of a trained folder, README.md, and the page of its training. A user's text in them is data, not Markdown."""
+"""The model card of a trained folder, README.md. A user's text in it is data, not Markdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 CARD: Final = "README.md"
-PAGE: Final = "training.html"
 _MARK: Final = b"written by `pipedec train`"
 #: Settings that name the user's files, or that the card gives elsewhere.
 _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
@@ -34,22 +33,15 @@ _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 def write_card(
     folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int, talk: Talk
 ) -> None:
-    """Write the card and the page of a training into its folder. A README.md that pipedec did not write stays.
+    """Write the card of a training into its folder. A README.md that pipedec did not write stays.
 
     `record` is the manifest of the training with its ``result``; `data` is the folder that `segment` wrote.
     """
-    from pipedec_cli.page.page import render
-    from pipedec_cli.page.plots import training_plots
-    from pipedec_cli.page.report import figure_sections
-
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
         talk.warn(f"{path} was not made by pipedec: it stays, and no model card is written")
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
-    plots = training_plots({folder.name: record["result"].get("curve", ())})
-    sections = figure_sections([*plots], training_sheets(checkpoint, record))
-    write_text(folder / PAGE, render(f"How {folder.name} was trained", sections))
 
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
