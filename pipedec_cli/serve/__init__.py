@@ -1,1 +1,1 @@
-"""What `pipedec serve` shows: OpenAI's API, metrics, a page."""
+"""`pipedec serve`: the command, the service that decodes, OpenAI's API with metrics, and a page."""

@@ -1,4 +1,4 @@
-"""Progress on stderr: a moving bar on a terminal, elsewhere a line every ten seconds."""
+"""What a job says and how far it is, on stderr: a moving bar on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as sheets, the same for the terminal, for report.md and for the page."""
+"""The tables of a report, for the terminal, report.md and the page; and those of a bench."""
 
 from __future__ import annotations
 
@@ -102,13 +102,16 @@ _MEMORY: Final[list[Line]] = [
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print the advice, every table, and the advice again, since its first place is out of sight by then."""
-    for sheet in (None, *report_sheets(report), None):
-        if sheet is not None:
-            show_sheet(console, sheet)
-            continue
-        show_lines(console, [report.advice.text], "bold")
-        show_lines(console, [*report.advice.cautions, ""])
+    """Print the advice, every table, and the advice again, which has scrolled out of sight by then."""
+    _show_advice(console, report)
+    for sheet in report_sheets(report):
+        show_sheet(console, sheet)
+    _show_advice(console, report)
+
+
+def _show_advice(console: Console, report: Report) -> None:
+    show_lines(console, [report.advice.text], "bold")
+    show_lines(console, [*report.advice.cautions, ""])
 
 
 def report_markdown(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Scores as sheets."""
+"""Scores as tables: of one run or two, of each key, what went wrong, and how often confident values are right."""
 
 from __future__ import annotations
 
@@ -49,14 +49,8 @@ def show_scores(
         notes.append(f"the same prediction in both: {same:,} of {examples:,}")
     repeats = any(run.failures.stopped_on_repeat for run in runs)
     wrong = [failure_cells(run.failures, measure.part, _rate, repeats=repeats) for run in runs]
-    sheets = [
-        scores,
-        Sheet(
-            "",
-            names if len(runs) > 1 else ("rate",),
-            side_by_side([with_section("", column) for column in wrong]),
-        ),
-    ]
+    columns = names if len(runs) > 1 else ("rate",)
+    sheets = [scores, Sheet("", columns, side_by_side([with_section("", column) for column in wrong]))]
     if any(run.parts for run in runs):
         sheets.append(_parts(runs, names, measure))
     sheets += filter(None, (reliability_sheet(run.run.name, [("", run)]) for run in runs))
@@ -71,10 +65,9 @@ def _single(run: ScoredRun, measure: Measure) -> Sheet:
     columns = ("score", "P", "R") if measure.precision_recall else ("score",)
     rows = []
     for metric, name in measure.headline.items():
-        values = [
-            _score(run.scores.values[part]) for part in (metric, *measure.precision_recall.get(metric, ()))
-        ]
-        rows.append((name, *values, *[""] * (len(columns) - len(values))))
+        parts = (metric, *measure.precision_recall.get(metric, ()))
+        scores = [_score(run.scores.values[part]) for part in parts]
+        rows.append((name, *scores, *[""] * (len(columns) - len(scores))))
     return Sheet(run.run.name, columns, one_section(rows), spare=(2,))
 
 
@@ -84,12 +77,12 @@ def _pair(
     """The scores of two runs with their difference."""
     rows = []
     for metric, name in measure.headline.items():
-        found = differences.get(metric)
-        bounds = interval(found, "{:+z.2f}")
-        if found is not None and found.low is None:
+        difference = differences.get(metric)
+        bounds = interval(difference, "{:+z.2f}")
+        if difference is not None and difference.low is None:
             bounds = "needs two examples"
-        values = (_score(run.scores.values[metric]) for run in runs)
-        rows.append((name, *values, number("{:+z.2f}", found.value if found else None), bounds))
+        scores = (_score(run.scores.values[metric]) for run in runs)
+        rows.append((name, *scores, number("{:+z.2f}", difference and difference.value), bounds))
     columns = (*names, "difference", "95 % interval")
     return Sheet("", columns, one_section(rows), spare=(2,))
 
@@ -97,17 +90,17 @@ def _pair(
 def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
     """The scores of each key of the objects; of two runs the first metric alone."""
     columns: Row = ("F1", "P", "R", "exact")
-    found, right = [run.parts for run in runs], measure.counted[-1]
+    by_run, right = [run.parts for run in runs], measure.counted[-1]
     metrics = [measure.primary, *measure.precision_recall[measure.primary], *[*measure.headline][1:]]
     if len(runs) > 1:
         columns, metrics = names, metrics[:1]
     rows = []
-    for part in dict.fromkeys(chain(*found)):
-        values = [
-            _score(each[part][metric]) if part in each else NONE for each in found for metric in metrics
+    for key in dict.fromkeys(chain(*by_run)):
+        scores = [
+            _score(parts[key][metric]) if key in parts else NONE for parts in by_run for metric in metrics
         ]
-        total = next(each[part][right] for each in found if part in each)
-        rows.append((part, *values, f"{total:,.0f}"))
+        total = next(parts[key][right] for parts in by_run if key in parts)
+        rows.append((key, *scores, f"{total:,.0f}"))
     sections, notes = first_rows(rows)
     return Sheet("", (*columns, right.replace("_", " ")), sections, notes=notes, corner="key")
 
@@ -132,9 +125,9 @@ def _score(value: float | None) -> str:
 def failure_cells(
     failures: Failures | None, part: str, form: Format, *, repeats: bool
 ) -> list[tuple[str, str]]:
-    """What goes wrong with a decoder: its rates, and the lengths of its texts in `part`, a subsequence or a field.
+    """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
 
-    `repeats` says whether there is a row for texts that were stopped because they repeated themselves.
+    With `repeats`, texts that stopped because they repeated themselves have a row.
     """
     lengths = NONE
     if failures is not None and failures.expected_per_text is not None:
@@ -143,38 +136,31 @@ def failure_cells(
         (f"duplicated {part}s", "duplicated_rate", form),
         (f"dropped {part}s", "dropped_rate", form),
         ("truncated predictions", "truncated_rate", form),
-        ("stopped on repeat", "stopped_on_repeat_rate", form),
+        *([("stopped on repeat", "stopped_on_repeat_rate", form)] if repeats else []),
         ("alike predictions", "alike_rate", form),
     ]
-    if not repeats:
-        del rates[3]
     return [(f"{part}s per text", lengths), *cells(failures, rates)]
 
 
 def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
-    """How often values are right that are this sure; None without confidences.
+    """How often values of each confidence are right, in the last of the `runs`; None without confidences.
 
-    The last of the `runs`, each with the name of its split, is shown. The threshold is that of the first.
+    Each run has the name of its split beside it. The threshold is fitted on the first run.
     """
-    (split, run), (first, fitted) = runs[-1], (runs[0][0], runs[0][1].reliability)
-    if (found := run.reliability) is None:
+    (first, fitted), (split, run) = (runs[0][0], runs[0][1].reliability), runs[-1]
+    if run.reliability is None:
         return None
-    rows = [
-        (
-            f"{one.least:.1f} to {one.least + 0.1:.1f}",
-            count(one.values),
-            points(one.confidence),
-            points(one.right),
-        )
-        for one in found.bins
-    ]
+    rows = []
+    for band in run.reliability.bins:
+        cells = (count(band.values), points(band.confidence), points(band.right))
+        rows.append((f"{band.least:.1f} to {band.least + 0.1:.1f}", *cells))
     pairs = "of a right and a wrong value, the right one is surer so often"
-    notes = [f"area under the ROC curve: {number('{:.3f}', found.auc)} ({pairs})"]
+    notes = [f"area under the ROC curve: {number('{:.3f}', run.reliability.auc)} ({pairs})"]
     if fitted is None or fitted.threshold is None:
         notes.append(f"no threshold keeps {PRECISION:g} % right values{first}")
     else:
-        some = kept(run.judged, fitted.threshold)
-        share = f"{some.values:,} of {len(run.judged):,} values, {some.right:.1f} % right{split}"
-        notes.append(f"at least {some.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
+        sure = kept(run.judged, fitted.threshold)
+        share = f"{sure.values:,} of {len(run.judged):,} values, {sure.right:.1f} % right{split}"
+        notes.append(f"at least {sure.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
     columns = ("values", "mean confidence, %", "right, %")
     return Sheet(f"How sure, {name}", columns, one_section(rows), notes=tuple(notes), corner="confidence")

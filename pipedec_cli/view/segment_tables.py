@@ -1,4 +1,4 @@
-"""Segmented data as sheets: the lengths of the targets, the expected decoder steps, and the schema."""
+"""The tables of segmented and of imported data: lengths of targets, expected decoder steps, the schema."""
 
 from __future__ import annotations
 
