@@ -82,7 +82,7 @@ def _pair(
         if difference is not None and difference.low is None:
             bounds = "needs two examples"
         scores = (_score(run.scores.values[metric]) for run in runs)
-        rows.append((name, *scores, number("{:+z.2f}", difference and difference.value), bounds))
+        rows.append((name, *scores, number("{:+z.2f}", difference.value if difference else None), bounds))
     columns = (*names, "difference", "95 % interval")
     return Sheet("", columns, one_section(rows), spare=(2,))
 
