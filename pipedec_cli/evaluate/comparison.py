@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import product, starmap, zip_longest
-from typing import Any, Final, Generic, TypeVar
+from itertools import product
+from typing import Any, ClassVar, Final
 
 from msgspec import to_builtins
 
@@ -15,7 +14,7 @@ from pipedec_cli.data.paper import PaperFigures
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.advice import Advice, advise, exact_advice
-from pipedec_cli.evaluate.entry import Entry, MeasuredEntry, Quality, Totals, promoted
+from pipedec_cli.evaluate.entry import Entry, Quality, Totals
 from pipedec_cli.evaluate.machine import Machine
 from pipedec_cli.evaluate.metrics.measure import Measure, Scores
 from pipedec_cli.evaluate.peers import Absent
@@ -123,19 +122,17 @@ class Conditions:
         return [f"{peer.name} is absent: {peer.why}" for peer in self.absent]
 
 
-E = TypeVar("E", bound=MeasuredEntry)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Generic[E]):
+class Comparison:
     """Decoders side by side, the baseline first."""
 
-    entries: tuple[E, ...]
+    scored: ClassVar[bool] = False  # whether the entries have texts and scores
+    entries: tuple[Entry, ...]
     conditions: Conditions
     sample: Sample
 
     @property
-    def first(self) -> E:
+    def first(self) -> Entry:
         """The baseline."""
         return self.entries[0]
 
@@ -147,14 +144,16 @@ class Comparison(Generic[E]):
     def values(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values: dict[str, Any] = to_builtins(replace(self, entries=()))
-        values["entries"] = [entry.values() for entry in self.entries]
+        values["entries"] = [entry.values(scored=self.scored) for entry in self.entries]
         values["sample"]["line"] = self.sample.line
         return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Comparison[Entry]):
+class Report(Comparison):
     """Decoders side by side on real input."""
+
+    scored: ClassVar[bool] = True
 
     baseline: str  # in words
     metric: str  # the primary metric
@@ -230,14 +229,14 @@ class Report(Comparison[Entry]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench(Comparison[MeasuredEntry]):
+class Bench(Comparison):
     """Decoders side by side on made-up lengths."""
 
     model: str  # in words
     lengths: Lengths
 
     @property
-    def ratios(self) -> Iterator[tuple[MeasuredEntry, MeasuredEntry, int, Gain]]:
+    def ratios(self) -> Iterator[tuple[Entry, Entry, int, Gain]]:
         """Each of ours over the sequential model in the same dtype, and over every peer, by batch size."""
         for size, one, other in product(self.batch_sizes, self.entries, self.entries):
             pipelined_over_baseline = (one.role, other.role) == ("pipelined", "baseline")
@@ -259,60 +258,45 @@ class Bench(Comparison[MeasuredEntry]):
 
 
 def assemble(
-    measured: Sequence[MeasuredEntry],
-    qualities: Sequence[Mapping[SplitName, Quality]],
-    conditions: Conditions,
-    timed: Sequence[str],
-    *,
-    metric: str,
-    called: str,
-    **rest: Any,
+    entries: Sequence[Entry], conditions: Conditions, timed: Sequence[str], *, called: str, **described: Any
 ) -> Report:
-    """Put a report together. The baseline comes first in `measured`; `timed` are the ids of the timed examples.
+    """Put a report together of measured entries, the baseline first. `timed` are the ids of the timed examples.
 
-    `qualities` belong to the first entries, by split; the last split is the one that everything is measured on. `called` is
-    the baseline in the advice; `rest` are other fields of `Report`.
+    `called` is the baseline in the advice; `described` are the fields of `Report` that say what was compared.
     """
-    methods = filter(None, (getattr(one.runner, "method", None) for one in measured))
-    keys = max((len(method.openings) for method in methods), default=0)
-    first, *others = starmap(partial(_scored_entry, keys), zip_longest(measured, qualities, fillvalue={}))
+    first, *others = entries
+    metric, groups = described["metric"], _ids_by_size(first)
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
-    baseline, groups = _run(first, timed), _ids_by_size(first)
-    examples = sum(map(len, groups.values()))
+    baseline, examples = _run(first, timed), sum(map(len, groups.values()))
     subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
     return Report(
-        entries=(first, *others),
+        entries=tuple(entries),
         conditions=conditions,
-        metric=metric,
         subsequences_per_target=subsequences,
         by_subsequences={name: by_size(run, baseline, groups, metric) for name, run in runs.items()},
         advice=_advice(first, others, called, subsequences, metric, conditions.disturbed),
-        **rest,
+        **described,
     )
 
 
-def _scored_entry(keys: int, one: MeasuredEntry, qualities: Mapping[SplitName, Quality]) -> Entry:
-    """An entry with quality, totals and faults, if its texts were scored. An object has so many `keys`."""
-    entry = Entry(**promoted(one))
-    if not qualities:
-        return entry
+def with_quality(entry: Entry, qualities: Mapping[SplitName, Quality], keys: int = 0) -> Entry:
+    """The entry with its qualities by split, the split that everything is measured on last, and what follows of them.
+
+    An object has so many `keys`.
+    """
     *splits, last = qualities
-    scored, timing = qualities[last].scored, next(iter(one.timings.values()), None)
+    scored = qualities[last].scored
     assert scored is not None
-    exhausted = None
-    if one.role == "pipelined" and one.delay != "together" and timing is not None:
-        exhausted = sum(output.row_budget_exhausted for output in timing.outputs) / timing.examples
-    made = scored.run.predictions
-    drafting = sum(each.draft_steps or 0 for each in made) if one.role == "exact" else None
-    steps, tokens = sum(each.steps for each in made), sum(each.tokens for each in made)
-    totals = Totals.of(len(made), steps, tokens, drafting)
+    predictions = scored.run.predictions
+    drafting = sum(each.draft_steps or 0 for each in predictions) if entry.role == "exact" else None
+    steps, tokens = sum(each.steps for each in predictions), sum(each.tokens for each in predictions)
+    totals = Totals.of(len(predictions), steps, tokens, drafting)
     return replace(
         entry,
         quality=qualities[last],
         other_splits={split: qualities[split] for split in splits},
-        totals=replace(totals, keys_per_step=keys * len(made) / max(1, steps) or None),
-        row_budget_exhausted=exhausted,
+        totals=replace(totals, keys_per_step=keys * len(predictions) / max(1, steps) or None),
         faults=tuple(faults(scored)),
     )
 

@@ -1,9 +1,9 @@
-"""An entry of a comparison: a decoder that is planned, then measured, and in a report scored."""
+"""An entry of a comparison: a decoder, how fast it is, and in a report how good."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from msgspec import to_builtins
@@ -113,11 +113,17 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedEntry:
-    """A decoder that takes part, and how it decodes.
+class Entry:
+    """A decoder that takes part. It is planned first; its results are filled in as they come.
 
-    `command` generates the same texts (None for others' decoders). Pipelined decoders, and exact mode with their drafts,
-    have a `delay`, ``together`` for fields. `sources` are the ids to time, by its own tokenizer.
+    Planned: `command` generates the same texts (None for the decoders of others). Pipelined decoders, and exact mode with
+    their drafts, have a `delay`, ``together`` for fields. `runs` generate its predictions, by split. `sources` are the ids
+    to time, by its own tokenizer.
+
+    Measured: `timings`, and `gains` over the baseline, by batch size. `agreement` counts the baseline's tokens, on real input.
+
+    Scored: `quality` is on the split that everything is measured on; `other_splits` has the quality on others. `faults` say
+    why its texts are useless. `row_budget_exhausted` is the share of timed examples in which empty rows used up sub_max.
     """
 
     name: str
@@ -125,75 +131,62 @@ class PlannedEntry:
     runner: Runner
     command: str | None = None
     delay: int | Literal["together"] | None = None
+    runs: tuple[Any, ...] = ()  # of jobs.run
     sources: Sequence[Source] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredEntry(PlannedEntry):
-    """An entry with its timings and its gains over the baseline by batch size, and its peak memory.
-
-    `agreement` counts the baseline's tokens, on real input.
-    """
-
     timings: Mapping[int, Timing] = field(default_factory=dict)
     gains: Mapping[int, Gain] = field(default_factory=dict)
     memory: Memory | None = None
     agreement: TokenAgreement | None = None
-
-    @property
-    def gain(self) -> Gain:
-        """The gain over the baseline at the smallest batch size."""
-        return self.gains[min(self.gains)]
-
-    def gains_over(self, other: MeasuredEntry) -> dict[int, Gain]:
-        """How much faster it is, by batch size, where both were timed."""
-        both = self.timings.keys() & other.timings.keys()
-        return {size: gain(self.timings[size], other.timings[size]) for size in sorted(both)}
-
-    def values(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        speed = []
-        for size, timing in self.timings.items():
-            values = to_builtins(timing) | {"over_baseline": to_builtins(self.gains.get(size))}
-            del values["outputs"]
-            speed.append(values)
-        return {
-            "name": self.name,
-            "role": self.role,
-            "settings": dict(self.runner.settings),
-            "delay": self.delay,
-            "speed": speed,
-            "memory": to_builtins(self.memory),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(MeasuredEntry):
-    """An entry with its quality on real input.
-
-    `faults` say why its texts are useless. `row_budget_exhausted` is the share of timed examples in which empty rows used
-    up sub_max. `quality` is on the split that everything is measured on; `other_splits` has that on others.
-    """
-
     quality: Quality = field(default_factory=Quality)
     other_splits: Mapping[str, Quality] = field(default_factory=dict)
     totals: Totals | None = None
     row_budget_exhausted: float | None = None
     faults: tuple[str, ...] = ()
 
-    def values(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return MeasuredEntry.values(self) | {
-            "command": self.command,
-            **self.quality.values(),
-            "faults": self.faults,
-            "other_splits": {split: quality.values() for split, quality in self.other_splits.items()},
-            "totals": to_builtins(self.totals),
-            "row_budget_exhausted": self.row_budget_exhausted,
-            "agreement": to_builtins(self.agreement),
+    @property
+    def gain(self) -> Gain:
+        """The gain over the baseline at the smallest batch size."""
+        return self.gains[min(self.gains)]
+
+    def gains_over(self, other: Entry) -> dict[int, Gain]:
+        """How much faster it is, by batch size, where both were timed."""
+        both = self.timings.keys() & other.timings.keys()
+        return {size: gain(self.timings[size], other.timings[size]) for size in sorted(both)}
+
+    def beside(self, baseline: Entry, *, forced: bool = False) -> Entry:
+        """The measured entry with what follows of its timings and the baseline's. Tokens of `forced` lengths say nothing."""
+        agreement = exhausted = None
+        if self.timings and not forced:
+            size, first = min(self.timings), next(iter(self.timings.values()))
+            if self.role in ("peer", "exact"):
+                outputs = self.timings[size].outputs
+                agreement = TokenAgreement.between(outputs, baseline.timings[size].outputs)
+            elif self.delay != "together":
+                exhausted = sum(output.row_budget_exhausted for output in first.outputs) / first.examples
+        gains = self.gains_over(baseline)
+        return replace(self, gains=gains, agreement=agreement, row_budget_exhausted=exhausted)
+
+    def values(self, *, scored: bool) -> dict[str, Any]:
+        """Plain values for JSON: what was measured and, of a report, what was `scored`."""
+        speed = [
+            to_builtins(replace(timing, outputs=())) | {"over_baseline": to_builtins(self.gains.get(size))}
+            for size, timing in self.timings.items()
+        ]
+        for values in speed:
+            del values["outputs"]
+        measured: dict[str, Any] = {
+            "name": self.name,
+            "role": self.role,
+            "settings": dict(self.runner.settings),
         }
-
-
-def promoted(entry: PlannedEntry) -> dict[str, Any]:
-    """The fields of an entry, to make the next stage of."""
-    return {one.name: getattr(entry, one.name) for one in fields(entry)}
+        measured |= {"delay": self.delay, "speed": speed, "memory": to_builtins(self.memory)}
+        if not scored:
+            return measured
+        splits = {split: quality.values() for split, quality in self.other_splits.items()}
+        plain = ("command", "faults", "totals", "row_budget_exhausted", "agreement")
+        return (
+            measured
+            | self.quality.values()
+            | {"other_splits": splits}
+            | {name: to_builtins(getattr(self, name)) for name in plain}
+        )

@@ -15,7 +15,7 @@ from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest, write_json
 from pipedec_cli.evaluate.comparison import Bench, Sample
-from pipedec_cli.evaluate.entry import PlannedEntry, Role
+from pipedec_cli.evaluate.entry import Entry, Role
 from pipedec_cli.evaluate.peers import PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.jobs.events import Notify
@@ -96,9 +96,7 @@ def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
         )
 
 
-def _plan_entries(
-    settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]
-) -> list[PlannedEntry]:
+def _plan_entries(settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]) -> list[Entry]:
     """The sequential decoder and the pipelined ones, in each dtype, on the same random sources.
 
     Of fields a decoder-only model has blind rows as well.
@@ -116,7 +114,7 @@ def _plan_entries(
         role: Role = "pipelined" if delay else "baseline"
         full = name if decoder is decoders[0] else f"{name}, {runner.settings['dtype']}"
         start = "together" if delay == "blind" else delay
-        planned.append(PlannedEntry(name=full, role=role, runner=runner, delay=start, sources=sources))
+        planned.append(Entry(name=full, role=role, runner=runner, delay=start, sources=sources))
     return planned
 
 

@@ -13,12 +13,12 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
 
 
-def command_line(command: str, settings: Settings, base: Settings | None = None) -> str:
-    """A command with the settings that differ from those of `base`, or from the defaults: arguments, options, ``--set``."""
+def command_line(command: str, settings: Settings) -> str:
+    """A command with the settings that differ from the defaults: arguments, options, ``--set``."""
     words = ["pipedec", *command.split()]
     for one in settings_of(type(settings)):
-        value, usual = getattr(settings, one.name), getattr(base, one.name) if base else one.default
-        if value not in (None, usual):
+        value = getattr(settings, one.name)
+        if value not in (None, one.default):
             words += _typed(one, value)
     return " ".join(map(quoted, words))
 

@@ -1,13 +1,13 @@
-"""Speed and memory of planned entries: all in this process in turns, then each in a process of its own."""
+"""Speed and memory of entries: all in this process in turns, then each in a process of its own."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Draft
@@ -15,11 +15,11 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions
-from pipedec_cli.evaluate.entry import MeasuredEntry, PlannedEntry, TokenAgreement, promoted
+from pipedec_cli.evaluate.entry import Entry
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.evaluate.runners import EXACT
-from pipedec_cli.evaluate.timing import Timing, device_clock, pause, time_together
+from pipedec_cli.evaluate.timing import Source, Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
@@ -45,98 +45,108 @@ def parse_compared(
 
 def measure(
     settings: ReportSettings | BenchSettings,
-    planned: Sequence[PlannedEntry],
+    entries: Sequence[Entry],
     peers: Sequence[PeerName],
     checkpoint: Checkpoint,
     max_tokens: int,
     notify: Notify,
     *,
     forced: bool = False,
-) -> tuple[list[MeasuredEntry], Conditions]:
+) -> tuple[list[Entry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
     The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
     `forced` lengths they make exactly as many, and as many sources are timed as the batch size.
     """
-    device, entries, absent = str(checkpoint.device), list(planned), list[Absent]()
-    timings: dict[int, Mapping[str, Timing]] = {}
-
-    def leave_out(name: str, why: object) -> None:
-        notify.warn(f"{name} is absent: {why}")
-        absent.append(Absent(name, str(why)))
-        entries[:] = [one for one in entries if one.name != name]
-
+    contest, device = _Contest(settings, notify, forced, list(entries)), str(checkpoint.device)
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            peer = make_peer(
-                name,
-                checkpoint,
-                Path(folder),
-                max_tokens,
-                exactly=forced,
-                places=max(map(len, planned[0].sources)) + max_tokens,
-                pythons=settings.peer_python,
-                gguf=settings.peer_gguf,
-            )
-            if isinstance(peer, Absent):
-                leave_out(name, peer.why)
-                continue
-            entries.append(PlannedEntry(name=name, role="peer", runner=peer, sources=planned[0].sources))
+            contest.invite(name, checkpoint, Path(folder), max_tokens)
         before = ProcessorTime.now()
-        for size in settings.batch_sizes:
-            contest = {one.name: (one.runner, one.sources[: size if forced else None]) for one in entries}
-            number = many(len(contest[entries[0].name][1]), "example")
-            how = f"{many(settings.repeats, 'repeat')} and a warm-up of each over {number}"
-            notify.say(f"timing {', '.join(contest)}: {how}, batch size {size}")
-            total = len(entries) * (1 + settings.repeats)
-            with notify.stage(f"passes over {number}, batch size {size}", total) as advance:
-                timings[size] = time_together(
-                    contest,
-                    batch_size=size,
-                    repeats=settings.repeats,
-                    clock=device_clock(device),
-                    rest=pause,
-                    on_pass=lambda _: advance(),
-                    on_failure=leave_out,
-                )
+        timings = {size: contest.time(size, device) for size in settings.batch_sizes}
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             notify.warn(disturbed)
-        memory = {}
-        if settings.memory:
-            memory = _measure_memory(entries, settings.batch_sizes[0], forced, notify)
-    measured = list[MeasuredEntry]()
-    for one in entries:
-        timed = {size: found[one.name] for size, found in timings.items() if one.name in found}
-        agreement = None
-        if timed and not forced and one.role in ("peer", "exact"):
-            size = min(timed)
-            agreement = TokenAgreement.between(timed[size].outputs, timings[size][entries[0].name].outputs)
-        figures: Any = {"timings": timed, "memory": memory.get(one.name), "agreement": agreement}
-        entry = MeasuredEntry(**promoted(one), **figures)
-        measured.append(replace(entry, gains=entry.gains_over(measured[0])) if measured else entry)
-    conditions = Conditions(
+        memory = contest.memory(settings.batch_sizes[0]) if settings.memory else {}
+    measured = list[Entry]()
+    for one in contest.entries:
+        own = {size: by_name[one.name] for size, by_name in timings.items() if one.name in by_name}
+        entry = replace(one, timings=own, memory=memory.get(one.name))
+        measured.append(entry.beside(measured[0], forced=forced) if measured else entry)
+    return measured, Conditions(
         device=device,
         machine=this_machine(device),
         versions=package_versions("ctranslate2"),
-        absent=tuple(absent),
+        absent=tuple(contest.absent),
         disturbed=disturbed,
         prompted=checkpoint.backbone.prompted,
     )
-    return measured, conditions
 
 
-def _measure_memory(
-    entries: Sequence[PlannedEntry], batch_size: int, forced: bool, notify: Notify
-) -> dict[str, Memory]:
-    """Peak memory by name, each in a child process; an entry that fails there is left out."""
-    notify.say("measuring peak memory, each decoder in a process of its own")
-    found = {}
-    for one in notify.track(entries, len(entries), "measuring memory"):
-        size = min(batch_size, one.runner.largest_batch or batch_size)
-        try:
-            with Child(*one.runner.spec()) as child:
-                found[one.name] = child.peak(one.sources[: size if forced else None], size)
-        except ChildError as error:
-            notify.warn(f"the memory of {one.name} could not be measured: {error}")
-    return found
+@dataclass
+class _Contest:
+    """The entries that are measured together. A decoder that cannot take part is `absent`, with the reason."""
+
+    settings: ReportSettings | BenchSettings
+    notify: Notify
+    forced: bool
+    entries: list[Entry]
+    absent: list[Absent] = field(default_factory=list)
+
+    def leave_out(self, name: str, why: object) -> None:
+        """Go on without an entry."""
+        self.notify.warn(f"{name} is absent: {why}")
+        self.absent.append(Absent(name, str(why)))
+        self.entries = [one for one in self.entries if one.name != name]
+
+    def invite(self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int) -> None:
+        """Add a peer, which may write files to the folder."""
+        sources = self.entries[0].sources
+        peer = make_peer(
+            name,
+            checkpoint,
+            folder,
+            max_tokens,
+            exactly=self.forced,
+            places=max(map(len, sources)) + max_tokens,
+            pythons=self.settings.peer_python,
+            gguf=self.settings.peer_gguf,
+        )
+        if isinstance(peer, Absent):
+            self.leave_out(name, peer.why)
+        else:
+            self.entries.append(Entry(name=name, role="peer", runner=peer, sources=sources))
+
+    def time(self, size: int, device: str) -> Mapping[str, Timing]:
+        """Time all entries in turns at a batch size: the timings by name."""
+        contest = {one.name: (one.runner, self._timed(one, size)) for one in self.entries}
+        number, repeats = many(len(self._timed(self.entries[0], size)), "example"), self.settings.repeats
+        passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
+        self.notify.say(f"timing {', '.join(contest)}: {passes}, batch size {size}")
+        total = len(self.entries) * (1 + repeats)
+        with self.notify.stage(f"passes over {number}, batch size {size}", total) as advance:
+            return time_together(
+                contest,
+                batch_size=size,
+                repeats=repeats,
+                clock=device_clock(device),
+                rest=pause,
+                on_pass=lambda _: advance(),
+                on_failure=self.leave_out,
+            )
+
+    def memory(self, batch_size: int) -> dict[str, Memory]:
+        """Peak memory by name, each in a child process; an entry that fails there is left out."""
+        self.notify.say("measuring peak memory, each decoder in a process of its own")
+        found = {}
+        for one in self.notify.track(self.entries, len(self.entries), "measuring memory"):
+            size = min(batch_size, one.runner.largest_batch or batch_size)
+            try:
+                with Child(*one.runner.spec()) as child:
+                    found[one.name] = child.peak(self._timed(one, size), size)
+            except ChildError as error:
+                self.notify.warn(f"the memory of {one.name} could not be measured: {error}")
+        return found
+
+    def _timed(self, entry: Entry, size: int) -> Sequence[Source]:
+        return entry.sources[:size] if self.forced else entry.sources

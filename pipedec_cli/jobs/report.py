@@ -17,8 +17,8 @@ from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import Report, Sample, assemble, choose_sample
-from pipedec_cli.evaluate.entry import PlannedEntry, Quality, Role, TextAgreement
+from pipedec_cli.evaluate.comparison import Report, Sample, assemble, choose_sample, with_quality
+from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
@@ -39,46 +39,44 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 
 if TYPE_CHECKING:
-    from pipedec_cli.jobs.run import Run
     from pipedec_cli.model.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
-class ReportEntry:
-    """A planned entry with its settings of `generate`, and its predictions for each split."""
+class Way:
+    """A way to decode: the settings of `generate`, and the decoder that they load."""
 
-    entry: PlannedEntry
+    name: str
+    role: Role
     settings: GenerateSettings
-    runs: tuple[Run, ...]
+    decoder: Decoder
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPlan:
+class Plan:
     """All entries with predictions, the baseline first; the baseline in words, and in the words of the advice."""
 
-    entries: list[ReportEntry]
+    entries: list[Entry]
     baseline: str
     called: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    """Makes entries on the same data. `base` has what all of them share and their commands leave out."""
+def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
+    """The entry of a way to decode. Its command writes the texts of the split that everything is measured on."""
+    from pipedec_cli.jobs.run import plan_run  # late: it imports torch
 
-    base: GenerateSettings
-    inputs: Mapping[SplitName | None, Inputs]
-    notify: Notify
-
-    def entry(self, name: str, role: Role, how: GenerateSettings, decoder: Decoder) -> ReportEntry:
-        runner = make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat"))
-        delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
-        delay = "together" if decoder.checkpoint.together and role != "baseline" else delay
-        command = command_line("generate", _with_reading(replace(how, confidence=False), decoder), self.base)
-        entry = PlannedEntry(name=name, role=role, runner=runner, command=command, delay=delay)
-        from pipedec_cli.jobs.run import plan_run  # late: it imports torch
-
-        runs = [plan_run(replace(how, split=split), decoder, inputs) for split, inputs in self.inputs.items()]
-        return ReportEntry(entry, how, tuple(runs))
+    how, decoder = way.settings, way.decoder
+    runs = [plan_run(replace(how, split=split), decoder, read) for split, read in inputs.items()]
+    delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
+    printed = replace(how, confidence=False, split=[*inputs][-1], batch_size="auto", device="auto")
+    return Entry(
+        name=way.name,
+        role=way.role,
+        runner=make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat")),
+        command=command_line("generate", _with_reading(printed, decoder)),
+        delay="together" if decoder.checkpoint.together and way.role != "baseline" else delay,
+        runs=tuple(runs),
+    )
 
 
 def plan_entries(
@@ -86,10 +84,10 @@ def plan_entries(
     peers: Sequence[PeerName],
     drafts: Sequence[Draft],
     notify: Notify,
-) -> ReportPlan:
+) -> Plan:
     """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
-    base = GenerateSettings(**settings.some("data", "limit", "batch_size", "device"))
-    usual = replace(base, **settings.some("model", "dtype", "workspace"))
+    same = ("data", "limit", "batch_size", "device", "model", "dtype", "workspace")
+    usual = GenerateSettings(**settings.some(*same))
     pipelined = load_decoder(usual, notify)
     trained = pipelined.settings
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, notify)
@@ -101,32 +99,46 @@ def plan_entries(
     if sequential is not None:
         inherit_prompt(*prompt, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
-    planner = _Planner(base, inputs, notify)
-
-    ours = []
+    ways = list[Way]()
     if pipelined.checkpoint.together:
         _refuse_other_starts(settings)
-        ours.append(planner.entry("fields together", "pipelined", replace(usual, confidence=True), pipelined))
+        ways.append(Way("fields together", "pipelined", replace(usual, confidence=True), pipelined))
     for delay, serving in served:
         how = replace(usual, delay=delay)
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
         for name, way in _ways(settings, how, trained.empty_rows, serving):
-            ours.append(planner.entry(f"Δt = {delay}{name}", "pipelined", way, serving))
+            ways.append(Way(f"Δt = {delay}{name}", "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
-        return _waiting_plan(planner, waiting, pipelined, ours)
-    if "wait" in (settings.delays or ()):
-        ours.append(planner.entry("waiting schedule", "pipelined", waiting, pipelined))
-    for draft, how, decoder in _exact(drafts, sequential, usual, ours):
-        ours.append(planner.entry(f"exact-{draft}", "exact", how, decoder))
-    how = replace(usual, model=settings.baseline or "sequential")
-    if teacher and teacher.sha256 not in (None, sequential.sha256):
-        notify.warn(f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since")
-    called = "the teacher" if teacher else "the sequential model"
-    words = f"{called} ({sequential.checkpoint.name}), the whole target as one string, on our engine"
-    baseline = planner.entry("sequential", "baseline", how, sequential)
-    return ReportPlan([baseline, *ours], words, called)
+        baseline = Way("waiting schedule", "baseline", waiting, pipelined)
+        called = "the same checkpoint's waiting schedule"
+    else:
+        if "wait" in (settings.delays or ()):
+            ways.append(Way("waiting schedule", "pipelined", waiting, pipelined))
+        ways += _exact(drafts, sequential, usual, ways)
+        how = replace(usual, model=settings.baseline or "sequential")
+        baseline = Way("sequential", "baseline", how, sequential)
+        called = "the teacher" if teacher else "the sequential model"
+        if teacher and teacher.sha256 not in (None, sequential.sha256):
+            notify.warn(
+                f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since"
+            )
+    entries = [_entry(way, inputs) for way in (baseline, *ways)]
+    return Plan(entries, _in_words(entries[0], called), called)
+
+
+def _in_words(baseline: Entry, called: str) -> str:
+    """The baseline in words."""
+    run = baseline.runs[0]
+    name = run.decoder.checkpoint.name
+    if baseline.name == "sequential":
+        return f"{called} ({name}), the whole target as one string, on our engine"
+    repeats = ", which ends a text that repeats itself" if run.method.stop_on_repeat else ""
+    return (
+        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
 
 
 def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
@@ -151,21 +163,6 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     if trained.get("delay", "any") != "any":
         lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
         raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
-
-
-def _waiting_plan(
-    planner: _Planner, waiting: GenerateSettings, pipelined: Decoder, ours: Sequence[ReportEntry]
-) -> ReportPlan:
-    """A plan without a sequential model: the waiting schedule of the same checkpoint is the baseline."""
-    name = pipelined.checkpoint.name
-    baseline = planner.entry("waiting schedule", "baseline", waiting, pipelined)
-    stops = baseline.runs[0].method.stop_on_repeat
-    repeats = ", which ends a text that repeats itself" if stops else ""
-    words = (
-        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
-        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
-    )
-    return ReportPlan([baseline, *ours], words, "the same checkpoint's waiting schedule")
 
 
 def _refuse_other_starts(settings: ReportSettings) -> None:
@@ -212,22 +209,22 @@ def _ways(
 
 
 def _exact(
-    drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[ReportEntry]
-) -> Iterator[tuple[Draft, GenerateSettings, Decoder]]:
-    """The sequential model in exact mode. The drafter is the first pipelined entry that uses its default rule."""
+    drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[Way]
+) -> Iterator[Way]:
+    """The sequential model in exact mode. The drafter is the first pipelined way that uses its default rule."""
     from pipedec_cli.model.exact import ExactDecoder
 
     name = sequential.checkpoint.name
     for draft in drafts:
         if draft == "pipelined":
             rule = ("empty_rows", "stop_on_repeat")
-            usual_rule = (one for one in ours if set(one.settings.some(*rule).values()) == {None})
-            own = [one for one in usual_rule if one.entry.delay is not None]
-            drafting = (own or ours)[0]
-            how, exact = drafting.settings, ExactDecoder(sequential, drafting.runs[0].decoder)
+            usual_rule = (way for way in ours if set(way.settings.some(*rule).values()) == {None})
+            fixed = [way for way in usual_rule if isinstance(way.settings.delay, int)]
+            drafting = (fixed or list(ours))[0]
+            how, exact = drafting.settings, ExactDecoder(sequential, drafting.decoder)
         else:
             how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
-        yield draft, replace(how, exact=name, draft=draft, confidence=False), exact
+        yield Way(f"exact-{draft}", "exact", replace(how, exact=name, draft=draft, confidence=False), exact)
 
 
 def _serving(
@@ -296,26 +293,23 @@ def _can_consume(others: Sequence[str]) -> bool:
 
 
 def compare(
-    settings: ReportSettings,
-    peers: Sequence[PeerName],
-    drafts: Sequence[Draft],
-    notify: Notify,
+    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft], notify: Notify
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
     plan = plan_entries(settings, peers, drafts, notify)
-    files, scored = _score(settings, plan.entries, notify)
-    qualities = [_qualities(settings, runs, scored[0]) for runs in scored]
-    first = [*scored[0].values()][-1]
+    files, entries = _write_and_score(settings, plan.entries, notify)
+    first = entries[0].quality.scored
+    assert first is not None
     records = [prediction.record for prediction in first.run.predictions]
     wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
     chosen = choose_sample(len(records), wanted)
     timed = [record for at in chosen if (record := records[at])]
     encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
-    planned = [replace(one.entry, sources=encode(one.runs[0].decoder)) for one in plan.entries]
-    baseline = plan.entries[0].runs[0]
+    entries = [replace(one, sources=encode(one.runs[0].decoder)) for one in entries]
+    baseline = entries[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured, conditions = measure(settings, planned, peers, baseline.decoder.checkpoint, most, notify)
+        measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, notify)
     except KeyboardInterrupt:
         notify.warn(
             "stopped while timing: the same command times again, and takes the predictions as they are"
@@ -326,11 +320,10 @@ def compare(
         recipe = segmented_with(settings.place.segmentation, "recipe")
     return files, assemble(
         measured,
-        qualities,
         conditions,
         [record.id for record in timed],
-        metric=first.scores.measure.primary,
         called=plan.called,
+        metric=first.scores.measure.primary,
         baseline=plan.baseline,
         sample=Sample(len(chosen), len(records), settings.repeats),
         split=settings.split[-1] if settings.split else None,
@@ -340,22 +333,22 @@ def compare(
     )
 
 
-def _score(
-    settings: ReportSettings, entries: Sequence[ReportEntry], notify: Notify
-) -> tuple[list[Path], list[dict[SplitName, ScoredRun]]]:
-    """Generate what is missing, and score it: the files, and the scored runs of each entry by split."""
+def _write_and_score(
+    settings: ReportSettings, entries: Sequence[Entry], notify: Notify
+) -> tuple[list[Path], list[Entry]]:
+    """Generate what is missing, and score it: the files, and the entries with their quality on each split."""
     from pipedec_cli.jobs.run import complete  # late: it imports torch
 
     by = ScoreSettings(**settings.some("task", "protocol", "workspace"))
     files: list[Path] = []
-    found: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
+    scored: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
     measure = None
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
-        made = [Path(complete(one.runs[at], one.entry.name + some, notify).out) for one in entries]
-        files += made
-        loaded = load_runs(made)
+        written = [Path(complete(one.runs[at], one.name + some, notify).out) for one in entries]
+        files += written
+        loaded = load_runs(written)
         runs = [run for run in map(unscored_run, loaded) if run is not None]
         if runs:
             notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
@@ -363,21 +356,23 @@ def _score(
             runs = score_runs(by, loaded, notify, settings.limit)
             measure = runs[0].scores.measure
             by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
-        for one, run in zip(found, runs, strict=True):
-            one[split] = run
-    for one in found:
-        for split, run in one.items():
-            if run.is_unscored and measure is not None:
-                one[split] = replace(run, scores=replace(run.scores, measure=measure))
-    return files, found
+        for of_entry, run in zip(scored, runs, strict=True):
+            of_entry[split] = run
+    if measure is not None:  # a split without right answers is described by the metric of the others
+        for of_entry in scored:
+            for split, run in of_entry.items():
+                if run.is_unscored:
+                    of_entry[split] = replace(run, scores=replace(run.scores, measure=measure))
+    qualities = [{split: Quality(run) for split, run in scored[0].items()}]
+    qualities += [_beside(settings, runs, scored[0]) for runs in scored[1:]]
+    keys = max(len(run.method.openings) for one in entries for run in one.runs)
+    return files, [with_quality(*pair, keys) for pair in zip(entries, qualities, strict=True)]
 
 
-def _qualities(
+def _beside(
     settings: ReportSettings, runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
 ) -> dict[SplitName, Quality]:
-    """The quality of one entry by split, beside the baseline's runs."""
-    if runs is baseline:
-        return {split: Quality(run) for split, run in runs.items()}
+    """The quality of an entry by split, beside the baseline's runs."""
     found = {}
     for split, run in runs.items():
         differences = compare_runs(run, baseline[split], **settings.some("resamples", "seed"))

@@ -79,7 +79,8 @@ class Setting:
                 str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
             )
         except msgspec.ValidationError:
-            kinds = " or ".join(_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
+            *others, last = (_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
+            kinds = f"{', '.join(others)} or {last}" if others else last
             raise ValueError(f"{value!r} is not {kinds}") from None
         low, high = self.min, self.max
         is_number = isinstance(found, int | float) and not isinstance(found, bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -42,23 +42,23 @@ from pipedec_cli.view.tables import (
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Bench, Comparison
-    from pipedec_cli.evaluate.entry import MeasuredEntry
+    from pipedec_cli.evaluate.entry import Entry
 
 
-def time_parts(comparison: Comparison[Any]) -> dict[str, str]:
+def time_parts(comparison: Comparison) -> dict[str, str]:
     """The parts of an example's time: row names, and the attributes of a `Timing`."""
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
     return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
 
 
-def precision_cells(entry: MeasuredEntry, comparison: Comparison[Any]) -> list[tuple[str, str]]:
+def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
     """The dtype and the number of threads of a decoder."""
     threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
     return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
 
 
-def settings_sheet(title: str, comparison: Comparison[Any], measured: str, notes: Row) -> Sheet:
+def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
     rows = [
         (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries
@@ -359,7 +359,7 @@ def _forced_lengths(bench: Bench) -> Sheet:
     )
 
 
-def _bench_column(entry: MeasuredEntry, bench: Bench) -> Iterator[tuple[Label, str]]:
+def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
     yield from with_section("", precision_cells(entry, bench))
     parts = [(f"  {name}", attribute, milliseconds) for name, attribute in time_parts(bench).items()]
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]

@@ -238,7 +238,7 @@ def test_data_are_utf_8_whatever_the_locale_says(encoding):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["segment", "x", "--level", "word"], "Invalid value for '--level': 'word' is not sentence or"),
+        (["segment", "x", "--level", "word"], "Invalid value for '--level': 'word' is not sentence, phrase"),
         (["generate", "--nonsense"], "No such option: --nonsense"),
         (["generate", "--data", "x"], "No such option: --data. That is an argument: leave --data out"),
         (["train", "--epochs", "many"], "Invalid value for '--epochs'"),

@@ -1,7 +1,6 @@
 """Comparisons: what reports and benches hold."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,8 +16,9 @@ from pipedec_cli.evaluate.comparison import (
     assemble,
     by_size,
     choose_sample,
+    with_quality,
 )
-from pipedec_cli.evaluate.entry import MeasuredEntry, Quality, TextAgreement, TokenAgreement, Totals
+from pipedec_cli.evaluate.entry import Entry, Quality, TextAgreement, TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine, disturbance
 from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.significance import Difference
@@ -42,7 +42,7 @@ def test_totals_have_means_and_agreement_counts_equal_examples():
 def test_gains_are_taken_where_both_were_timed_and_an_entry_is_saved_as_json():
     mine = entry("a", timings={1: timing([2.0], 10), 4: timing([1.0], 1)})
     assert list(mine.gains_over(entry(timings={1: timing([2.0], 1)}))) == [1]
-    content = json.loads(json.dumps(mine.values()))
+    content = json.loads(json.dumps(mine.values(scored=True)))
     assert (content["name"], content["role"], content["settings"]) == ("a", "pipelined", {"dtype": "float32"})
     assert content["speed"][0]["examples_per_second"] == 0.5
     assert content["speed"][0]["over_baseline"] is None
@@ -99,8 +99,8 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         return {size: Timing.of(size, passes) for size in sizes}
 
     def measured(name, role, timings, **more):
-        one = MeasuredEntry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
-        return one if role == "baseline" else replace(one, gains=one.gains_over(entries[0]))
+        one = Entry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
+        return one if role == "baseline" else one.beside(entries[0])
 
     texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
     entries = [measured("sequential", "baseline", timed(6.0))]
@@ -114,9 +114,11 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         Quality(scored(texts, steps=(2, 4)), {"rougeL": Difference(-0.1, None, None)}),
         *(Quality(scored(texts, steps=(2, 2)), {}, agreed) for _ in exact),
     ]
+    entries = [
+        with_quality(one, {"test": quality}) for one, quality in zip(entries, qualities, strict=False)
+    ] + entries[len(qualities) :]
     return assemble(
         entries,
-        [{"test": quality} for quality in qualities],
         conditions(disturbed=disturbed),
         ["1"],
         metric="rougeL",

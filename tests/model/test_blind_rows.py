@@ -10,11 +10,21 @@ import torch
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.pipeline.attention import APART, PROMPT_TIME, apart, visible
-from pipedec_cli.pipeline.decode import Finished, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Together
-from tests.model.backbones import EOS, PROMPTED, SOURCES, VOCABULARY, family_model
-from tests.model.engines import TIE, compiled, engines_of, in_every_dtype, make_engine
+from tests import fakes
+from tests.model.engines import (
+    EOS,
+    PROMPTED,
+    TIE,
+    VOCABULARY,
+    compiled,
+    engines_of,
+    in_every_dtype,
+    make_engine,
+    small_model,
+)
+from tests.model.engines import PROMPTS as SOURCES
 from tests.oracle import oracle_blind
 
 KEYS = ((7, 3), (12,), (30, 8, 3, 9), (7, 3, 20, 21, 22))
@@ -37,15 +47,14 @@ def method(**more):
 @cache
 def expected(kind):
     bounds = {"eos": EOS, "ends": ENDS, "allowed": narrowed, "time_max": LONGEST}
-    found = [oracle_blind(family_model(kind), source, KEYS, **bounds) for source in SOURCES]
+    found = [oracle_blind(small_model(kind), source, KEYS, **bounds) for source in SOURCES]
     assert min(gap for _, _, gap in found) >= TIE
     return [texts for texts, _, _ in found], [confidences for _, confidences, _ in found]
 
 
 def grids_of(engine, how, sources=SOURCES):
-    events = decode(engine, enumerate(sources), how, engine.sequences)
-    found = {event.example: event.grid for event in events if isinstance(event, Finished)}
-    return [found[number] for number in range(len(sources))]
+    ends = fakes.finished(engine, sources, how, engine.sequences)
+    return [ends[number].grid for number in range(len(sources))]
 
 
 def tokens_of(grids):
@@ -67,15 +76,6 @@ def test_each_row_is_what_the_model_writes_if_it_alone_follows_the_prompt(kind, 
         assert tokens_of(grids_of(make_engine(kind, stepping, sequences), method())) == texts
 
 
-@in_every_dtype
-def test_batches_do_not_change_a_bit(dtype):
-    weights, found = compiled(family_model("llama"), dtype), []
-    for sequences in (1, 4):
-        grids = grids_of(Engine(None, sequences, weights=weights), method(confident=True))
-        found.append([[(row.tokens, row.confidence) for row in grid.subsequences] for grid in grids])
-    assert found[0] == found[1]
-
-
 @engines_of(*PROMPTED)
 def test_the_beginning_of_all_prompts_is_read_once(kind, stepping, monkeypatch):
     """The tokens are those without it; other prompts are refused."""
@@ -94,15 +94,15 @@ def test_the_beginning_of_all_prompts_is_read_once(kind, stepping, monkeypatch):
 
 
 @in_every_dtype
-def test_a_beginning_that_is_kept_does_not_change_a_bit(dtype):
-    weights, found = compiled(family_model("llama"), dtype), []
+def test_batches_and_a_beginning_that_is_kept_do_not_change_a_bit(dtype):
+    weights, found = compiled(small_model("llama"), dtype), []
     sources = [[*range(3, 40), *range(30), *source] for source in SOURCES]
-    for kept in (0, 61):
-        engine = Engine(None, 4, weights=weights)
+    for sequences, kept in ((1, 0), (4, 0), (4, 61)):
+        engine = Engine(None, sequences, weights=weights)
         engine.keep(sources[0][:kept])
         grids = grids_of(engine, method(confident=True), sources)
         found.append([[(row.tokens, row.confidence) for row in grid.subsequences] for grid in grids])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_row_sees_the_prompt_and_itself_alone():

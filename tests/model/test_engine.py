@@ -1,4 +1,4 @@
-"""The engine: the tokens of the oracle and the logits of the full pass, whoever else is in flight and whatever computes."""
+"""The engine by family, what takes its steps, method and batch: the oracle's tokens, the logits of the full pass."""
 
 import copy
 import random
@@ -9,75 +9,209 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import Limits, Method, Slot
+from pipedec_cli.model.engine.torch import operators
+from pipedec_cli.model.training.loss import full_states, head_of
+from pipedec_cli.pipeline.exact import Verify
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
+from tests import fakes
 from tests.checkpoints import examples_of
 from tests.model.engines import (
     BOS,
+    CAUSAL,
+    ENCODED,
     EOS,
     FAMILIES,
     KINDS,
+    ODD,
     PROMPTED,
     SCHEDULES,
     SOURCES,
     STEPPINGS,
     TIE,
     VOCABULARY,
-    Recorder,
-    ask_oracle,
+    all_logits,
+    allowed_in,
     bos_of,
+    calls_of,
     engines_of,
+    exact_logits,
     expected_of,
-    expected_outcomes,
+    flat,
+    is_prompted,
+    logits_of,
     make_engine,
     method_of,
-    model_of,
-    outcome_of,
+    methods_of,
+    prompt_of,
+    random_calls,
+    row,
     run_engine,
+    side_by_side,
     small_model,
     sources_of,
+    together,
 )
+from tests.oracle import next_logits_of
 
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("sequences", [1, 3, 8])
-@pytest.mark.parametrize("rule", [("retry",), ("stop",), ("stop", True)])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_tokens_are_the_oracles(schedule, rule, sequences, stepping):
-    """With fewer sequences than sources, examples leave and enter at different times."""
-    order = random.Random(f"{schedule} {sequences}").sample(range(len(SOURCES)), len(SOURCES))
-    engine = make_engine("t5", stepping, sequences)
-    outcomes = run_engine(engine, [SOURCES[number] for number in order], method_of(schedule, *rule))
-    expected = expected_outcomes("t5", schedule, *rule)
-    assert outcomes == [expected[number] for number in order]
+@engines_of(*KINDS, *FAMILIES)
+def test_tokens_are_the_oracles(kind, stepping, monkeypatch):
+    """One at a time; three that leave and enter at different times, in calls that run in parts; and all at once."""
+    for name in methods_of(kind):
+        results, sources, method = expected_of(kind, name), sources_of(kind), method_of(name, kind)
+        assert min(result.gap for result in results) >= TIE, name
+        for sequences, most in ((1, 1024), (3, 4), (8, 1024)):
+            monkeypatch.setattr(engines, "MOST_ROWS", most)
+            order = random.Random(f"{name} {sequences}").sample(range(len(sources)), len(sources))
+            engine = make_engine(kind, stepping, sequences)
+            outcomes = run_engine(engine, [sources[number] for number in order], method)
+            assert (name, outcomes) == (name, [fakes.outcome_of(results[number]) for number in order])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@engines_of("gated", "mt5", "umt5", *FAMILIES)
-def test_every_family_gets_the_oracles_tokens(kind, stepping, schedule):
-    """One at a time and two, whatever the engine has decoded before."""
-    sources, expected = sources_of(kind)[:3], expected_outcomes(kind, schedule, count=3)
-    for sequences in (1, 2):
-        engine = make_engine(kind, stepping, sequences)
-        assert run_engine(engine, sources, method_of(schedule, kind=kind)) == expected
-    assert run_engine(engine, sources, method_of("1", kind=kind)) == expected_outcomes(kind, "1", count=3)
+@engines_of(*KINDS, *FAMILIES)
+def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind, stepping):
+    """Among the tokens that were allowed."""
+    engine, method = make_engine(kind, stepping, 3), together(kind=kind, confident=True)
+    ends = fakes.finished(engine, sources_of(kind), method, 3)
+    for number, result in enumerate(expected_of(kind, "together, few tokens")):
+        assert fakes.rows_of(ends[number].grid) == result.rows
+        confidences = [row.confidence for row in ends[number].grid.subsequences]
+        assert confidences == pytest.approx(
+            [row.confidence for row in result.subsequences], rel=1e-3, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
 def test_the_texts_that_are_compared_are_worth_comparing(kind):
-    """Many lengths; of T5s also failed explorations, texts that end and texts that are cut."""
-    count = len(SOURCES) if kind == "t5" else 3
-    results = [expected_of(kind, "1", "retry", number) for number in range(count)]
+    """Many lengths; of T5s also failed explorations, texts that end and texts that are cut; of lists second items."""
+    results = expected_of(kind, "1, retry")
     rows = [row.tokens for result in results for row in result.subsequences]
     assert any(row[-1] == EOS for row in rows)
     assert len(set(map(len, rows))) >= (5 if kind in KINDS else 3)
     if kind in KINDS:
         assert [EOS] in rows
         assert {result.truncated is None for result in results} == {True, False}
+    assert max(len(result.rows) for result in expected_of(kind, "listed, 2")) > 4
+    few = expected_of(kind, "together, few tokens")
+    assert len({len(row.tokens) for result in few for row in result.subsequences}) >= 3
+
+
+@cache
+def greedy(kind, number, bound):
+    """The tokens that transformers writes behind a source."""
+    return greedy_text(small_model(kind), sources_of(kind)[number], bound)
+
+
+def greedy_text(model, source, bound):
+    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": bound}
+    made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0].tolist()
+    made = made[1 if model.config.is_encoder_decoder else len(source) :]
+    return made[: made.index(EOS) + 1] if EOS in made else made
+
+
+@engines_of(*KINDS, *FAMILIES)
+def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked(kind, stepping):
+    """Without a draft, with a right one, one that is wrong in its middle, and a wrong one."""
+    limits, sources = Limits(None, None, 24), sources_of(kind)
+    texts = {number: greedy(kind, number, 24) for number in range(len(sources))}
+    assert {text[-1] == EOS for text in texts.values()} >= ({True} if kind in KINDS else set())
+    cuts = [None if text[-1] == EOS else "max_tokens" for text in texts.values()]
+    bos = None if kind in PROMPTED else bos_of(kind)  # a prompt is gone on with
+    half = {number: [*text[: len(text) // 2], 3, *text[len(text) // 2 :]] for number, text in texts.items()}
+    drafts = ({}, texts, half, {number: [5, 5, 5, EOS] for number in texts})
+    for sequences in (1, 3):
+        engine, steps = make_engine(kind, stepping, sequences), []
+        checks = [
+            Verify(bos, EOS, limits, jacobi, drafts=dict(one)) for one in drafts for jacobi in (False, True)
+        ]
+        for method in (Method(Whole(), bos, EOS, limits), *checks):
+            outcomes = run_engine(engine, sources, method)
+            assert [rows[0][1] for rows, _, _ in outcomes] == list(texts.values())
+            assert [cut for _, _, cut in outcomes] == cuts
+            steps.append(sum(steps for _, steps, _ in outcomes))
+        assert max(steps[3:5]) < steps[0] / (3 if kind in KINDS else 1)  # where the draft is right
+
+
+def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
+    """The cache grows on the way, with two sequences in flight."""
+    monkeypatch.setattr("pipedec_cli.model.engine.torch.context.FIRST_ROOM", 4)
+    model = copy.deepcopy(small_model("t5"))
+    with torch.no_grad():
+        model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
+    engine = Engine(model, 2, weights=lay_out(model, prepack=False))
+    outcomes = run_engine(engine, SOURCES[:2], Method(Whole(), BOS, EOS, Limits(None, None, 20)))
+    assert [rows[0][1] for rows, _, _ in outcomes] == [greedy_text(model, one, 20) for one in SOURCES[:2]]
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_many_rows_are_fed_in_parts(stepping, monkeypatch):
+    """Whose places are within keys as well as between them; with two examples in flight, 500 keys where that is quick."""
+    draw, count = random.Random(3), 500 if stepping == "native" else 40
+    keys = tuple(tuple(draw.choices(range(2, VOCABULARY), k=draw.randrange(5))) for _ in range(count))
+    method, results, sizes = together(keys, allowed_in, Limits(3)), [], []
+    for most in (engines.MOST_ROWS if count == 500 else 50, 10_000):
+        monkeypatch.setattr(engines, "MOST_ROWS", most)
+        engine, largest = make_engine("t5", stepping, 2), []
+        step = engine.stepper.step
+        monkeypatch.setattr(
+            engine.stepper,
+            "step",
+            lambda rows, step=step, largest=largest: largest.append(len(rows)) or step(rows),
+        )
+        results.append(run_engine(engine, SOURCES[:2], method))
+        sizes.append(max(largest))
+    assert sizes[0] < sizes[1] == 2 * sum(1 + len(key) for key in keys)
+    assert results[0] == results[1]
+    assert [len(rows) for rows, _, _ in results[0]] == [count, count]
+
+
+@pytest.mark.parametrize("kind", PROMPTED)
+def test_a_long_prompt_is_read_in_parts_to_the_same_effect(kind, monkeypatch):
+    prompts, method = [prompt_of(length) for length in (23, 5, 16, 0)], method_of("2", kind)
+    whole = run_engine(make_engine(kind, "plain", 4), prompts, method)
+    monkeypatch.setattr(operators, "PROMPT_TOKENS", 8)
+    assert run_engine(make_engine(kind, "plain", 4), prompts, method) == whole
+    logits = next_logits_of(small_model(kind), prompts[0])
+    assert whole[0] == fakes.outcome_of(fakes.ask_oracle(logits, *SCHEDULES["2"], bos=method.bos, eos=EOS))
+
+
+# --- Logits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+@engines_of(*KINDS, ODD, *FAMILIES, *CAUSAL)
+def test_logits_of_cached_steps_are_the_oracles_and_those_of_the_full_pass(kind, stepping, seed):
+    """Of two random grids side by side, behind sources or prompts of any length, in float32."""
+    model, draw, keyed = small_model(kind), random.Random(f"{kind} {seed}"), seed > 1 and kind not in ENCODED
+    prompts = [prompt_of(draw.choice(some), seed) for some in ([1, 5, 12, 31], [0, 33, 64, 130])]
+    sources = prompts if is_prompted(kind) else [[*prompt[:40], EOS] for prompt in prompts]
+    grids = [random_calls(sequence, seed, keyed) for sequence in (0, 1)]
+    if kind in ENCODED:
+        grids = [calls[:11] for calls in grids]  # BART has 80 places
+    calls = side_by_side(*grids)
+    logits = all_logits(make_engine(kind, stepping, 2), calls, *sources)
+    for sequence, (source, own) in enumerate(zip(sources, grids, strict=True)):
+        mine = logits[[one.sequence == sequence for one in flat(calls)]]
+        others = [exact_logits(model, source, own)]
+        if not (
+            keyed and is_prompted(kind)
+        ):  # here a row's places depend on the longest key of the first call
+            others.append(full_pass(model, source, flat(own)))
+        for theirs in others:
+            assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+def full_pass(model, source, rows):
+    """What training computes: the teacher-forced logits of the rows."""
+    places = torch.tensor([[slot.token, slot.subsequence, slot.time] for _, slot in rows]).T[:, None]
+    ids = torch.tensor([source], dtype=torch.int64)
+    with torch.no_grad():
+        return head_of(model)(full_states(model, ids, torch.ones_like(ids), *places))[0].float()
 
 
 @pytest.fixture(scope="module")
@@ -88,137 +222,48 @@ def learnt(trained):
         bounds = (None, 6, 40) if schedule == "wait" else (14, 6)
         method = Method(SCHEDULES[schedule][0], BOS, EOS, Limits(*bounds), "stop")
         asked = (method.schedule, method.limits, "stop")
-        answers[schedule] = method, [ask_oracle(trained.model, source, *asked) for source in sources[:5]]
+        logits = [next_logits_of(trained.model, source) for source in sources[:5]]
+        answers[schedule] = method, [fakes.ask_oracle(one, *asked) for one in logits]
     return sources, answers
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("schedule", ["1", "2", "3", "wait"])
-def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt, schedule):
-    sources, (method, results) = learnt[0][:5], learnt[1][schedule]
-    assert min(result.gap for result in results) > 100 * TIE
-    for sequences in (1, 3):
-        outcomes = run_engine(Engine(trained.model, sequences), sources, method)
-        assert outcomes == [outcome_of(result) for result in results]
+def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
+    for method, results in learnt[1].values():
+        assert min(result.gap for result in results) > 100 * TIE
+        for sequences in (1, 3):
+            outcomes = run_engine(Engine(trained.model, sequences), learnt[0][:5], method)
+            assert outcomes == list(map(fakes.outcome_of, results))
 
 
 @pytest.mark.usefixtures("kernels")
-def test_bfloat16_says_what_a_trained_model_has_learnt(trained, learnt):
-    sources, method = learnt[0], learnt[1]["2"][0]
-    exact = run_engine(Engine(trained.model, 3), sources, method)
-    rough = run_engine(Engine(copy.deepcopy(trained.model).to(torch.bfloat16), 3), sources, method)
+def test_bfloat16_says_what_a_trained_model_has_learnt_with_logits_near_those_in_float32(trained, learnt):
+    """To 3 % of the logits' spread; the engine sums up in float32 what the layers add."""
+    (sources, answers), half = learnt, copy.deepcopy(trained.model).to(torch.bfloat16)
+    exact, rough = (run_engine(Engine(model, 3), sources, answers["2"][0]) for model in (trained.model, half))
     assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
-
-
-# --- Transformers' own greedy search ----------------------------------------------------------------------------------
-
-
-@cache
-def greedy(kind, source, bound):
-    """The tokens that transformers writes behind a source, by its number."""
-    return greedy_text(model_of(kind), sources_of(kind)[source], bound)
-
-
-def greedy_text(model, source, bound):
-    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": bound}
-    made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0].tolist()
-    made = made[1 if model.config.is_encoder_decoder else len(source) :]
-    return made[: made.index(EOS) + 1] if EOS in made else made
-
-
-def assert_greedy(engine, sources, bos, texts, bound):
-    """A whole text is that of transformers, and is cut where that is."""
-    outcomes = run_engine(engine, sources, Method(Whole(), bos, EOS, Limits(None, None, bound)))
-    assert [rows[0][1] for rows, _, _ in outcomes] == texts
-    cuts = ["max_tokens" if len(text) == bound and text[-1] != EOS else None for text in texts]
-    assert [truncated for _, _, truncated in outcomes] == cuts
-
-
-@engines_of(*KINDS, *FAMILIES)
-def test_one_whole_text_is_that_of_transformers_greedy(kind, stepping):
-    texts = [greedy(kind, number, 14) for number in range(len(SOURCES))]
-    bos = None if kind in PROMPTED else bos_of(kind)  # a prompt is gone on with
-    for sequences in (1, 3):
-        assert_greedy(make_engine(kind, stepping, sequences), sources_of(kind), bos, texts, 14)
-
-
-def test_transformers_texts_end_or_are_cut():
-    ends = [greedy(kind, number, 14)[-1] for kind in KINDS for number in range(len(SOURCES))]
-    assert {end == EOS for end in ends} == {True, False}
-
-
-def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
-    """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.engine.torch.context.FIRST_ROOM", 4)
-    model = copy.deepcopy(small_model("t5"))
-    with torch.no_grad():
-        model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
-    texts = [greedy_text(model, source, 20) for source in SOURCES[:2]]
-    assert_greedy(Engine(model, 2, weights=lay_out(model, prepack=False)), SOURCES[:2], BOS, texts, 20)
-
-
-# --- Logits -----------------------------------------------------------------------------------------------------------
-
-
-@engines_of(*KINDS, *FAMILIES)
-@pytest.mark.parametrize("schedule", ["1", "3", "wait"])
-def test_cached_steps_give_the_logits_of_the_full_pass(kind, stepping, schedule):
-    """In float32, to 1e-4: logits here are of the order of 10."""
-    method = method_of(schedule, kind=kind)
-    recorder = Recorder(make_engine(kind, stepping, 2), sources_of(kind)[:2], method)
-    for sequence in (0, 1):
-        torch.testing.assert_close(*recorder.both(model_of(kind), sequence), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("schedule", ["1", "wait"])
-def test_cached_steps_in_bfloat16_stay_near_the_full_pass_in_float32(trained, learnt, schedule):
-    """To 3 % of the logits' spread, on a trained model; the engine sums up in float32 what the layers add."""
-    half = copy.deepcopy(trained.model).to(torch.bfloat16)
-    recorder = Recorder(Engine(half, 2), learnt[0][4:6], learnt[1][schedule][0])
-    for sequence in (0, 1):
+    weights = lay_out(half)
+    for source in sources[4:6]:
+        calls = calls_of(0, [0, 1, 2, 5], [9, 2, 6, 4], [0] * 4)
+        logits = logits_of(weights, calls, source)
         for model in (trained.model, half):
-            cached, exact = recorder.both(model, sequence)
-            assert (cached - exact).abs().max() < 0.03 * (exact.max() - exact.min())
+            theirs = full_pass(model, source, flat(calls))
+            assert (logits - theirs).abs().max() < 0.03 * (theirs.max() - theirs.min())
 
 
 @pytest.mark.usefixtures("kernels")
 def test_wo_may_stay_in_float32_beside_narrower_weights():
     """As transformers keeps it when it loads float16."""
-    model = copy.deepcopy(small_model("gated")).to(torch.bfloat16)
+    model, calls = copy.deepcopy(small_model("gated")).to(torch.bfloat16), random_calls(0, 0)
     for stack in (model.encoder, model.decoder):
         for block in stack.block:
             block.layer[-1].DenseReluDense.wo.float()
-    recorder = Recorder(Engine(model), SOURCES[:1], method_of("1"))
-    cached, exact = recorder.both(small_model("gated"), 0)
-    assert (cached - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
+    exact = full_pass(small_model("gated"), SOURCES[0], flat(calls))
+    logits = logits_of(lay_out(model), calls, SOURCES[0])
+    assert (logits - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
 
 
-@pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("kind", ["t5", "umt5"])
-def test_a_sequence_does_not_depend_on_the_others(kind):
-    """The same rows alone, beside a longer source, beside other grids, and after another example in the sequence."""
-    engine = Engine(small_model(kind), 3)
-    alone = Recorder(Engine(small_model(kind), 1), SOURCES[:1], method_of("1")).cached(0)
-    for company in ([SOURCES[3]], [SOURCES[3], SOURCES[1]], [SOURCES[2], SOURCES[4]]):
-        crowded = Recorder(engine, [SOURCES[0], *company], method_of("1")).cached(0)
-        torch.testing.assert_close(crowded, alone, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.usefixtures("kernels")
-def test_newcomers_leave_those_in_flight_as_they_are():
-    engine = Engine(small_model("t5"), 2)
-    rows = [Row(0, slot) for slot in method_of("whole").new_grid().plan()]
-    logits = []
-    for company in ([(1, SOURCES[3])], []):  # longer: the room for sources grows
-        for newcomer in ((0, SOURCES[1]), *company):
-            engine.admit([newcomer])
-        logits.append(engine.logits(rows))
-        engine.release(0)
-    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
-
-
-# --- Rows taken back, fed together, and with probabilities --------------------------------------------------------------
+# --- Rows taken back, fed together, and with probabilities ------------------------------------------------------------
 
 two_at_once = cache(partial(make_engine, sequences=2))
 
@@ -228,19 +273,17 @@ def fresh(kind, stepping):
     engine = two_at_once(kind, stepping)
     for sequence in (0, 1):
         engine.release(sequence)
-    engine.admit(list(enumerate(SOURCES[:2])))
+    engine.admit(list(enumerate(sources_of(kind)[:2])))
     return engine
 
 
 def rows_of(call, fed):
-    """The rows of a call, given those that each sequence has been fed: tokens at successive times, subsequence i from i on."""
+    """The rows of a call, behind those that each sequence has been fed: tokens at successive times, subsequence i from i on."""
     rows = []
     for sequence, wanted in sorted(call.items()):
         for subsequence, count in sorted(wanted.items()):
-            before = sum(row.slot.subsequence == subsequence for row in fed[sequence])
-            for time in range(subsequence + before, subsequence + before + count):
-                token = (7 * sequence + 5 * subsequence + 3 * time) % (VOCABULARY - 2) + 2
-                rows.append(Row(sequence, Slot(subsequence, time, token)))
+            before = subsequence + sum(row.slot.subsequence == subsequence for row in fed[sequence])
+            rows += [row(sequence, subsequence, time) for time in range(before, before + count)]
     return rows
 
 
@@ -260,64 +303,51 @@ calls = st.dictionaries(
 scripts = st.lists(st.tuples(calls, st.tuples(st.integers(0, 4), st.integers(0, 4))), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("kind", ["t5", "umt5"])
+@engines_of("t5", "umt5", native=["gemma3_text"])
 @settings(max_examples=25)
 @given(script=scripts, last=calls)
 def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind, stepping, script, last):
-    engine = fresh(kind, stepping)
-    fed = ([], [])
+    engine, fed = fresh(kind, stepping), ([], [])
     kept = []  # what is left of each call
     for call, taken in script:
         kept.append(rows := rows_of(call, fed))
         engine.step(rows)
-        for row in rows:
-            fed[row.sequence].append(row)
+        for one in rows:
+            fed[one.sequence].append(one)
         for sequence, wanted in enumerate(taken):
             count = min(wanted, len(fed[sequence]))
             engine.take_back(sequence, count)
             gone = [fed[sequence].pop() for _ in range(count)]
             kept = [[row for row in rows if row not in gone] for rows in kept]
     rows = rows_of(last, fed)
-    logits = engine.logits(rows)
-    straight = fresh(kind, stepping)
+    logits, straight = engine.logits(rows), fresh(kind, stepping)
     for call_rows in filter(None, kept):
         straight.step(call_rows)
     assert_same(logits, straight.logits(rows), stepping)
+    with pytest.raises(ValueError, match="99 rows"):
+        engine.take_back(0, 99)
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("kind", ["gated", "umt5"])
+@engines_of("gated", "umt5", native=["gemma3_text"])
 def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, stepping):
     """Beside another subsequence that runs at the same time, and beside another sequence."""
-    known = [Row(0, Slot(2, 3 + place, 9 + place)) for place in range(5)]
-    logits = []
-    for calls in ([known], [[row] for row in known]):
+    known, logits = [row(0, 2, 3 + place) for place in range(5)], []
+    for own in ([known], [[one] for one in known]):
         engine = fresh(kind, stepping)
         engine.step(rows_of({0: {1: 2, 2: 1}, 1: {1: 3}}, ([], [])))
-        logits.append(torch.cat([engine.logits(rows) for rows in calls]))
+        logits.append(torch.cat([engine.logits(rows) for rows in own]))
     assert_same(*logits, stepping)
 
 
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("kind", ["t5", "gated"])
+@engines_of("t5", "gated", native=["gemma3_text"])
 def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(kind, stepping):
     engine = fresh(kind, stepping)
     engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
-    rows = rows_of({0: {1: 1, 2: 2}, 1: {1: 1}}, ([Row(0, Slot(1, 0, 0))] * 2, [Row(1, Slot(1, 0, 0))]))
-    found = []
+    rows, results = [row(0, 1, 3), row(0, 2, 2), row(0, 2, 3), row(1, 1, 2)], []
     for step in (engine.logits, engine.step_with_probabilities, engine.step):
-        found.append(step(rows))
-        for sequence, count in ((0, 3), (1, 1)):
-            engine.take_back(sequence, count)
-    logits, (tokens, probabilities), plain = found
+        results.append(step(rows))
+        engine.take_back(0, 3)
+        engine.take_back(1, 1)
+    logits, (tokens, probabilities), plain = results
     assert tokens == plain == logits.float().argmax(dim=-1).tolist()
     assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
-
-
-@pytest.mark.parametrize("stepping", STEPPINGS)
-def test_more_rows_than_a_sequence_has_cannot_be_taken_back(stepping):
-    engine = fresh("t5", stepping)
-    engine.step(rows_of({0: {1: 2}}, ([], [])))
-    with pytest.raises(ValueError, match="3 rows"):
-        engine.take_back(0, 3)

@@ -1,4 +1,4 @@
-"""Exact mode on a T5: the tokens are those of its own greedy text and of transformers', whatever drafts them."""
+"""A decoder in exact mode: the texts are its own greedy ones and those of transformers, whatever drafts them."""
 
 import pytest
 import torch
@@ -9,47 +9,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.pipeline.decode import Stepped
-from pipedec_cli.pipeline.exact import Verify
-from pipedec_cli.pipeline.grid import Limits, Method
-from pipedec_cli.pipeline.schedule import Whole
 from tests.checkpoints import SOURCES, tiny_checkpoint
-from tests.fakes import finished
-from tests.model.engines import BOS, EOS, KINDS, STEPPINGS, make_engine, small_model
-from tests.model.engines import SOURCES as IDS
-
-LIMITS = Limits(None, None, 24)
-
-
-def texts_of(engine, method, sequences=1):
-    ends = finished(engine, IDS, method, sequences)
-    return [ends[number] for number in range(len(IDS))]
-
-
-@pytest.mark.parametrize("stepping", STEPPINGS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tokens_are_the_plain_ones_with_right_wrong_and_no_drafts(kind, stepping):
-    """In any batch; where the compiled kernels compute, a row's answer does not depend on the rows beside it."""
-    plain = texts_of(make_engine(kind, stepping, 1), Method(Whole(), BOS, EOS, LIMITS))
-    right = {number: end.grid.subsequences[0].tokens for number, end in enumerate(plain)}
-    half = {number: [*told[: len(told) // 2], 3, *told[len(told) // 2 :]] for number, told in right.items()}
-    for drafts in ({}, right, half, {number: [5, 5, 5, EOS] for number in right}):
-        for jacobi in (False, True):
-            for sequences in (1, 3):
-                method = Verify(BOS, EOS, LIMITS, jacobi, drafts=dict(drafts))
-                ends = texts_of(make_engine(kind, stepping, sequences), method, sequences)
-                assert [end.texts for end in ends] == [end.texts for end in plain]
-                assert [end.grid.truncated for end in ends] == [end.grid.truncated for end in plain]
-                if drafts is right:
-                    assert sum(end.grid.steps for end in ends) < sum(end.grid.steps for end in plain) / 3
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tokens_are_those_of_transformers_greedy_search(kind):
-    ends = texts_of(make_engine(kind, "plain", 1), Verify(BOS, EOS, LIMITS))
-    for source, end in zip(IDS, ends, strict=True):
-        given = {"do_sample": False, "num_beams": 1, "max_new_tokens": LIMITS.max_tokens}
-        expected = small_model(kind).generate(torch.tensor([source]), **given)
-        assert expected[0].tolist() == [BOS, *end.grid.subsequences[0].tokens]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pipedec_cli.data.preparation import token_counter
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
-from tests.model.engines import FAMILIES, KINDS, VOCABULARY, model_of
+from tests.model.engines import FAMILIES, KINDS, VOCABULARY, small_model
 from tests.model.test_checkpoint import words_tokenizer
 
 INFINITE, NONE = float("inf"), float("nan")
@@ -74,7 +74,7 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
 def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(kind, tmp_path, monkeypatch):
     """Transformers would draw matrices of that size by chance, with gigabytes of memory, before it compares them."""
     settings = replace(PLAIN, decoder="pipelined")
-    save_checkpoint(Checkpoint(model_of(kind), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
+    save_checkpoint(Checkpoint(small_model(kind), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
     given = json.loads((tmp_path / "config.json").read_bytes())
     loaded = lambda *_, **__: pytest.fail("loaded")  # noqa: E731
     monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", loaded)

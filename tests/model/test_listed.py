@@ -1,8 +1,6 @@
-"""Lists of objects on the engine and in training: the oracle's tokens, the grid that is learnt, and what was learnt by heart."""
+"""Lists of objects in training: the grid that is learnt, and what was learnt by heart."""
 
 import json
-import random
-from functools import cache
 
 import pytest
 import torch
@@ -17,81 +15,8 @@ from pipedec_cli.model.fields import FieldCodec, place_rows
 from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
 from pipedec_cli.model.training.loss import TeacherForcing
-from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening
-from pipedec_cli.pipeline.schedule import Fixed, Listed, Waiting
+from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from tests.checkpoints import TOY_SHAPE
-from tests.model.engines import (
-    EOS,
-    FAMILIES,
-    KINDS,
-    TIE,
-    VOCABULARY,
-    bos_of,
-    engines_of,
-    make_engine,
-    model_of,
-    run_engine,
-    sources_of,
-)
-from tests.model.engines import outcome_of as outcome
-from tests.oracle import OracleSchedule, next_logits_of, oracle_listed
-
-# --- On the engine ----------------------------------------------------------------------------------------------------
-
-LISTS = (0, None, 0, 1)
-
-
-def keys(leaf, item):
-    return [7 + leaf, 3, 8 + item % 5] if leaf != 2 else [12, *[9] * (item == 2)]
-
-
-def narrowed(leaf, made):
-    """Few tokens may follow, the end among them, so that lists go on for a while and end."""
-    if leaf % 2:
-        return ()
-    return sorted(
-        [EOS, *random.Random(f"{leaf} {len(made)}").sample(range(2, VOCABULARY), 2 if made else 20)]
-    )
-
-
-def listed(delay, bos, limits):
-    def opening(leaf, item):
-        return Opening(tuple(keys(leaf, item)), lambda made: narrowed(leaf, made), (str(leaf), item))
-
-    rows = [
-        ItemRows(at, lambda items, at=at: tuple(opening(leaf, len(items) + 1) for leaf in at))
-        for at in ((0, 2), (3,))
-    ]
-    first = tuple(opening(leaf, 1) for leaf in range(4))
-    schedule = Listed(Fixed(delay) if delay else Waiting(), 5)
-    return Method(schedule, bos, EOS, limits, openings=first, lists=tuple(rows))
-
-
-@cache
-def expected(kind, delay):
-    bounds = {"bos": bos_of(kind), "eos": EOS, "time_max": 14, "allowed": narrowed, "item_max": 5}
-    schedule = OracleSchedule("fixed", delay) if delay else OracleSchedule("wait")
-    asked = [
-        oracle_listed(next_logits_of(model_of(kind), source), keys, LISTS, schedule, **bounds)
-        for source in sources_of(kind)
-    ]
-    assert min(result.gap for result in asked) >= TIE
-    return [outcome(result) for result in asked]
-
-
-@engines_of(*KINDS, *FAMILIES)
-def test_tokens_are_the_oracles(kind, stepping):
-    """One at a time, and three that leave and enter at different times."""
-    for delay in (1, 2, None) if kind in KINDS else (2,):
-        told = expected(kind, delay)
-        assert max(len(rows) for rows, _, _ in told) > len(LISTS), "a second item"
-        for sequences in (1, 3):
-            engine = make_engine(kind, stepping, sequences)
-            how = listed(delay, bos_of(kind), Limits(14))
-            assert run_engine(engine, sources_of(kind), how) == told
-
-
-# --- In training ------------------------------------------------------------------------------------------------------
 
 SCHEMA = (
     Field("name"),

@@ -105,15 +105,6 @@ def test_buffers_that_grow_on_the_way_change_nothing(stepping, monkeypatch):
     assert run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("1")) == usual
 
 
-def test_logits_are_those_of_rows_that_are_not_filled_up():
-    fixed, plain = make_engine("gated", "fixed", 2), make_engine("gated", "plain", 2)
-    for engine in (fixed, plain):
-        engine.admit(list(enumerate(SOURCES[:2])))
-    for first, second in (((4, 0), (2, 0)), ((3, 4), (0, 0)), ((1, 7), (5, 2))):
-        rows = [*grid_rows(0, *first), *grid_rows(1, *second)]
-        torch.testing.assert_close(fixed.logits(rows), plain.logits(rows), rtol=1e-5, atol=1e-5)
-
-
 def test_a_shape_is_made_once_and_serves_all_calls_that_fit():
     engine = make_engine("t5", "fixed", 1)
     engine.admit([(0, SOURCES[0])])

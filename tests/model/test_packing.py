@@ -14,13 +14,12 @@ from pipedec_cli.model.engine.native.encoder import NativeEncoder
 from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.model.engine.native.specs import describe
 from pipedec_cli.model.engine.torch.block_layers import BlockLayers
-from tests.model.causal import causal_model
 from tests.model.engines import (
     KINDS,
     SOURCES,
     grid_rows,
     in_every_dtype,
-    last_logits,
+    logits_of,
     narrowed_copy,
     needs_kernels,
     small_model,
@@ -28,14 +27,14 @@ from tests.model.engines import (
 
 
 def copy_of(kind):
-    return copy.deepcopy(small_model(kind) if kind in KINDS else causal_model(kind))
+    return copy.deepcopy(small_model(kind))
 
 
 # --- Packing ----------------------------------------------------------------------------------------------------------
 
 
 @in_every_dtype
-@pytest.mark.parametrize("kind", [*KINDS, "llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", [*KINDS, "llama, no panel", "qwen3, tied", "gemma3_text, windows"])
 def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice(kind, dtype):
     """The embedding is left where it is not tied to the output matrix, or torch's encoder or int4 needs it."""
     model, quantize = (
@@ -44,10 +43,10 @@ def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice
     )
     tied = model.lm_head.weight is model.get_input_embeddings().weight
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    kept = last_logits(lay_out(model, native=True, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4)
+    kept = logits_of(lay_out(model, native=True, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
     weights = lay_out(model, native=True, quantize=quantize, consume=True)
-    assert torch.equal(last_logits(weights, [grid_rows(0, 9)], SOURCES[3] * 4), kept)
+    assert torch.equal(logits_of(weights, [grid_rows(0, 9)], SOURCES[3] * 4), kept)
     matrices = {name for name, tensor in model.named_parameters() if tensor.dim() > 1 and tensor.numel()}
     left = {name for name in matrices if "attention_bias" not in name}
     assert left <= {"shared.weight", "model.embed_tokens.weight"}
@@ -80,17 +79,21 @@ def _double(name):
             ("t5", _double(name), "not of the size that the config says")
             for name in ("num_heads", "d_kv", "d_model", "d_ff")
         ),
-        ("llama", lambda model: model.half(), "neither all float32 nor all bfloat16"),
-        ("llama", _set("hidden_act", "mish"), "activation is mish"),
-        ("llama", _set("attention_bias", True), "biases"),
-        ("llama", _set("mlp_bias", True), "biases"),
-        ("llama", _set("model_type", "bart"), "no kernels for bart"),
-        ("llama", lambda model: setattr(model.model.rotary_emb, "rope_type", "dynamic"), "is dynamic"),
-        ("gemma3", _set("attn_logit_softcapping", 5.0), "capped"),
-        ("gemma3", _set("use_bidirectional_attention", True), "not causal"),
-        ("qwen3", _set("head_dim", 36), "a part of each head"),
+        ("llama, no panel", lambda model: model.half(), "neither all float32 nor all bfloat16"),
+        ("llama, no panel", _set("hidden_act", "mish"), "activation is mish"),
+        ("llama, no panel", _set("attention_bias", True), "biases"),
+        ("llama, no panel", _set("mlp_bias", True), "biases"),
+        ("llama, no panel", _set("model_type", "bart"), "no kernels for bart"),
+        (
+            "llama, no panel",
+            lambda model: setattr(model.model.rotary_emb, "rope_type", "dynamic"),
+            "is dynamic",
+        ),
+        ("gemma3_text, windows", _set("attn_logit_softcapping", 5.0), "capped"),
+        ("gemma3_text, windows", _set("use_bidirectional_attention", True), "not causal"),
+        ("qwen3, tied", _set("head_dim", 36), "a part of each head"),
         *(
-            ("qwen3", _set(name, 48), "not of the size that the config says")
+            ("qwen3, tied", _set(name, 48), "not of the size that the config says")
             for name in ("hidden_size", "intermediate_size", "num_attention_heads")
         ),
     ],

@@ -19,9 +19,8 @@ from pipedec_cli.model.decoder import load
 from pipedec_cli.model.prepared import BareModel, read_prepared
 from pipedec_cli.model.tokenizer import PreparedTokenizer
 from tests.checkpoints import change
-from tests.model import causal
 from tests.model.chats import CHATML, DATED, foreign
-from tests.model.engines import KINDS, VOCABULARY, needs_kernels, small_model
+from tests.model.engines import CAUSAL, KINDS, VOCABULARY, needs_kernels, small_model
 from tests.model.test_checkpoint import SETTINGS, words_tokenizer
 
 TEXTS = ["w3 w9 w27", "w31", "w8 w8 w12 w30 w5 w6"]
@@ -47,8 +46,8 @@ def cache(monkeypatch, tmp_path_factory):
 
 def saved(folder, kind="t5"):
     settings = msgspec.structs.replace(SETTINGS, delay="any", source_prefix="")
-    model = small_model(kind) if kind in KINDS else causal.causal_model(kind)
-    vocabulary = VOCABULARY if kind in KINDS else causal.VOCABULARY
+    model = small_model(kind)
+    vocabulary = model.config.vocab_size
     save_checkpoint(Checkpoint(model, words_tokenizer(vocabulary), settings, "x"), folder)
     return folder
 
@@ -70,7 +69,10 @@ def save_with(folder, weights):
 @needs_kernels
 @pytest.mark.parametrize(
     ("kind", "dtype"),
-    [*product([*KINDS, *causal.KINDS], ["float32"]), *product(["t5", "llama", "gemma3"], ["int8"])],
+    [
+        *product([*KINDS, *CAUSAL], ["float32"]),
+        *product(["t5", "llama, no panel", "gemma3_text, windows"], ["int8"]),
+    ],
 )
 def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
     folder = saved(tmp_path, kind)
@@ -92,7 +94,7 @@ def test_a_second_start_imports_nothing_of_transformers(kind, tmp_path):
     assert ran[0][0] == ran[1][0]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "gemma3"])
+@pytest.mark.parametrize("kind", [*KINDS, "gemma3_text, windows"])
 def test_they_are_what_transformers_loads(kind, tmp_path):
     folder = saved(tmp_path, kind)
     checkpoint = load_checkpoint(str(folder))

@@ -9,8 +9,7 @@ import torch
 
 from pipedec_cli.model.training.loss import TeacherForcing, decoder_states, full_states, head_of
 from pipedec_cli.pipeline.attention import PADDING
-from tests.model.backbones import ENCODED, PROMPTED, family_model
-from tests.model.engines import BOS, EOS, KINDS, SOURCES, VOCABULARY, small_model
+from tests.model.engines import BOS, ENCODED, EOS, KINDS, PROMPTED, SOURCES, VOCABULARY, small_model
 from tests.oracle import Placed, oracle_logits, sees
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -172,7 +171,7 @@ def test_dropout_acts_in_training_and_not_otherwise():
 @pytest.mark.parametrize("kind", [*KINDS, *PROMPTED, *ENCODED])
 def test_the_loss_over_chunks_is_the_loss_over_all_logits_with_the_same_gradients(kind, monkeypatch):
     """Three predictions at a time, of 11; logits at other positions are not computed. Gemma's logits are capped."""
-    model = copy.deepcopy(small_model(kind) if kind in KINDS else family_model(kind))
+    model = copy.deepcopy(small_model(kind))
     if kind in ("gemma3_text", "t5gemma"):
         getattr(model.config, "decoder", model.config).final_logit_softcapping = 3.0
     batch, module = training_batch(), TeacherForcing(model)
