@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pipedec_cli.model.batches import BatchGenerator
     from pipedec_cli.model.decoder import Decoder, load
     from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
-    from pipedec_cli.view.page.saved import SavedReport, read_report
 
 _HOMES: Final = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     "BatchGenerator": "pipedec_cli.model.batches",
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
-    **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.view.page.saved"),
+    **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
     "ExactDecoder": "pipedec_cli.model.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",

@@ -20,9 +20,9 @@ from typer.core import TyperGroup
 
 from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
-from pipedec_cli.cli.serve import EXAMPLES, serve
 from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.model.training import processes
+from pipedec_cli.serve.command import EXAMPLES, serve
 from pipedec_cli.view.console import Talk, tame_libraries
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no public name.

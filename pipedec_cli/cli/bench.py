@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout
-from pipedec_cli.view.printing import show_sheet
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
+from pipedec_cli.view.tables import show_sheet
 
 EXAMPLES = """
 pipedec bench                                     # T5-Base's shape, the lengths of WikiHowQA
@@ -23,7 +23,7 @@ def bench(settings: BenchSettings) -> None:
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.bench import bench as measure
-    from pipedec_cli.view.sheets.bench import bench_sheets
+    from pipedec_cli.view.report_tables import bench_sheets
 
     measured, content = measure(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:

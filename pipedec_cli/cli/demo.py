@@ -23,7 +23,7 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import Settings, key, option, quiet_option, set_option, threads_key
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec demo                                      # some three minutes on two cores, no network

@@ -15,7 +15,7 @@ from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as job
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.view.console import visible, write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec generate --delay 2 --resume               # the test set; go on after a stop

@@ -6,9 +6,9 @@ from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import import_ as job
 from pipedec_cli.jobs.import_ import ImportSettings
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.printing import show_sheet
-from pipedec_cli.view.sheets.import_ import import_sheet
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
+from pipedec_cli.view.segment_tables import import_sheet
+from pipedec_cli.view.tables import show_sheet
 
 EXAMPLES = """
 pipedec import msqa MultiSpanQA_data              # its folder: msqa/train.jsonl, …

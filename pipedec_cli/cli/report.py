@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipedec_cli.data.writing import to_json, write_json, write_text
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.view.console import make_console, write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec report --open                             # at the model's own delay, in a browser
@@ -23,9 +23,9 @@ def report(settings: ReportSettings) -> None:
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.report import report as compare
-    from pipedec_cli.view.page.page import show_page
-    from pipedec_cli.view.page.report_page import report_page
-    from pipedec_cli.view.sheets.report import report_markdown, show_report
+    from pipedec_cli.page.page import show_page
+    from pipedec_cli.page.report import report_page
+    from pipedec_cli.view.report_tables import report_markdown, show_report
 
     terminal = Terminal(quiet=settings.quiet)
     made = compare(settings, terminal.notify)

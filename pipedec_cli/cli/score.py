@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipedec_cli.jobs import score as job
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec score                                     # the predictions that were generated last
@@ -21,7 +21,7 @@ def score(settings: ScoreSettings) -> None:
     With a second file, the difference between the two as well, with a 95 % interval from a paired bootstrap.
     """
     from pipedec_cli.data.writing import to_json
-    from pipedec_cli.view.sheets.score import show_scores
+    from pipedec_cli.view.score_tables import show_scores
 
     made = job.score(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:

@@ -8,9 +8,9 @@ from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import segment as job
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.printing import show_sheet
-from pipedec_cli.view.sheets.segment import segment_sheets
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
+from pipedec_cli.view.segment_tables import segment_sheets
+from pipedec_cli.view.tables import show_sheet
 
 EXAMPLES = """
 pipedec segment data.jsonl --level sentence       # lines of {"source": "…", "target": "…"}

@@ -8,7 +8,7 @@ from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import shard as job
 from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 RUN_EXAMPLES = """
 pipedec shard run corpus/ --out made/ --part 3/16  # a sixteenth, on this machine

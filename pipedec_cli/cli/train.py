@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from pipedec_cli.data.writing import to_json
+from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import train as job
 from pipedec_cli.jobs.train import Trained
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.training.processes import is_main
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec train                                     # a small T5 from scratch, for every delay
@@ -43,7 +43,12 @@ def terminal_of(settings: TrainSettings) -> Terminal:
 
 def describe(made: Trained, terminal: Terminal) -> None:
     """Write the model card and the page of a training that has just ended."""
-    from pipedec_cli.view.model_card import write_card
+    from pipedec_cli.page.report import training_page
+    from pipedec_cli.view.model_card import training_sheets, write_card
 
     if is_main() and made.checkpoint and made.record and made.data:
         write_card(made.target, made.checkpoint, made.record, made.data, made.examples, terminal.talk)
+        sheets = training_sheets(made.checkpoint, made.record)
+        write_text(
+            made.target / "training.html", training_page(made.target.name, made.record["result"], sheets)
+        )

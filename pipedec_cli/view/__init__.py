@@ -1,1 +1,1 @@
-"""What is shown on a terminal, in Markdown and in HTML. A view computes nothing."""
+"""What a terminal shows: tables, the live grid, progress; and the model card. A view computes nothing."""

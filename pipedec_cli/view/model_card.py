@@ -1,4 +1,4 @@
-"""The model card of a trained folder, README.md, and the page of its training. A user's text in them is data, not Markdown."""
+"""The model card of a trained folder, README.md. A user's text in it is data, not Markdown."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
@@ -21,26 +19,13 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.view.console import Talk
-from pipedec_cli.view.formats import count, number, points
-from pipedec_cli.view.markdown import escaped, markdown_lines
-from pipedec_cli.view.sheet import Section, Sheet
+from pipedec_cli.view.tables import Sheet, count, escaped, markdown, number, one_section, points
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 CARD: Final = "README.md"
-PAGE: Final = "training.html"
 _MARK: Final = b"written by `pipedec train`"
-#: The licence in the first lines of a card; `other` and `unknown` are no licence.
-_LICENCE: Final = re.compile(
-    r"---\n(?:(?!---).*\n)*?license: *[\"']?(?!other|unknown)([\w.-]{1,40})[\"']? *\n"
-)
-#: How Python loads a folder.
-_LOAD: Final = """\
-from transformers import $kind, AutoTokenizer
-
-model, tokenizer = (kind.from_pretrained("FOLDER") for kind in ($kind, AutoTokenizer))
-settings = model.config.pipedec"""
 #: Settings that name the user's files, or that the card gives elsewhere.
 _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 
@@ -48,103 +33,72 @@ _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 def write_card(
     folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int, talk: Talk
 ) -> None:
-    """Write the card and the page of a training into its folder. A README.md that pipedec did not write stays.
+    """Write the card of a training into its folder. A README.md that pipedec did not write stays.
 
     `record` is the manifest of the training with its ``result``; `data` is the folder that `segment` wrote.
     """
-    from pipedec_cli.view.page.page import render
-    from pipedec_cli.view.page.report_page import figure_sections
-    from pipedec_cli.view.page.report_plots import training_plots
-
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
         talk.warn(f"{path} was not made by pipedec: it stays, and no model card is written")
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
-    plots = training_plots({folder.name: record["result"].get("curve", ())})
-    sections = figure_sections([*plots], training_sheets(checkpoint, record))
-    write_text(folder / PAGE, render(f"How {folder.name} was trained", sections))
 
 
 def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
     """The card as Markdown. The licence is unknown if the card of the base model names none."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    from pipedec_cli.model.text import SOURCE, prompt_text
+
     name, settings, backbone = checkpoint.name, record["settings"], checkpoint.backbone
     pipelined, fresh = settings["decoder"] == "pipelined", name in FRESH
-    given = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
+    source = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
     teacher = (settings.get("teacher") or {}).get("name")
     licence = None if fresh else licence_of(name)
-    front = {
-        "license": licence or "unknown",
-        "base_model": None if fresh or Path(name).is_dir() else name,
-        "datasets": [given.partition(":")[0]] if is_hub_name(given) else None,
-        "library_name": "pipedec" if pipelined else "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": [checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
-    }
-    start = "its teacher's weights" if teacher == name else _name_of(name)
-    use = _template(f"_{settings['decoder']}{'_prompted' if backbone.prompted else ''}").substitute(
-        load=Template(_LOAD).substitute(kind=backbone.auto_class), prompt=_prompt(checkpoint)
+    codec, used = checkpoint.codec(), checkpoint.settings
+    front = ModelCardData(
+        license=licence or "unknown",
+        base_model=None if fresh or Path(name).is_dir() else name,
+        datasets=[source.partition(":")[0]] if is_hub_name(source) else None,
+        library_name="pipedec" if pipelined else "transformers",
+        pipeline_tag="text-generation",
+        tags=[checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
     )
-    return _template().substitute(
-        front="\n".join(f"{key}: {to_json(value)}" for key, value in front.items() if value),
+    card = ModelCard.from_template(
+        front,
+        template_path=str(Path(__file__).with_suffix(".md")),
         family=backbone.name,
-        kind="a pipelined" if pipelined else "an ordinary, sequential",
+        pipelined=pipelined,
+        auto_class=backbone.auto_class,
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
-        start=f"fresh weights (`{name}`)" if fresh else start,
+        start=f"fresh weights (`{name}`)"
+        if fresh
+        else "its teacher's weights"
+        if teacher == name
+        else _name_of(name),
         examples=many(examples, "example"),
-        written=f", with the texts of {_name_of(teacher)} for targets" if teacher else "",
-        data=escaped(given if is_hub_name(given) else Path(given).name),
-        level=to_builtins(checkpoint.settings)["segmentation"]["level"],
-        purpose=_purpose(checkpoint),
-        use=use,
-        licence=_terms(licence, fresh=fresh),
-        sheets="\n".join(chain.from_iterable(map(markdown_lines, training_sheets(checkpoint, record)))),
+        teacher=_name_of(teacher) if teacher else "",
+        data=escaped(source if is_hub_name(source) else Path(source).name),
+        level=to_builtins(used)["segmentation"]["level"],
+        around=escaped(
+            json.dumps(codec.prompt.template if codec.prompt else codec.prefix + SOURCE, ensure_ascii=False)
+        ),
+        chat=codec.prompt is not None and codec.prompt.chat,
+        most=f"{codec.max_source_tokens:,}",
+        # As a string of Python. The date in a chat template is always the same.
+        prompt=ascii(prompt_text(checkpoint.tokenizer, used.prompt, chat=used.chat))
+        if used and backbone.prompted
+        else "",
+        licence=licence,
+        fresh=fresh,
+        sheets="\n".join(map(markdown, training_sheets(checkpoint, record))),
     )
-
-
-def _template(kind: str = "") -> Template:
-    return Template(Path(__file__).with_name(f"model_card{kind}.md").read_text(encoding="utf-8"))
-
-
-def _terms(licence: str | None, *, fresh: bool) -> str:
-    """What the card says of the licence."""
-    if licence is not None:
-        return (
-            f"That of the base model, as its card names it: {licence}. The data may have terms of their own."
-        )
-    why = "The model was trained from scratch" if fresh else "The card of the base model names no licence"
-    return (
-        f"{why}. Before you publish the model, choose a licence and put it into the first lines of this file."
-    )
-
-
-def _prompt(checkpoint: Checkpoint) -> str:
-    """The text around a source as a string of Python; the date in a chat template is always the same."""
-    from pipedec_cli.model.text import prompt_text
-
-    used = checkpoint.settings
-    if used is None or not checkpoint.backbone.prompted:
-        return ""
-    return ascii(prompt_text(checkpoint.tokenizer, used.prompt, chat=used.chat))
+    return f"{card}\n"
 
 
 def _name_of(model: str) -> str:
     """The name of a model's folder, or of a hub model."""
     return escaped(real(model).name if Path(model).is_dir() else model)
-
-
-def _purpose(checkpoint: Checkpoint) -> str:
-    """What the model can do: what it was trained for, with the text around its sources."""
-    from pipedec_cli.model.text import SOURCE
-
-    text = checkpoint.codec()
-    around = text.prompt.template if text.prompt else text.prefix + SOURCE
-    chat = " in its chat template" if text.prompt and text.prompt.chat else ""
-    return (
-        "It was trained only to write targets from sources like those of its training data. "
-        f"A source is read as {escaped(json.dumps(around, ensure_ascii=False))}{chat}, and cut to at most "
-        f"{text.max_source_tokens:,} tokens in all; pipedec does both. The text may be wrong about its source."
-    )
 
 
 def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[Sheet]:
@@ -173,7 +127,7 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
         },
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }
-    return [Sheet(title, ("",), (Section("", tuple(rows.items())),)) for title, rows in tables.items()]
+    return [Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()]
 
 
 def _weights(result: Mapping[str, Any]) -> str:
@@ -186,14 +140,13 @@ def _weights(result: Mapping[str, Any]) -> str:
 
 
 def licence_of(name: str) -> str | None:
-    """The licence that the card of a local folder or of a hub model names; None if there is none."""
-    from huggingface_hub import hf_hub_download
+    """The licence that the card of a local folder or of a hub model names; None if it names none."""
+    from huggingface_hub import ModelCard
 
     with suppress(
         Exception
     ):  # no file, no text, or any error of the hub and the network: the training is done
-        path = Path(name) / CARD if Path(name).is_dir() else Path(hf_hub_download(name, CARD))
-        with path.open(encoding="utf-8") as file:
-            found = _LICENCE.match(file.read(10_000))
-        return found and found[1]
+        card = Path(name) / CARD if Path(name).is_dir() else name
+        licence = ModelCard.load(card, ignore_metadata_errors=True).data.license
+        return licence if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence) else None
     return None

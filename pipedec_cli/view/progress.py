@@ -1,18 +1,31 @@
-"""Progress on stderr: a moving bar on a terminal, elsewhere a line every ten seconds."""
+"""What a job says and how far it is, on stderr: a moving bar on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from rich import progress as bars
+from rich.console import Console
 
+from pipedec_cli.jobs.events import (
+    Advanced,
+    Ended,
+    Generating,
+    GenerationEnded,
+    Message,
+    Notify,
+    Stage,
+    Training,
+    TrainingEnded,
+)
 from pipedec_cli.jobs.train import duration
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
-from pipedec_cli.view.console import Talk, visible
+from pipedec_cli.view.console import Talk, make_console, visible
+from pipedec_cli.view.live import AFTER_PROMPT, BOS, LiveGrid, LiveScreen
 
 #: Seconds between two lines where nothing can be redrawn.
 LINE_EVERY: Final = 10.0
@@ -129,3 +142,41 @@ class TrainingDisplay:
         """Take the bar away."""
         if self._display is not None:
             self._display.stop()
+
+
+class Terminal:
+    """Shows what jobs send to `notify`: messages, progress bars, the live grid, the course of training."""
+
+    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+        self.talk = Talk(quiet, console or make_console(stderr=True))
+        self.notify = Notify(self)
+        self._stages: dict[Stage, ProgressDisplay] = {}
+        self._display: LiveScreen | GenerationProgress | TrainingDisplay | None = None
+
+    def __call__(self, event: Any) -> None:
+        """Show one event."""
+        match event:
+            case Message(text, warning):
+                (self.talk.warn if warning else self.talk.say)(text)
+            case Stage(label, total):
+                self._stages[event] = ProgressDisplay(self.talk, label, total, PATIENCE)
+            case Advanced(stage, done):
+                self._stages[stage].update(done)
+            case Ended(stage):
+                self._stages.pop(stage).stop()
+            case Generating():
+                self._display = self._generating(event)
+            case Training(metric):
+                self._display = TrainingDisplay(self.talk, metric)
+            case GenerationEnded() | TrainingEnded() if self._display:
+                self._display.stop()
+                self._display = None
+            case _ if self._display:  # an event of the decoding loop or of the trainer
+                self._display.on(event)
+
+    def _generating(self, event: Generating) -> LiveScreen | GenerationProgress:
+        if not event.live:
+            return GenerationProgress(self.talk, event.total)
+        opener = BOS if event.opener else AFTER_PROMPT
+        grid = LiveGrid(event.decode, event.method, event.name, event.total, event.labels, opener)
+        return LiveScreen(self.talk, grid, event.live_speed)

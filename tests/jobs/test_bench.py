@@ -9,7 +9,7 @@ import pytest
 
 from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.model.scratch import SHAPES
-from pipedec_cli.view.sheets.bench import _ratios
+from pipedec_cli.view.report_tables import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.running import read_json, refused, run
 

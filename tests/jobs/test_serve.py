@@ -21,12 +21,12 @@ from msgspec import structs
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.serve import Request, Service, _settled
-from pipedec_cli.jobs.serve_settings import ServeSettings
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.serve.command import ServeSettings
+from pipedec_cli.serve.service import Request, Service, _settled
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.test_fields import SCHEMA
@@ -44,7 +44,7 @@ class Served:
 
     def __init__(self, service, keys=(), *, start=True):
         self.service, self.log = service, []
-        from pipedec_cli.view.api.listener import Listener
+        from pipedec_cli.serve.api import Listener
 
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.address = self.socket.getsockname()

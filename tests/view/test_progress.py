@@ -15,8 +15,7 @@ from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.view.console import write_stdout
-from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress, Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.conftest import Clock, showing
 
@@ -110,7 +109,7 @@ def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch
     with terminal.notify.stage("segmenting", 2) as advance:
         advance()
     assert written(terminal) == ""
-    monkeypatch.setattr("pipedec_cli.view.terminal.PATIENCE", 0.01)
+    monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.01)
     with terminal.notify.stage("learning", 2) as advance:
         while "learning" not in written(terminal):  # it says nothing, and is shown all the same
             time.sleep(0.01)
@@ -122,7 +121,7 @@ def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch
 def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
     monkeypatch, clock
 ):
-    monkeypatch.setattr("pipedec_cli.view.terminal.PATIENCE", 0.0)
+    monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
     terminal, left = make_terminal(terminal=True), ticking(clock, *[0] * 9)
     items = terminal.notify.track(left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)

@@ -13,7 +13,7 @@ from pipedec_cli.data.writing import write_json
 from pipedec_cli.jobs.generate import generate as run_generate
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.view.terminal import Terminal
+from pipedec_cli.view.progress import Terminal
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused, written
 from tests.model.engines import needs_int8

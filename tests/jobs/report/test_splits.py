@@ -58,7 +58,7 @@ def test_nothing_is_written_before_all_of_a_report_is_made(workspace, monkeypatc
     def fail(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pipedec_cli.view.page.report_page.report_page", fail)
+    monkeypatch.setattr("pipedec_cli.page.report.report_page", fail)
     with pytest.raises(ZeroDivisionError):
         run("report", "--delays", "1", *QUICK)
     assert not (workspace / "report").exists()

@@ -13,14 +13,11 @@ from pipedec_cli.evaluate.comparison import SizeRow
 from pipedec_cli.evaluate.entry import TextAgreement
 from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.page.report import report_page
 from pipedec_cli.view.console import visible
-from pipedec_cli.view.formats import figure, times
-from pipedec_cli.view.markdown import escaped
-from pipedec_cli.view.page.report_page import report_page
-from pipedec_cli.view.printing import fit_columns, sheet_lines
-from pipedec_cli.view.sheet import Section, Sheet
-from pipedec_cli.view.sheets.report import report_markdown, show_report
-from pipedec_cli.view.sheets.report import report_sheets as sheets
+from pipedec_cli.view.report_tables import report_markdown, show_report
+from pipedec_cli.view.report_tables import report_sheets as sheets
+from pipedec_cli.view.tables import Section, Sheet, escaped, figure, fitting_table, show_sheet, times
 from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report
 from tests.view.page.reports import scored_as_objects
 
@@ -37,6 +34,15 @@ def printed(report, width, *, terminal=True):
     console = Console(file=file, width=width, markup=False, emoji=False, highlight=False, color_system=None)
     show_report(console, report)
     return file.getvalue()
+
+
+def left_out(sheet, width):
+    """The headings of the columns that a terminal of that width has no room for."""
+    file = io.StringIO()
+    file.isatty = lambda: True
+    table, left_out = fitting_table(Console(file=file, width=width), sheet)
+    assert len(table.columns) + len(left_out) == 1 + len(sheet.columns)
+    return left_out
 
 
 def side(report, name):
@@ -176,19 +182,17 @@ def test_a_table_fits_the_terminal_in_one_part_with_the_columns_named_that_have_
     assert sum("─" in line for line in lines) == len(sheets(report)), "no table is cut into parts"
     text = " ".join(" ".join(lines).split())
     for sheet in sheets(report):
-        fits, left_out = fit_columns(sheet, width)
-        assert sorted([*fits.columns, *left_out]) == sorted(sheet.columns)
-        assert not left_out or f"no room for {'; '.join(left_out)}: a wider terminal" in text
+        if others := left_out(sheet, width):
+            assert f"no room for {'; '.join(others)}: a wider terminal" in text
     assert ("no room" in text) == (width < 250)
 
 
 def test_what_matters_most_is_left_out_last():
     main, by_delay, by_number, _ = sheets(make_report(**ALL))
-    assert fit_columns(main, 80)[0].columns == ("sequential", "Δt = 1", "Δt = 2", "Δt = 3")
-    assert fit_columns(main, 55)[0].columns == ("sequential", "Δt = 1")
-    assert fit_columns(by_delay, 80)[0].columns[-1] == "decoder steps"
-    speedups = [name for name in fit_columns(by_number, 80)[0].columns if "speedup" in name]
-    assert speedups == [f"speedup, Δt = {n}" for n in (1, 2, 3)]
+    assert left_out(main, 80) == [*main.columns[4:]]
+    assert left_out(main, 55) == [*main.columns[2:]]
+    assert left_out(by_delay, 80) == [*by_delay.columns[by_delay.columns.index("decoder steps") + 1 :]]
+    assert not [name for name in left_out(by_number, 80) if "speedup, Δt" in name]
 
 
 def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeypatch):
@@ -201,17 +205,32 @@ def test_off_a_terminal_nothing_is_left_out_or_broken_whatever_the_width(monkeyp
     assert "ctranslate2" in heads
 
 
-def test_a_heading_stands_out_over_the_columns_beside_it_and_figures_stand_to_the_right():
+def test_headings_are_broken_between_words_and_figures_stand_to_the_right():
     rows = (("one", "1.0", "word"), ("two", "10.0", "longer"))
-    sheet = Sheet("", ("a heading", "text"), (Section("a section that is long", rows),))
-    assert [line.plain for line in sheet_lines(sheet)] == [
-        "             a",
-        "       heading  text",
-        "─" * 22,
-        "a section that is long",
-        "  one      1.0  word",
-        "  two     10.0  longer",
+    sheet = Sheet("", ("a heading", "text"), (Section("a section whose heading is long", rows),))
+    file = io.StringIO()
+    show_sheet(Console(file=file, width=10), sheet)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        " " * 34 + "a",
+        " " * 28 + "heading  text",
+        "─" * 43,
+        "a section whose heading is",
+        "long",
+        "  one" + " " * 27 + "1.0  word",
+        "  two" + " " * 26 + "10.0  longer",
+        "",
     ]
+
+
+def test_only_a_last_column_of_text_is_broken_to_fit():
+    sheet = Sheet("", ("settings",), (Section("", (("a name", "a word " * 20), ("b", "\x1b[0m[bold]"))),))
+    file = io.StringIO()
+    file.isatty = lambda: True
+    show_sheet(Console(file=file, width=50, color_system=None), sheet)
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert max(map(cell_len, lines)) <= 50 and len(lines) > 5
+    assert lines[2].startswith("a name  a word a word") and lines[3].startswith("        ")
+    assert "b       ␛[0m[bold]" in lines
 
 
 def test_text_of_the_users_is_shown_as_it_is():

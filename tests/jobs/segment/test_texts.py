@@ -15,8 +15,8 @@ from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
 from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.view.printing import show_sheet
-from pipedec_cli.view.sheets.segment import segment_sheets
+from pipedec_cli.view.segment_tables import segment_sheets
+from pipedec_cli.view.tables import show_sheet
 from tests.jobs.segment.running import data_of, refusal, segment, segmentation
 from tests.running import read_json
 from tests.running import write_lines as write

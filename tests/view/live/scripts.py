@@ -10,8 +10,7 @@ from rich.console import Console
 from pipedec_cli.pipeline.decode import Event, decode
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method
 from pipedec_cli.pipeline.schedule import Schedule
-from pipedec_cli.view.grid_drawing import GridDrawing
-from pipedec_cli.view.live import LiveGrid
+from pipedec_cli.view.live import GridDrawing, LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 
 

@@ -12,8 +12,7 @@ from pipedec_cli.pipeline.decode import decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
-from pipedec_cli.view.grid_drawing import AFTER_PROMPT
-from pipedec_cli.view.live import LiveGrid
+from pipedec_cli.view.live import AFTER_PROMPT, LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.view.page.report_page import report_page
+from pipedec_cli.page.report import report_page
 from tests.jobs.report.reports import ALL, CURVES, make_report
 
 pytestmark = pytest.mark.browser
@@ -11,7 +11,8 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$
 
 @pytest.fixture(scope="module")
 def html():
-    report = make_report(**ALL, baseline=f"{HOSTILE} {'word ' * 300}{'long' * 300}")
+    peers = ["transformers", "ctranslate2"]  # and all columns fit a wide screen
+    report = make_report(**ALL | {"peers": peers}, baseline=f"{HOSTILE} {'word ' * 300}{'long' * 300}")
     return report_page(report, {HOSTILE: CURVES["pipelined"]})
 
 

@@ -10,8 +10,8 @@ import pytest
 from markupsafe import Markup
 from matplotlib.colors import to_rgb
 
-from pipedec_cli.view.page import page
-from pipedec_cli.view.page.page import Section, render
+from pipedec_cli.page import page
+from pipedec_cli.page.page import Section, render
 
 HOSTILE = "</script><script>alert(1)</script> <!-- & \" ' \u202e\x1b[31m\x00\u2028 \ud800 <b>**bold**</b>"
 

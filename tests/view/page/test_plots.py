@@ -8,9 +8,8 @@ import pytest
 
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.entry import Quality, TextAgreement
-from pipedec_cli.view.page.plots import Interval, Series, bars, cloud, lines
-from pipedec_cli.view.page.report_page import report_page
-from pipedec_cli.view.page.report_plots import report_plots, training_plots
+from pipedec_cli.page.plots import Interval, Series, bars, cloud, lines, report_plots, training_plots
+from pipedec_cli.page.report import report_page
 from tests.evaluate.decoders import timing
 from tests.jobs.report.reports import ALL, CURVES, make_report
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from msgspec import structs
 
 from pipedec_cli.evaluate.entry import Quality
+from pipedec_cli.page import examples as examples_of
+from pipedec_cli.page import replay as replay_of
+from pipedec_cli.page.examples import examples, shortened
+from pipedec_cli.page.page import render
+from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.grid import Opening
-from pipedec_cli.view.page import examples as examples_of
-from pipedec_cli.view.page import replay as replay_of
-from pipedec_cli.view.page.examples import examples
-from pipedec_cli.view.page.page import render
-from pipedec_cli.view.page.replay import replay
-from pipedec_cli.view.page.shown import shortened
 from tests.view.page.reports import EXAMPLES, METHODS, objects_report, traced_report
 
 LONG = "word " * 100_000

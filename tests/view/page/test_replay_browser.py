@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from pipedec_cli.page.examples import examples
+from pipedec_cli.page.page import Section, render, template
+from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.attention import visible
-from pipedec_cli.view.page.examples import examples
-from pipedec_cli.view.page.page import Section, render, template
-from pipedec_cli.view.page.replay import replay
 from tests.view.page.reports import EXAMPLES, objects_report, traced_report
 
 pytestmark = pytest.mark.browser

@@ -1,39 +1,73 @@
-"""A report as sheets, the same for the terminal, for report.md and for the page."""
+"""The tables of a report, for the terminal, report.md and the page; and those of a bench."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
+from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.comparison import MANY, Report
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.view.formats import (
+from pipedec_cli.view.score_tables import failure_cells, reliability_sheet
+from pipedec_cli.view.tables import (
     NONE,
+    Label,
+    Line,
+    Row,
+    Sheet,
+    cells,
     count,
+    escaped,
     figure,
+    grouped,
     interval,
+    markdown,
     megabytes,
     milliseconds,
     number,
+    one_section,
     points,
     rate,
+    show_lines,
+    show_sheet,
+    side_by_side,
     times,
+    with_section,
 )
-from pipedec_cli.view.markdown import escaped, markdown_lines
-from pipedec_cli.view.printing import show_lines, show_sheet
-from pipedec_cli.view.sheet import Label, Line, Section, Sheet, cells, side_by_side, with_section
-from pipedec_cli.view.sheets.shared import (
-    failure_cells,
-    precision_cells,
-    reliability_sheet,
-    settings_sheet,
-    time_parts,
-)
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.comparison import Bench, Comparison
+    from pipedec_cli.evaluate.entry import Entry
+
+
+def time_parts(comparison: Comparison) -> dict[str, str]:
+    """The parts of an example's time: row names, and the attributes of a `Timing`."""
+    if comparison.conditions.prompted:
+        return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
+    return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
+
+
+def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
+    """The dtype and the number of threads of a decoder."""
+    threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
+    return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
+
+
+def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
+    """Version and settings of each decoder, and the machine that it was `measured` on."""
+    rows = [
+        (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries
+    ]
+    where = comparison.conditions
+    versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
+    notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
+    return Sheet(title, ("settings",), one_section(rows), notes=notes)
+
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
@@ -68,13 +102,16 @@ _MEMORY: Final[list[Line]] = [
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print the advice, every table, and the advice again, since its first place is out of sight by then."""
-    for sheet in (None, *report_sheets(report), None):
-        if sheet is not None:
-            show_sheet(console, sheet)
-            continue
-        show_lines(console, [report.advice.text], "bold")
-        show_lines(console, [*report.advice.cautions, ""])
+    """Print the advice, every table, and the advice again, which has scrolled out of sight by then."""
+    _show_advice(console, report)
+    for sheet in report_sheets(report):
+        show_sheet(console, sheet)
+    _show_advice(console, report)
+
+
+def _show_advice(console: Console, report: Report) -> None:
+    show_lines(console, [report.advice.text], "bold")
+    show_lines(console, [*report.advice.cautions, ""])
 
 
 def report_markdown(report: Report) -> str:
@@ -82,7 +119,7 @@ def report_markdown(report: Report) -> str:
     lines = ["# Decoders compared", "", f"**{escaped(report.advice.text)}**", ""]
     lines += [f"- {escaped(caution)}" for caution in report.advice.cautions]
     for sheet in report_sheets(report):
-        lines += ["", *markdown_lines(sheet)]
+        lines += ["", markdown(sheet)]
     return "\n".join(lines).strip() + "\n"
 
 
@@ -248,7 +285,7 @@ def _by_delay(report: Report) -> Sheet:
             line += [points(row.quality.get(metric) if row else None) for metric in in_paper]
             line.append(points(row.throughput if row else None))
         rows.append(tuple(line))
-    return Sheet("By delay, as in the paper's Table 5", tuple(columns), (Section("", tuple(rows)),))
+    return Sheet("By delay, as in the paper's Table 5", tuple(columns), one_section(rows))
 
 
 def _by_subsequences(report: Report) -> Sheet:
@@ -283,8 +320,69 @@ def _by_subsequences(report: Report) -> Sheet:
     return Sheet(
         f"By number of target {report.part}s{figures}",
         (*columns, *(["paper: speedup"] if curve else [])),
-        (Section("", tuple(rows)),),
+        one_section(rows),
         spare=tuple(spare),
         notes=tuple(notes),
         corner=f"{report.part}s",
+    )
+
+
+# Row names, attributes and formats of `Timing` and `Memory`.
+_TIMING: Final[list[Line]] = [
+    ("decoder calls", "decoder_calls", count),
+    ("decoding, ms per call", "seconds_per_call", milliseconds),
+    ("tokens per step", "tokens_per_step", figure),
+    ("examples/s", "examples_per_second", figure),
+]
+_PEAK: Final[list[Line]] = [("peak, MB", "peak_bytes", megabytes)]
+
+
+def bench_sheets(bench: Bench) -> list[Sheet]:
+    """Every table of a bench, in order."""
+    passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
+    how = f"one process, the decoders in turn; {passes}"
+    notes = (how, *bench.conditions.absences, *filter(None, [bench.conditions.disturbed]))
+    measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
+    return [_forced_lengths(bench), _ratios(bench), measured]
+
+
+def _forced_lengths(bench: Bench) -> Sheet:
+    """Times of each decoder, by batch size."""
+    return Sheet(
+        f"Forced lengths: {bench.lengths.line}",
+        tuple(entry.name for entry in bench.entries),
+        side_by_side([_bench_column(entry, bench) for entry in bench.entries]),
+        notes=(
+            "times are in milliseconds for all examples in flight together, medians of the repeats",
+            "the lengths are forced: the model computes every step, but the texts mean nothing",
+        ),
+    )
+
+
+def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
+    yield from with_section("", precision_cells(entry, bench))
+    parts = [(f"  {name}", attribute, milliseconds) for name, attribute in time_parts(bench).items()]
+    lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]
+    for size in bench.batch_sizes:
+        yield from with_section(f"batch size {size}", cells(entry.timings.get(size), lines))
+    if any(each.memory for each in bench.entries):
+        yield from with_section("memory", cells(entry.memory, _PEAK))
+
+
+def _ratios(bench: Bench) -> Sheet:
+    """How many times as fast each of our decoders is, and the causes."""
+    rows = []
+    for entry, other, size, gain in bench.ratios:
+        unsure = gain.low <= 1 <= gain.high
+        parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
+        row = (f"over {other.name}", times(gain.speedup) + (" ?" if unsure else ""), interval(gain), *parts)
+        rows.append((f"{entry.name}, batch size {size}", row))
+    return Sheet(
+        "Times as fast",
+        ("end to end", "by repeats", "decoding", "fewer calls", "faster calls"),
+        grouped(rows),
+        notes=(
+            "decoding = fewer calls (the schedule) × faster calls (the kernels, and the cost of more rows in a call)",
+            "?: faster in some repeats and slower in others, so do not rely on it",
+        ),
     )

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.json import decode as parsed
 
@@ -19,12 +19,14 @@ from pipedec_cli.data.json_schema import keys_of, settled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of
-from pipedec_cli.jobs.serve_settings import ServeSettings
 from pipedec_cli.model.decoder import Decoder, Source
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.rows import BlindDecoder, Rows
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
+
+if TYPE_CHECKING:
+    from pipedec_cli.serve.command import ServeSettings
 
 
 class BusyError(Exception):

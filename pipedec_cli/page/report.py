@@ -1,21 +1,21 @@
-"""report.html: a report as a page."""
+"""report.html and training.html: a report and a training as pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.evaluate.scoring import LABELS
-from pipedec_cli.view.page.examples import examples
-from pipedec_cli.view.page.page import Section, render, template
-from pipedec_cli.view.page.replay import replay
-from pipedec_cli.view.page.report_plots import Curves, report_plots, training_plots
-from pipedec_cli.view.sheets.report import report_sheets
+from pipedec_cli.page.examples import examples
+from pipedec_cli.page.page import Section, render, template
+from pipedec_cli.page.plots import Curves, report_plots, training_plots
+from pipedec_cli.page.replay import replay
+from pipedec_cli.view.report_tables import report_sheets
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Report
-    from pipedec_cli.view.page.plots import Plot
-    from pipedec_cli.view.sheet import Sheet
+    from pipedec_cli.page.plots import Plot
+    from pipedec_cli.view.tables import Sheet
 
 
 def report_page(report: Report, curves: Curves) -> str:
@@ -30,10 +30,16 @@ def report_page(report: Report, curves: Curves) -> str:
     advice = Section("advice", "Which to take", body)
     plots = [*report_plots(report), *training_plots(curves)]
     known = filter(None, (replay(report), examples(report)))
-    return render("Decoders compared", [advice, *figure_sections(plots, report_sheets(report)), *known])
+    return render("Decoders compared", [advice, *_figures(plots, report_sheets(report)), *known])
 
 
-def figure_sections(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
+def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet]) -> str:
+    """The page of a training: the plots of the curve in its `result`, and its tables."""
+    plots = [*training_plots({name: result.get("curve", ())})]
+    return render(f"How {name} was trained", _figures(plots, sheets))
+
+
+def _figures(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
     """The sections of plots, if there are any, and of tables."""
     drawn = Section("plots", "At a glance", template("plots.html", plots=plots))
     tables = Section("tables", "In figures", template("tables.html", sheets=sheets))

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.runners import EngineRunner
+from pipedec_cli.page.examples import shortened, shown_first, shown_places, size
+from pipedec_cli.page.page import Section, template
 from pipedec_cli.pipeline.grid import openings_of
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import one_line
-from pipedec_cli.view.grid_drawing import AFTER_PROMPT, BOS, EOS, RowText, Words
-from pipedec_cli.view.page.page import Section, template
-from pipedec_cli.view.page.shown import shortened, shown_first, shown_places, size
+from pipedec_cli.view.live import AFTER_PROMPT, BOS, EOS, RowText, Words
 
 if TYPE_CHECKING:
     from pipedec_cli.data.records import Generated
     from pipedec_cli.evaluate.comparison import Report
     from pipedec_cli.evaluate.entry import Entry
     from pipedec_cli.pipeline.grid import Method
+
 
 #: The most bytes of all examples together, and of one.
 BUDGET: Final = 450_000

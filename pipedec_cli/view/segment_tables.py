@@ -1,4 +1,4 @@
-"""Segmented data as sheets: the lengths of the targets, the expected decoder steps, and the schema."""
+"""The tables of segmented and of imported data: lengths of targets, expected decoder steps, the schema."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pipedec_cli.data.fields import Field
+from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.estimate import Estimate
-from pipedec_cli.view.formats import NONE, count, points, rate
-from pipedec_cli.view.sheet import Line, Section, Sheet, cells, first_rows
+from pipedec_cli.jobs.import_ import ImportedFile
+from pipedec_cli.view.tables import NONE, Line, Sheet, cells, count, first_rows, one_section, points, rate
 
 #: Targets in groups by their number of subsequences, and the largest number of each group.
 _GROUPS: Final = ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
@@ -52,14 +53,14 @@ def segment_sheets(
         Sheet(
             "Targets, as in the paper's Table 1",
             ("examples", *(heading for heading, *_ in LENGTHS)),
-            (Section("", tuple(lengths)),),
+            one_section(lengths),
             notes=(f"train, by subsequences per target: {shares or 'none'}",),
             corner="split",
         ),
         Sheet(
             f"Decoder steps on the grid, in {unit}",
             tuple(heading for heading, *_ in _STEPS),
-            (Section("", tuple(steps)),),
+            one_section(steps),
             notes=(f"counted on {targets:,} targets of train, as if both decoders wrote exactly these",),
             corner="Δt",
         ),
@@ -69,6 +70,22 @@ def segment_sheets(
 
 def _schema(fields: Sequence[Field]) -> Sheet:
     rows = [(field.name, field.kind, str(len(field.enum) or "any"), rate(field.share)) for field in fields]
-    section, notes = first_rows(rows)
+    sections, notes = first_rows(rows)
     columns = ("kind", "values", "filled in train")
-    return Sheet("Keys, a row each", columns, (section,), notes=notes, corner="key")
+    return Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
+
+
+def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
+    """A row for each file, and the paper's row."""
+    rows = []
+    for file in files:
+        lengths = file.statistics
+        means = [cell if lengths.examples else "no targets" for _, cell in cells(lengths, LENGTHS)]
+        rows.append((file.path, count(file.tally.examples), *means))
+    paper = TARGET_LENGTHS.get(dataset)
+    if paper is not None:
+        means = [cell for _, cell in cells(paper, LENGTHS)]
+        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means))
+        rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
+    columns = ("examples", *(heading for heading, *_ in LENGTHS))
+    return Sheet("", columns, one_section(rows), corner="targets")

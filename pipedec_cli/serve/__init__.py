@@ -1,0 +1,1 @@
+"""`pipedec serve`: the command, the service that decodes, OpenAI's API with metrics, and a page."""

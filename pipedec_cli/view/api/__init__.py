@@ -1,1 +1,0 @@
-"""What `pipedec serve` shows: OpenAI's API, metrics, a page."""

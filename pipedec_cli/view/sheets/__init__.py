@@ -1,1 +1,0 @@
-"""Results laid out as sheets: titles, columns, rows and notes."""

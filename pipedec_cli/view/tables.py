@@ -1,0 +1,263 @@
+"""Sheets: tables with a title and notes, for the terminal and as Markdown. page/templates/tables.html shows them as HTML."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from textwrap import wrap
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipedec_cli.view.console import one_line, visible
+
+NONE: Final = "–"
+_FIGURE: Final = re.compile(r"[-+]?\d")
+_LONG_WORD: Final = re.compile(r"\S{13,}")  # in a heading, broken after its hyphens
+_MOST_ROWS: Final = 60
+_SHORT_HEADING: Final = 8  # cells; a heading that is no longer stays on one line
+_NAMES_WIDTH: Final = (
+    28  # cells; longer headings of sections are broken, unless the names of rows are as long
+)
+_LEAST_TEXT: Final = 30  # cells of a last column of text, which is broken to fit the width
+
+Format = Callable[[Any], str]
+Row = tuple[str, ...]
+Label = tuple[str, str]  # the heading of a section, and the name of a row in it
+Line = tuple[str, str, Format]  # a row name, an attribute, and its format
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows that belong together, under a heading, which may be empty. A row is its name and a cell for each column."""
+
+    heading: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table: its title, sections and notes. `columns` are the headings; `corner` is the heading above the row names.
+
+    A sheet that is too wide loses the `spare` columns first, in this order (0 is the first after the names), then those
+    on the right.
+    """
+
+    title: str
+    columns: Row
+    sections: tuple[Section, ...]
+    spare: tuple[int, ...] = ()
+    notes: Row = ()
+    corner: str = ""
+
+    def column(self, place: int) -> list[str]:
+        """The cells of a column; column 0 has the names of the rows."""
+        return [row[place] for section in self.sections for row in section.rows]
+
+    def is_numeric(self, place: int) -> bool:
+        """Whether a column has figures, which are aligned to the right."""
+        return place > 0 and any(map(_FIGURE.match, self.column(place)))
+
+
+# ---- the formats of cells: each shows None as a dash -------------------------------------------------------------------
+
+
+def number(pattern: str, value: float | None) -> str:
+    """A number in a format."""
+    return NONE if value is None else pattern.format(value)
+
+
+def interval(bounds: Any, pattern: str = "{:.1f}") -> str:
+    """The `low` and `high` of an object; a dash if it is None or has no bounds."""
+    if bounds is None or bounds.low is None:
+        return NONE
+    return f"{pattern.format(bounds.low)} to {pattern.format(bounds.high)}"
+
+
+count = partial(number, "{:,}")
+points = partial(number, "{:.1f}")  # a score of 100
+rate = partial(number, "{:.1%}")  # a share of 1
+
+
+def times(ratio: float | None) -> str:
+    """A ratio, with two places where it is below 1."""
+    return number("{:.1f} ×" if ratio is None or ratio >= 0.995 else "{:.2f} ×", ratio)
+
+
+def figure(value: float | None) -> str:
+    """A number with three figures."""
+    places = 0 if value is None or value >= 100 else 1 if value >= 10 else 2
+    return number(f"{{:.{places}f}}", value)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds."""
+    return figure(None if seconds is None else 1000 * seconds)
+
+
+def megabytes(size: int | None) -> str:
+    """Bytes in millions."""
+    return number("{:,.0f}", None if size is None else size / 1e6)
+
+
+# ---- sheets out of results ---------------------------------------------------------------------------------------------
+
+
+def one_section(rows: Iterable[Sequence[str]]) -> tuple[Section, ...]:
+    """Rows without a heading."""
+    return (Section("", tuple(map(tuple, rows))),)
+
+
+def first_rows(rows: Sequence[Row]) -> tuple[tuple[Section, ...], Row]:
+    """At most 60 rows, and a note about the others: a schema may have hundreds of keys."""
+    more = len(rows) - _MOST_ROWS
+    return one_section(rows[:_MOST_ROWS]), (f"and {more:,} more rows in --json",) if more > 0 else ()
+
+
+def grouped(rows: Iterable[tuple[str, Row]]) -> tuple[Section, ...]:
+    """Sections from rows that have the heading of their section beside them."""
+    groups: dict[str, list[Row]] = {}
+    for heading, row in rows:
+        groups.setdefault(heading, []).append(row)
+    return tuple(Section(heading, tuple(rows)) for heading, rows in groups.items())
+
+
+def cells(result: object, lines: Iterable[Line]) -> list[tuple[str, str]]:
+    """The cells of a result, which may be None, by row name."""
+    return [(name, form(getattr(result, attribute, None))) for name, attribute, form in lines]
+
+
+def with_section(heading: str, cells: Iterable[tuple[str, str]]) -> Iterator[tuple[Label, str]]:
+    """The cells with the heading of their section."""
+    return (((heading, name), cell) for name, cell in cells)
+
+
+def side_by_side(
+    columns: Sequence[Iterable[tuple[Label, str]]], more: Sequence[Mapping[Label, str]] = ()
+) -> tuple[Section, ...]:
+    """Sections from columns that have the same labels in the same order, and from `more` that may lack labels."""
+    rows = []
+    for cells in zip(*columns, strict=True):
+        heading, name = label = cells[0][0]
+        row = (name, *(cell for _, cell in cells), *(column.get(label, "") for column in more))
+        rows.append((heading, row))
+    return grouped(rows)
+
+
+# ---- on a terminal, or in a pipe, where nothing is broken or left out --------------------------------------------------
+
+
+def show_sheet(console: Console, sheet: Sheet) -> None:
+    """Print a sheet. The columns that a narrow terminal has no room for are named below it."""
+    table, left_out = fitting_table(console, sheet)
+    show_lines(console, [sheet.title] if sheet.title else [], "bold")
+    console.print(table, crop=False)
+    more = [f"no room for {'; '.join(left_out)}: a wider terminal, a pipe or --json shows all"]
+    show_lines(console, [*(more if left_out else ()), *sheet.notes], "dim")
+    console.print()
+
+
+def show_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
+    """Print lines, broken between words on a terminal."""
+    for line in lines:
+        console.print(Text(_broken(line, _width_of(console)), style), soft_wrap=True)
+
+
+def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
+    """The table of a sheet with the columns that fit the console, and the headings of the others."""
+    width, unbounded = _width_of(console), console.options.update(width=sys.maxsize)
+    kept = list(range(len(sheet.columns)))
+    for place in dict.fromkeys((*sheet.spare, *reversed(kept))):
+        table = _table(sheet, kept)
+        measured = console.measure(table, options=unbounded)
+        table.width = min(width, measured.maximum)  # else a pipe would have the width of COLUMNS
+        if len(kept) == 1 or measured.minimum <= width:
+            break
+        kept.remove(place)
+    return table, [heading for place, heading in enumerate(sheet.columns) if place not in kept]
+
+
+def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
+    """A table with the `kept` columns. Only a last column of text may be narrower than its cells."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), border_style="dim")
+    names = ["  " * bool(section.heading) + row[0] for section in sheet.sections for row in section.rows]
+    room = max(_NAMES_WIDTH, *map(cell_len, names), 0)
+    headings = [_broken(section.heading, room) for section in sheet.sections]
+    _add_column(table, sheet.corner, [*names, *"\n".join(headings).split("\n")])
+    for place in kept:
+        is_numeric, column = sheet.is_numeric(1 + place), sheet.column(1 + place)
+        may_break = place == kept[-1] and not is_numeric
+        _add_column(table, sheet.columns[place], column, is_numeric=is_numeric, may_break=may_break)
+    for heading, section in zip(headings, sheet.sections, strict=True):
+        rows = [(row[0], *(row[1 + place] for place in kept)) for row in section.rows]
+        rows = [
+            row for row in rows if set(row[1:]) - {"", NONE}
+        ]  # the others say nothing about these columns
+        if rows and heading:
+            if table.row_count:
+                table.add_row()
+            table.add_row(Text(heading, "italic"))
+        for name, *cells in rows:
+            table.add_row(*(Text(one_line(cell)) for cell in ("  " * bool(heading) + name, *cells)))
+    return table
+
+
+def _add_column(
+    table: Table, heading: str, lines: Iterable[str], *, is_numeric: bool = False, may_break: bool = False
+) -> None:
+    """Add a column that is as wide as its lines. Its heading is broken between words, long words after their hyphens."""
+    widest = max((cell_len(one_line(line)) for line in lines), default=0)
+    room = max(widest, _SHORT_HEADING)
+    if cell_len(visible(heading)) > room:
+        heading = _LONG_WORD.sub(lambda word: word[0].replace("-", "- "), heading)
+    heading = _broken(heading, room)
+    width = max(widest, *map(cell_len, heading.split("\n")))
+    table.add_column(
+        Text(heading, "bold"),
+        justify="right" if is_numeric else "left",
+        no_wrap=not may_break,
+        width=None if may_break else width,
+        min_width=min(width, _LEAST_TEXT) if may_break else None,
+    )
+
+
+def _width_of(console: Console) -> int:
+    """The width of a terminal. A pipe or a file has no bound, whatever COLUMNS says."""
+    return console.width if console.file.isatty() else sys.maxsize
+
+
+def _broken(text: str, width: int) -> str:
+    """The text in lines that are broken between words, never within a word or at the sign in ``Δt = 2``."""
+    text = visible(text).replace(" = ", "\xa0=\xa0")
+    return "\n".join(wrap(text, width, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
+
+
+# ---- as Markdown -------------------------------------------------------------------------------------------------------
+
+
+def markdown(sheet: Sheet) -> str:
+    """A table with its title and notes. Signs in a user's text stay text."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    side = "--:" if len(sheet.columns) > 1 else ":--"
+    lines = [f"## {escaped(sheet.title)}", "", line(map(escaped, (sheet.corner, *sheet.columns)))]
+    lines.append(line([":--", *[side for _ in sheet.columns]]))
+    for section in sheet.sections:
+        if section.heading:
+            lines.append(line([f"**{escaped(section.heading)}**", *["" for _ in sheet.columns]]))
+        lines += [line(map(escaped, row)) for row in section.rows]
+    return "\n".join([*lines, "", *(f"- {escaped(note)}" for note in sheet.notes)])
+
+
+def escaped(text: str) -> str:
+    """The text on one line, as Markdown shows it unchanged."""
+    return re.sub(r"[\\|*_<>\[\]#]", r"\\\g<0>", visible(" ".join(text.split())))
