@@ -203,7 +203,6 @@ def load_checkpoint(
         place, local = loadable(name), local or is_gguf(name)
         found = read_folder(Path(place), dtype, computed) if local and computed else None
         model, tokenizer, content = found or load_pretrained(place, dtype, local=local)
-        _check_finite(model)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
@@ -225,13 +224,6 @@ def load_checkpoint(
     if settings is None:
         checkpoint.end_as_usual()
     return checkpoint
-
-
-def _check_finite(model: Any) -> None:
-    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
-            raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

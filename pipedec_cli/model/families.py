@@ -27,7 +27,7 @@ _LAYERS: Final = ("num_layers", "num_decoder_layers", "num_hidden_layers", "enco
 
 
 def check_config(config: Any) -> None:
-    """Refuse, with a ValueError, a config with ids, sizes or heads that the code of a step cannot take.
+    """Refuse, with a ValueError, a config with ids, sizes, heads or numbers that the code of a step cannot take.
 
     Whether they fit the weights is checked when these are loaded.
     """
@@ -47,17 +47,19 @@ def check_config(config: Any) -> None:
 
 
 def _check_sizes(config: Any) -> None:
-    """The same of the sizes and heads of a config, or of one half of it."""
+    """The same of a config without its ids, or of one half of a config."""
     for name in (*_SIZES, *_LAYERS):
         value, most = getattr(config, name, None), _MOST_LAYERS if name in _LAYERS else _MOST
         if value is not None and (type(value) is not int or not 1 <= value <= most):
             raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
+    for name, value in vars(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
     if hasattr(config, "relative_attention_num_buckets"):
-        farthest, half = config.relative_attention_max_distance, config.relative_attention_num_buckets // 2
-        if half < 2 or farthest <= half:
-            raise ValueError(
-                f"relative_attention_max_distance {farthest} is not above {half}, half of the buckets"
-            )
+        farthest, buckets = config.relative_attention_max_distance, config.relative_attention_num_buckets
+        if buckets < 4 or farthest <= buckets // 2:
+            known = f"relative_attention_num_buckets {buckets}"
+            raise ValueError(f"{known} do not fit relative_attention_max_distance {farthest}")
     if hasattr(config, "num_key_value_heads"):
         heads, shared = config.num_attention_heads, config.num_key_value_heads
         if heads % (shared or heads):

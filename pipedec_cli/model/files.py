@@ -22,12 +22,21 @@ from torch import nn
 
 from pipedec_cli.data.tokenizer_file import check_content
 from pipedec_cli.data.trained import ADAPTER
+from pipedec_cli.model.engine.native import specs
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
 from pipedec_cli.model.engine.native.packing import check_spec
-from pipedec_cli.model.engine.native.specs import FAMILIES, describe, describe_t5
-from pipedec_cli.model.families import T5, check_config
-from pipedec_cli.model.pretrained import CONFIG, KEY, check_tokenizer, load_config, load_tokenizer, quiet
+from pipedec_cli.model.engine.native.specs import describe, describe_t5
+from pipedec_cli.model.families import FAMILIES, T5, check_config
+from pipedec_cli.model.pretrained import (
+    CONFIG,
+    KEY,
+    check_finite,
+    check_tokenizer,
+    load_config,
+    load_tokenizer,
+    quiet,
+)
 
 #: What a config of transformers has that it does not write, because no value differs from all models' default.
 _DEFAULTS: Final = {
@@ -89,7 +98,7 @@ def _by_number(name: str) -> list[int | str]:
 def _check_names(model: Any) -> None:
     """Refuse, with a ValueError, other weights than the family has: `describe` takes some of them if they are there."""
     config, names = model.config, [name for name, _ in model.named_parameters()]
-    kind = config.model_type
+    kind, embedding = config.model_type, FAMILIES[config.model_type].embedding(model).weight
     if kind in T5.model_types:
         stacks = [(model.encoder.block, config.num_layers), (model.decoder.block, config.num_decoder_layers)]
         wanted = {"wi_0.weight": config.is_gated_act * (config.num_layers + config.num_decoder_layers)}
@@ -101,7 +110,8 @@ def _check_names(model: Any) -> None:
             "q_proj.bias": has_biases * config.num_hidden_layers,
         }
     counts = {ending: sum(name.endswith(ending) for name in names) for ending in wanted}
-    if counts != wanted or any(len(stack) != layers for stack, layers in stacks):
+    fits = len(embedding) == config.vocab_size and all(len(stack) == layers for stack, layers in stacks)
+    if counts != wanted or not fits:
         raise ValueError("weights are missing, or more than config.json says")
 
 
@@ -191,10 +201,12 @@ def read_folder(
     try:
         content = json.loads((folder / CONFIG).read_bytes())
         config = SimpleNamespace(**_DEFAULTS | content)
-        is_written = config.transformers_version.startswith("5.") and config.model_type in FAMILIES
+        is_written = config.transformers_version.startswith("5.") and config.model_type in specs.FAMILIES
         if not is_written or any((folder / name).exists() for name in _OLDER):
             return None
         check_config(config)
+        if config.is_encoder_decoder and config.decoder_start_token_id is None:
+            return None  # generation_config.json may name it
         kernels = team_library()
         if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
             return None
@@ -202,6 +214,7 @@ def read_folder(
         check_tokenizer(tokenizer, config.vocab_size, str(folder))
         model = BareModel(config, folder, dtype)
         _check_names(model)
+        check_finite(model)
         check_spec(describe(model), kernels, computed)
         if config.is_encoder_decoder:
             check_spec(describe_t5(model.encoder), kernels, computed)

@@ -52,6 +52,7 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
             raise ValueError(_OTHER_SIZES)
         if base:
             lora.apply_adapter(model, Path(name))
+        check_finite(model)
         _try(model.eval())
     return model, tokenizer, content
 
@@ -94,12 +95,21 @@ def _check_weights(config: Any, folder: Path, name: str) -> None:
         raise ValueError(_OTHER_SIZES)
 
 
+def check_finite(model: Any) -> None:
+    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
+            raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
+
+
 def _try(model: Any) -> None:
     """Compute a step with one token: a model that transformers cannot compute fails here, as it is loaded."""
     token = torch.zeros(1, 1, dtype=torch.long)
     ids = {"decoder_input_ids": token} if model.config.is_encoder_decoder else {}
     with torch.inference_mode():
-        model(input_ids=token, use_cache=False, **ids)
+        logits = model(input_ids=token, use_cache=False, **ids).logits
+    if logits.isnan().any():
+        raise ValueError("what it computes of one token is no number")
 
 
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:

@@ -87,6 +87,8 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
     buckets = offset_buckets(config) if head is None else distance_buckets(config)
     biases = dict[Any, Tensor]()  # by the embedding
     for layer in found:
+        if len(layer.bias.weight) != config.relative_attention_num_buckets:
+            raise BuildError("the position biases are not of the size that the config says")
         if layer.bias not in biases:
             table = floats(layer.bias)[buckets].T
             biases[layer.bias] = (
@@ -226,6 +228,8 @@ def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Ten
             amplitudes.append(float(getattr(module, f"{prefix}attention_scaling")))
         if len(frequencies[-1]) * 2 != head_width:
             raise BuildError("a part of each head alone is turned")
+        if not frequencies[-1].isfinite().all():
+            raise BuildError("a frequency of the rotary embedding is no number")
     return torch.stack(frequencies), torch.tensor(amplitudes, dtype=torch.float32)
 
 
