@@ -70,7 +70,8 @@ class BareModel(nn.Module):
         is_t5 = config.model_type in T5.model_types
         shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
         copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] if is_t5 else []
-        copies += ["lm_head.weight"] * config.tie_word_embeddings
+        has_head = is_t5 and "lm_head.weight" in weights  # whose config need not say so
+        copies += ["lm_head.weight"] * (config.tie_word_embeddings and not has_head)
         if weights.keys() & {*copies}:
             raise ValueError("a weight that is another one is there as well")
         for name in sorted(weights, key=_by_number):
