@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
-from pipedec_cli.evaluate.comparison import MANY
 from pipedec_cli.evaluate.estimate import WORTHWHILE
+from pipedec_cli.evaluate.comparison import MANY
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.page.plots import Interval, Plot, Series, bars, cloud, lines
 from pipedec_cli.view.sheets.shared import time_parts
