@@ -21,7 +21,13 @@ def check_growth(name: str, *, local: bool) -> None:
     found = cached_file(
         name, "tokenizer.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
     )
-    content = json.loads(Path(found).read_bytes()) if found else None
+    if found:
+        check_content(Path(found).read_bytes())
+
+
+def check_content(tokenizer: bytes) -> None:
+    """The same of the content of a tokenizer.json."""
+    content = json.loads(tokenizer)
     if not isinstance(content, dict):  # the tokenizer has other files, or cannot be loaded
         return
     for part in ("normalizer", "decoder"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +22,10 @@ from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.backbone import Backbone, eos_of
 from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_file
-from pipedec_cli.model.prepared import Prepared, read_prepared
-from pipedec_cli.model.pretrained import CONFIG, KEY, load_config, load_pretrained, load_tokenizer, quiet
+from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
-from pipedec_cli.model.tokenizer import PreparedTokenizer
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 
@@ -193,18 +191,17 @@ def load_checkpoint(
     *,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    served: Callable[[Prepared], bool] | None = None,
+    computed: torch.dtype | None = None,
 ) -> Checkpoint:
     """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 
-    If `served`, called with what was prepared at an earlier load, is true, the model is a `BareModel`: weights alone.
+    If nothing but the compiled kernels is to compute it, in the dtype `computed`, the model may be a `BareModel`.
     """
     local = require_model(name)
     try:
         place, local = loadable(name), local or is_gguf(name)
-        found = _load_prepared(place, dtype, served) if local and served else None
+        found = read_folder(Path(place), dtype, computed) if local and computed else None
         model, tokenizer, content = found or load_pretrained(place, dtype, local=local)
-        _check_finite(model)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
@@ -226,28 +223,6 @@ def load_checkpoint(
     if settings is None:
         checkpoint.end_as_usual()
     return checkpoint
-
-
-def _check_finite(model: Any) -> None:
-    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
-    for name, weight in model.named_parameters():
-        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
-            raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
-
-
-def _load_prepared(
-    name: str, dtype: torch.dtype, served: Callable[[Prepared], bool]
-) -> tuple[Any, Any, Any] | None:
-    """What `load_pretrained` gives, without transformers; None if nothing was prepared, or the weights alone are not enough."""
-    prepared = read_prepared(Path(name))
-    if prepared is None or not served(prepared) or (model := prepared.load_model(Path(name), dtype)) is None:
-        return None
-
-    def original() -> Any:
-        with quiet():
-            return load_tokenizer(name, load_config(name, local=True)[0], local=True)
-
-    return model, PreparedTokenizer(prepared.tokenizer, original), prepared.settings
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

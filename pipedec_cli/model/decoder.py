@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -325,9 +324,9 @@ def load(
     where = choose_device(device)
     kind = choose_dtype(dtype, where)
     quantize = kind if kind in (torch.int8, INT4) else None
-    served = methodcaller("served", kind) if consume and where.type == "cpu" else None
+    computed = kind if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
-    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), served=served)
+    checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), computed=computed)
     return Decoder(
         checkpoint,
         batch_size=batch_size,

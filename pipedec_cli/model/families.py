@@ -5,62 +5,73 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Any, Final
 
 import torch
-from msgspec import UNSET, Meta, Struct, UnsetType
 from torch import Tensor, nn
 
-from pipedec_cli.model.backbone import (
-    Activation,
-    Backbone,
-    Layers,
-    Size,
-    Sizes,
-    TokenId,
-    TokenIds,
-    require_ids,
-)
+from pipedec_cli.model.backbone import OPENERS, Backbone, Sizes
 from pipedec_cli.model.engine.torch.block import Block, Blocks, Form, Function
 from pipedec_cli.model.engine.torch.modules import Modules
 
-Places = Annotated[int, Meta(ge=4, le=1 << 16)]
+#: The most layers, and the most of each other size in a config.
+_MOST_LAYERS, _MOST = 256, 1 << 20
+#: The sizes in a config, by their names in all families.
+_SIZES: Final = (
+    *("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "hidden_size", "intermediate_size", "head_dim"),
+    *("num_attention_heads", "num_key_value_heads", "encoder_attention_heads", "decoder_attention_heads"),
+    *("encoder_ffn_dim", "decoder_ffn_dim", "sliding_window"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+)
+_LAYERS: Final = ("num_layers", "num_decoder_layers", "num_hidden_layers", "encoder_layers", "decoder_layers")
 
 
-class Config(Struct):
-    """The part of a config.json that is read, within the bounds that the code of a step relies on."""
+def check_config(config: Any) -> None:
+    """Refuse, with a ValueError, a config with ids, sizes, heads or numbers that the code of a step cannot take.
 
-    vocab_size: Size
-    d_model: Size
-    d_kv: Size
-    d_ff: Size
-    num_heads: Size
-    num_layers: Layers
-    num_decoder_layers: Layers | None
-    relative_attention_num_buckets: Places
-    relative_attention_max_distance: Places
-    dropout_rate: Annotated[float, Meta(ge=0, le=1)]
-    layer_norm_epsilon: Annotated[float, Meta(gt=0, le=1)]
-    initializer_factor: Annotated[float, Meta(ge=0, le=1000)]
-    feed_forward_proj: str
-    dense_act_fn: str
-    is_gated_act: bool
-    tie_word_embeddings: bool
-    pad_token_id: TokenId | None
-    decoder_start_token_id: TokenId
-    eos_token_id: TokenIds
-    scale_decoder_outputs: bool = True  # only T5 has it
-    tokenizer_class: str | None = None
+    Whether they fit the weights is checked when these are loaded.
+    """
+    for part in filter(None, (config, getattr(config, "encoder", None), getattr(config, "decoder", None))):
+        _check_sizes(part)
+    eos = config.eos_token_id
+    if eos is None or eos == []:
+        raise ValueError("it names no eos_token_id, which ends a text")
+    ids = [(name, getattr(config, name, None)) for name in OPENERS]
+    for name, value in [
+        *ids,
+        *(("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])),
+    ]:
+        is_known = type(value) is int and 0 <= value < config.vocab_size
+        if not is_known and (value is not None or name == "eos_token_id"):
+            raise ValueError(f"{name} {value!r} is not below vocab_size {config.vocab_size}")
 
-    def __post_init__(self) -> None:
-        """Refuse, with a ValueError, what does not fit together."""
-        require_ids(self, "pad_token_id", "decoder_start_token_id", "eos_token_id")
-        if self.feed_forward_proj.removeprefix("gated-") not in get_args(Activation):
-            raise ValueError(f"feed_forward_proj {self.feed_forward_proj!r} names no known function")
-        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
-            farthest = f"relative_attention_max_distance {self.relative_attention_max_distance}"
-            half = f"half of relative_attention_num_buckets {self.relative_attention_num_buckets}"
-            raise ValueError(f"{farthest} is not above {half}")
+
+def _check_sizes(config: Any) -> None:
+    """The same of a config without its ids, or of one half of a config."""
+    for name in (*_SIZES, *_LAYERS):
+        value, most = getattr(config, name, None), _MOST_LAYERS if name in _LAYERS else _MOST
+        if value is not None and (type(value) is not int or not 1 <= value <= most):
+            raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
+    for name, value in vars(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
+    if hasattr(config, "relative_attention_num_buckets"):
+        farthest, buckets = config.relative_attention_max_distance, config.relative_attention_num_buckets
+        if buckets < 4 or farthest <= buckets // 2:
+            known = f"relative_attention_num_buckets {buckets}"
+            raise ValueError(f"{known} do not fit relative_attention_max_distance {farthest}")
+    if hasattr(config, "num_key_value_heads"):
+        heads, shared = config.num_attention_heads, config.num_key_value_heads
+        if heads % (shared or heads):
+            raise ValueError(f"num_attention_heads {heads} is no multiple of num_key_value_heads {shared}")
+        if (getattr(config, "head_dim", None) or 2) % 2:
+            raise ValueError(f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers")
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if odd := kinds - {"full_attention", "sliding_attention"}:
+            raise ValueError(f"layer_types has {min(map(str, odd))!r}, which is not known here")
+        is_used = "sliding_attention" in kinds and getattr(config, "use_sliding_window", True)
+        if is_used and config.sliding_window is None:
+            raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +190,6 @@ T5 = Backbone(
     name="T5",
     model_types=("t5", "mt5", "umt5"),
     auto_class="AutoModelForSeq2SeqLM",
-    config=Config,
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=_sizes,
@@ -187,163 +197,6 @@ T5 = Backbone(
         lambda model: model.decoder.dropout, _blocks, _final, _head, distance_buckets, _source_projections
     ),
 )
-
-
-Share = Annotated[float, Meta(ge=0, le=1)]
-Factor = Annotated[float, Meta(gt=0, le=1e9)]
-#: Of rotary positions: the base of the frequencies, their scale, and how they are made.
-Base = Annotated[float, Meta(ge=1, le=1e15)]
-Scale = Annotated[float, Meta(ge=1e-3, le=1e6)]
-RopeType = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3"]
-
-
-class Rope(Struct, omit_defaults=True):
-    """Rotary positions. Values that would give no finite frequency, or leave a part of a head unturned, are refused."""
-
-    rope_type: RopeType | None = None
-    type: RopeType | None = None  # its older name
-    rope_theta: Base | None = None
-    factor: Scale | None = None
-    partial_rotary_factor: Annotated[float, Meta(ge=1, le=1)] | None = None
-    original_max_position_embeddings: Annotated[int, Meta(ge=1)] | None = None
-    attention_factor: Scale | None = None
-    beta_fast: Scale | None = None
-    beta_slow: Scale | None = None
-    mscale: Scale | None = None
-    mscale_all_dim: Scale | None = None
-    truncate: bool | None = None
-    low_freq_factor: Scale | None = None
-    high_freq_factor: Scale | None = None
-    short_factor: list[Scale] | None = None
-    long_factor: list[Scale] | None = None
-
-
-class Ropes(Rope, omit_defaults=True):
-    """Rotary positions of all layers, or of each kind of layer."""
-
-    full_attention: Rope | None = None
-    sliding_attention: Rope | None = None
-
-
-class Rotary(Struct, omit_defaults=True):
-    """The part that is read of the config.json of a decoder with rotary positions, or of a half of a T5Gemma."""
-
-    vocab_size: Size
-    hidden_size: Size
-    intermediate_size: Size
-    num_hidden_layers: Layers
-    num_attention_heads: Size
-    num_key_value_heads: Size | None = None
-    head_dim: Size | None = None
-    max_position_embeddings: Annotated[int, Meta(ge=1)] | None = None
-    rms_norm_eps: Share | None = None
-    hidden_act: Activation | None = None
-    hidden_activation: Activation | None = None
-    attention_bias: bool | None = None
-    attention_dropout: Share | None = None
-    mlp_bias: bool | None = None
-    tie_word_embeddings: bool | None = None
-    initializer_range: float | None = None
-    rope_theta: Base | None = None
-    rope_scaling: Ropes | None = None
-    rope_parameters: Ropes | None = None
-    rope_local_base_freq: Base | None = None
-    no_rope_layers: list[int] | None = None
-    no_rope_layer_interval: Size | None = None
-    layer_types: list[Literal["full_attention", "sliding_attention"]] | None = None
-    sliding_window: Size | None = None
-    use_sliding_window: bool | UnsetType = UNSET  # only some families have it
-    max_window_layers: int | None = None
-    query_pre_attn_scalar: Size | Factor | None = None  # not converted: Gemma 3 needs a whole number
-    attn_logit_softcapping: Scale | None = None
-    final_logit_softcapping: Scale | None = None
-    dropout_rate: Share | None = None
-    is_decoder: bool | None = None
-    cross_attention_hidden_size: Size | None = None
-    pad_token_id: TokenId | None = None
-    bos_token_id: TokenId | None = None
-    eos_token_id: TokenIds | None = None
-    tokenizer_class: str | None = None
-
-    def __post_init__(self) -> None:
-        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id")
-        if self.head_dim and self.head_dim % 2:
-            raise ValueError(f"head_dim {self.head_dim} is odd, and rotary positions turn pairs of numbers")
-        unused = self.sliding_window is None or self.use_sliding_window is False
-        if unused and "sliding_attention" in (self.layer_types or ()):
-            raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
-
-
-class Prompted(Rotary, omit_defaults=True):
-    """The same of a decoder-only model. It must name the id that ends a text."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.eos_token_id is None:
-            raise ValueError("it names no eos_token_id, which ends a text")
-
-
-class Llama(Prompted, omit_defaults=True):
-    """The same of a Llama, whose layers are all of one kind."""
-
-    layer_types: None = None
-
-
-class Gemma(Prompted, omit_defaults=True):
-    """The same of a Gemma 3, which may say that every n-th layer sees all tokens, instead of naming the kind of each."""
-
-    sliding_window_pattern: Size | None = None
-
-
-class T5GemmaConfig(Struct, omit_defaults=True):
-    """The same of a T5Gemma and its two halves."""
-
-    encoder: Rotary
-    decoder: Rotary
-    vocab_size: Size
-    tie_word_embeddings: bool | None = None
-    dropout_rate: Share | None = None
-    initializer_range: float | None = None
-    pad_token_id: TokenId | None = None
-    bos_token_id: TokenId | None = None
-    eos_token_id: TokenIds = 1
-    decoder_start_token_id: TokenId | None = None
-
-    def __post_init__(self) -> None:
-        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-
-
-class BartConfig(Struct, omit_defaults=True):
-    """The same of a BART or a PEGASUS."""
-
-    vocab_size: Size
-    d_model: Size
-    encoder_layers: Layers
-    decoder_layers: Layers
-    encoder_attention_heads: Size
-    decoder_attention_heads: Size
-    encoder_ffn_dim: Size
-    decoder_ffn_dim: Size
-    max_position_embeddings: Annotated[int, Meta(ge=1, le=1 << 20)]
-    activation_function: Activation
-    eos_token_id: TokenIds
-    decoder_start_token_id: TokenId
-    dropout: Share | None = None
-    attention_dropout: Share | None = None
-    activation_dropout: Share | None = None
-    encoder_layerdrop: Share | None = None
-    decoder_layerdrop: Share | None = None
-    scale_embedding: bool | None = None
-    init_std: float | None = None
-    tie_word_embeddings: bool | None = None
-    pad_token_id: TokenId | None = None
-    bos_token_id: TokenId | None = None
-
-    def __post_init__(self) -> None:
-        require_ids(self, "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-        for heads in (self.encoder_attention_heads, self.decoder_attention_heads):
-            if self.d_model % heads:
-                raise ValueError(f"d_model {self.d_model} is no multiple of {heads} attention heads")
 
 
 def _rotary_sizes(config: Any) -> Sizes:
@@ -368,14 +221,12 @@ def _capped(head: Function, cap: float | None) -> Function:
 def _prompted(
     name: str,
     model_type: str,
-    config: type[Prompted] = Prompted,
     head: Callable[[Any], Function] = lambda model: model.lm_head,
 ) -> Backbone:
     return Backbone(
         name=name,
         model_types=(model_type,),
         auto_class="AutoModelForCausalLM",
-        config=config,
         encoder=None,
         embedding=lambda model: model.model.embed_tokens,
         sizes=_rotary_sizes,
@@ -387,7 +238,6 @@ T5GEMMA: Final = Backbone(
     name="T5Gemma",
     model_types=("t5gemma",),
     auto_class="AutoModelForSeq2SeqLM",
-    config=T5GemmaConfig,
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=lambda config: _rotary_sizes(config.decoder),
@@ -404,7 +254,6 @@ BART: Final = Backbone(
     name="BART",
     model_types=("bart", "pegasus"),
     auto_class="AutoModelForSeq2SeqLM",
-    config=BartConfig,
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
     sizes=_bart_sizes,
@@ -419,14 +268,13 @@ BART: Final = Backbone(
 
 _ALL = (
     T5,
-    _prompted("Llama", "llama", Llama),
+    _prompted("Llama", "llama"),
     _prompted("Qwen2", "qwen2"),
     _prompted("Qwen3", "qwen3"),
     _prompted("SmolLM3", "smollm3"),
     _prompted(
         "Gemma 3",
         "gemma3_text",
-        Gemma,
         lambda model: _capped(model.lm_head, model.config.final_logit_softcapping),
     ),
     T5GEMMA,

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -24,7 +23,7 @@ from pipedec_cli.data.cache import cache_folder, is_safe
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.trained import UNFINISHED, is_gguf
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.families import FAMILIES
+from pipedec_cli.model.families import check_config
 from pipedec_cli.model.pretrained import quiet
 
 #: The most bytes of a header, elements of all its arrays together, keys or tensors, and dimensions of a tensor.
@@ -183,7 +182,7 @@ def loadable(name: str) -> str:
                         made.rename(place)
     except ImportError as error:
         raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
-    except (ValueError, msgspec.ValidationError) as error:
+    except ValueError as error:
         raise UserError(first_line(error), where=name, todo="get the file again, or take another") from None
     except (OSError, RuntimeError) as error:
         todo = "let XDG_CACHE_HOME name a folder with room"
@@ -225,7 +224,7 @@ def _read(file: Path, folder: Path) -> None:
     given = {"gguf_file": file.name, "local_files_only": True}
     config = AutoConfig.from_pretrained(file.parent, **given)
     config.head_dim = header.metadata.get(f"{kind}.attention.key_length", getattr(config, "head_dim", None))
-    msgspec.convert(config.to_dict(), FAMILIES[config.model_type].config)  # else sizes that cannot be
+    check_config(config)
     with torch.device("meta"):
         wanted = named_weights(AutoModelForCausalLM.from_config(config), kind)
     sizes = {name: tuple(weight.shape) for name, weight in wanted.items()}

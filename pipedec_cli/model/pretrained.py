@@ -8,21 +8,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import torch
 
-from pipedec_cli.data.checking import checked
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.tokenizer_file import MOST, check_growth
 from pipedec_cli.model.backbone import OPENERS
-from pipedec_cli.model.families import FAMILIES, backbone_of
-from pipedec_cli.model.prepared import keep_prepared
+from pipedec_cli.model.families import FAMILIES, backbone_of, check_config
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.model.training import lora
 
 CONFIG: Final = "config.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
+#: Keys of a config.json that are read beside those that transformers' class of the family writes: some are older names.
+_READ: Final = frozenset({*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}) | {
+    *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern")
+}
+#: Keys that would change how transformers computes, and that no model needs here.
+_UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_cache"})
 
+_OTHER_SIZES: Final = "its weights are not of the sizes in config.json"
 #: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
 _TRIAL: Final = "a \U0010fffd"
 
@@ -36,8 +40,8 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
     with quiet():
         config, content = load_config(name, local=local)
         tokenizer = load_tokenizer(name, config, local=local)
-        _check_tokenizer(tokenizer, config.vocab_size, name)
-        _check_sizes(config, Path(name))
+        check_tokenizer(tokenizer, config.vocab_size, name)
+        _check_weights(config, name)
         make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
         options = {"config": config, "local_files_only": local, "trust_remote_code": False}
         model, info = make(name, **options, dtype=dtype, output_loading_info=True)
@@ -45,8 +49,10 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
             raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
         if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
             raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
-        if local:
-            keep_prepared(Path(name), model, tokenizer, content)
+        if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
+            raise ValueError(_OTHER_SIZES)
+        check_finite(model)
+        _try(model.eval())
     return model, tokenizer, content
 
 
@@ -59,7 +65,7 @@ def load_tokenizer(name: str, config: Any, *, local: bool) -> Any:
     return transformers.AutoTokenizer.from_pretrained(name, **options)
 
 
-def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
+def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
     """Refuse a tokenizer that is not there, fails, or has ids that the weights do not have."""
     vocabulary = tokenizer.get_vocab()
     if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
@@ -76,19 +82,38 @@ def _check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
 
 
-def _check_sizes(config: Any, folder: Path) -> None:
+def _check_weights(config: Any, name: str) -> None:
     """Refuse a config of more numbers than a folder's weights have bytes: transformers would allocate them all."""
-    with torch.device("meta"):
-        count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    try:
+        with torch.device("meta"):
+            count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
+    except Exception as error:  # whatever transformers raises at sizes that do not fit each other
+        raise _not_built(config.model_type, name, error) from error
+    size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
     if 0 < size < count:  # a hub model has no folder
-        raise ValueError("its weights are not of the sizes in config.json")
+        raise ValueError(_OTHER_SIZES)
+
+
+def check_finite(model: Any) -> None:
+    """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
+            raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
+
+
+def _try(model: Any) -> None:
+    """Compute a step with one token: a model that transformers cannot compute fails here, as it is loaded."""
+    token = torch.zeros(1, 1, dtype=torch.long)
+    ids = {"decoder_input_ids": token} if model.config.is_encoder_decoder else {}
+    with torch.inference_mode():
+        logits = model(input_ids=token, use_cache=False, **ids).logits
+    if logits.isnan().any():
+        raise ValueError("what it computes of one token is no number")
 
 
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
-    """The model's configuration, with nothing but what the family's schema knows, and our settings as they stand there."""
+    """The model's configuration, with nothing but what the family knows, and our settings as they stand there."""
     import transformers
-    from huggingface_hub.errors import StrictDataclassError
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
@@ -96,21 +121,45 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     if (family := FAMILIES.get(kind)) is None:
         todo = f"use a checkpoint of one of these families: {', '.join(FAMILIES)}"
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
-    given, opener = {**transformers.AutoConfig.for_model(kind).to_dict(), **raw}, OPENERS[0]
-    if not family.prompted and given.get(opener) is None:
-        with suppress(OSError):  # a checkpoint need not have a generation_config.json
-            made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
-            given[opener] = made.decoder_start_token_id
-        given[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
+    defaults, opener = transformers.AutoConfig.for_model(kind).to_dict(), OPENERS[0]
+    settled = _known(raw, defaults, transformers.PreTrainedConfig().to_dict())
+    if not family.prompted:
+        if settled.get(opener) is None:
+            with suppress(OSError):  # a checkpoint need not have a generation_config.json
+                made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
+                settled[opener] = made.decoder_start_token_id
+        given = defaults | settled
+        settled[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
     try:
-        found = msgspec.to_builtins(checked(given, family.config, name))
-        settled = {key: value for key, value in found.items() if key in {*raw, opener}}
         config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
-    except (UserError, StrictDataclassError) as error:
-        reason = error.what if isinstance(error, UserError) else error.__cause__
-        what, todo = f"no {kind} can be built of it: {reason}", "take the file that belongs to the weights"
-        raise UserError(what, where=f"{name}/{CONFIG}", todo=todo) from error
+        check_config(config)
+    except Exception as error:  # whatever transformers raises at a value
+        raise _not_built(kind, name, error) from error
     return config, raw.get(KEY)
+
+
+def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+    """What a config.json says of a family, without what all configs of transformers have in `common`.
+
+    Settings such as those of attention, of quantization or of code on the hub cannot turn up in a config by the back door.
+    """
+    names = (defaults.keys() - common.keys() - _UNREAD) | _READ
+    return {
+        key: _known(value, defaults[key], common)
+        if key in ("encoder", "decoder") and isinstance(value, dict)
+        else value
+        for key, value in raw.items()
+        if key in names
+    }
+
+
+def _not_built(kind: str, name: str, error: Exception) -> UserError:
+    """The refusal of a config.json of which no model can be built."""
+    what, todo = (
+        f"no {kind} can be built of it: {first_line(error.__cause__ or error)}",
+        "take the file that belongs to the weights",
+    )
+    return UserError(what, where=f"{name}/{CONFIG}", todo=todo)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.model.confined import confined
 
 #: Of a long source, so many characters are tokenized first for each token that is kept: more than most tokens have.
 _CHARACTERS_A_TOKEN: Final = 8
@@ -32,9 +31,6 @@ _TODAY: Final = (
     + "".join(f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items())
     + " }}{% endmacro %}"
 )
-#: The parts of a plain chat template, by jinja2's names, and the most characters of one.
-_PLAIN: Final = "Output TemplateData For If CondExpr Name Const Getattr Getitem Compare Operand And Or Not Add Concat Filter Test"
-_LONGEST_PLAIN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,44 +281,25 @@ def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
     """A conversation in the tokenizer's chat template; a UserError if there is none, or it fails."""
     if getattr(tokenizer, "chat_template", None) is None:
         raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
-    template = tokenizer.get_chat_template()
-    given = {"enable_thinking": False} | options
+    from jinja2 import TemplateError
 
-    def render() -> str:
-        whole = {"tokenize": False, "chat_template": _TODAY + template}
-        return str(tokenizer.apply_chat_template(list(turns), **whole, **given))
-
+    options |= {"enable_thinking": False}
     try:
-        if _is_plain(template):
-            return _render_plain(template, messages=turns, **tokenizer.special_tokens_map, **given)
-        return confined(render)
+        template = _TODAY + tokenizer.get_chat_template()
+        try:
+            return _render(template, messages=turns, **tokenizer.special_tokens_map, **options)
+        except TemplateError:  # it uses what transformers adds, or fails there as well
+            whole = {"tokenize": False, "chat_template": template}
+            return str(tokenizer.apply_chat_template(list(turns), **whole, **options))
     except Exception as error:  # whatever a template raises
         what = f"the model's chat template cannot be used: {first_line(error)}"
         raise UserError(what, todo="leave --chat out") from error
 
 
-def _render_plain(template: str, **given: Any) -> str:
-    """A plain template, as transformers renders it, which takes a second to import."""
+def _render(template: str, **given: Any) -> str:
+    """A template as transformers renders it, without what that adds to jinja2: its import takes a second."""
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    del environment.filters["tojson"]  # transformers has its own
     return environment.from_string(template).render(tools=None, documents=None, **given)
-
-
-def _is_plain(template: str) -> bool:
-    """Whether a chat template only writes parts of the messages; any other may take all memory, or never end."""
-    from jinja2 import Environment, nodes
-
-    if len(template) > _LONGEST_PLAIN:
-        return False
-    try:
-        parts = [*Environment(autoescape=False).parse(template).find_all(nodes.Node)]  # noqa: S701
-    except Exception:  # whatever it is, it is not plain
-        return False
-    loops = [part for part in parts if isinstance(part, nodes.For)]
-    return (
-        all(type(part).__name__ in _PLAIN.split() for part in parts)
-        and all(part.name == "trim" for part in parts if isinstance(part, nodes.Filter))
-        and all(loop.iter == nodes.Name("messages", "load") for loop in loops)
-        and not any(loop.recursive or [*loop.find_all(nodes.For)] for loop in loops)
-    )

@@ -1,16 +1,12 @@
 """What stands around a source in the prompt of a decoder-only model, and where its texts end."""
 
-import multiprocessing
-import time
 from typing import Final
-from unittest.mock import Mock
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.confined import confined
 from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
-from pipedec_cli.model.text import PROMPT, SOURCE, TextCodec, prompt_around, prompt_text, text_end
+from pipedec_cli.model.text import _TODAY, PROMPT, SOURCE, TextCodec, prompt_around, prompt_text, text_end
 from tests.model.chats import CHATML, DATED, chat_tokenizer
 
 WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes there."]
@@ -125,56 +121,24 @@ SMOLLM: Final = (
 )
 
 
-@pytest.mark.parametrize(
-    ("template", "plain"),
-    [
-        (CHATML, True),
-        (SMOLLM, True),
-        (DATED, False),
-        (CHATML + "{{ 'x' * 9 }}", False),
-        (CHATML + "{% set a = 'x' %}", False),
-        ("{% for a in messages %}" * 2 + "{{ a.content }}" + "{% endfor %}" * 2, False),
-        ("{% for a in 'xxxx' %}{{ messages[0].content }}{% endfor %}", False),
-        (CHATML + " " * 10_000, False),
-    ],
+#: Templates with what transformers adds to jinja2.
+ADDED: Final = (
+    CHATML.replace("messages %}", "messages %}{% if loop.index > 9 %}{% break %}{% endif %}"),
+    CHATML + "{{ messages | tojson }}",
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
 )
-def test_a_plain_chat_template_is_rendered_here_and_any_other_in_a_child_process(
-    template, plain, monkeypatch
-):
-    made = Mock(return_value="a{source}b")
-    monkeypatch.setattr("pipedec_cli.model.text.confined", made)
-    prompt_text(chat_tokenizer(template), SOURCE, chat=True)
-    assert made.called is not plain
 
 
-@pytest.mark.parametrize(
-    ("template", "told"),
-    [
-        (
-            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
-            "more than 1 seconds",
-        ),
-        ("{{ 'x' * 10**10 }}", "too much memory"),
-        ("{{ 'x'|center(2000000000) }}", "too much memory"),
-        ("{{ '%1000000000d' % 1 }}", "too much memory"),
-        (
-            "{% set a = namespace(x='xx') %}{% for b in range(60) %}{% set a.x = a.x ~ a.x %}{% endfor %}",
-            "memory",
-        ),
-        ("{{ messages[0].content }}{{ 'x' * 10**7 }}", "more than 1,048,576 characters"),
-    ],
-)
-def test_a_chat_template_has_a_bound_of_memory_time_and_text(template, told, monkeypatch):
-    if "seconds" in told:
-        monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1)
-    with pytest.raises(UserError, match=f"chat template cannot be used: .*{told}"):
-        codec(SOURCE, chat=True, tokenizer=chat_tokenizer(template))
-    assert not multiprocessing.active_children()
-
-
-def test_a_chat_template_may_wait_for_a_processor(monkeypatch):
-    monkeypatch.setattr("pipedec_cli.model.confined.SECONDS", 1)
-    assert confined(lambda: time.sleep(1.1) or "text") == "text"
+@pytest.mark.parametrize("template", [CHATML, SMOLLM, DATED, *ADDED])
+def test_a_chat_template_renders_as_in_transformers(template, monkeypatch):
+    tokenizer = chat_tokenizer(template)
+    turns = [{"role": "user", "content": SOURCE}]
+    options = {"tokenize": False, "add_generation_prompt": True, "chat_template": _TODAY + template}
+    expected = tokenizer.apply_chat_template(turns, **options)
+    if template not in ADDED:  # then transformers is not needed, whose import takes a second
+        monkeypatch.setattr(type(tokenizer), "apply_chat_template", None)
+    if expected.count(SOURCE) == 1:
+        assert prompt_text(tokenizer, SOURCE, chat=True) == expected
 
 
 def test_a_text_ends_at_the_tokenizers_eos_and_in_a_chat_at_the_end_of_a_turn():

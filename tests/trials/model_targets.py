@@ -2,22 +2,18 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import chdir, suppress
+from contextlib import chdir
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from unittest.mock import patch
 
-from pipedec_cli.model.engine.native.build import BuildError
-from pipedec_cli.model.engine.native.library import library
 from tests.checkpoints import tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import run
-from tests.trials.counting import generated, generated_of_text, generated_or_set_aside, learnt, merged
+from tests.trials.counting import generated, generated_of_text, generated_or_set_aside, merged
 from tests.trials.target import ROWS, SCHEMA, VALUE, Target, lines
 
 Files = Mapping[str, bytes]
@@ -31,11 +27,9 @@ def _files(folder: Path) -> Files:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def _left(files: Files, *words: str, cached: bool = False) -> Files:
-    """The files, and what a command leaves beside them, also in the cache."""
-    with TemporaryDirectory() as name, chdir(name), patch.dict(os.environ):
-        if cached:
-            os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
+def _left(files: Files, *words: str) -> Files:
+    """The files, and what a command leaves beside them."""
+    with TemporaryDirectory() as name, chdir(name):
         for path, content in files.items():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_bytes(content)
@@ -71,7 +65,7 @@ def _shards(whole: Files) -> Files:
 
 
 def _checkpoint_targets() -> Iterable[Target]:
-    """The files of models, and the cache of prepared ones."""
+    """The files of models."""
     shown = ("generate", "--text", "a", "--model", "model", "--set", "max_tokens=20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
@@ -95,13 +89,6 @@ def _checkpoint_targets() -> Iterable[Target]:
         }  # the cache is where the folder goes that is made of the file
         words = ("generate", "--text", "a", "--model", "tiny.gguf", "--set", "time_max=9")
         yield Target(words, file, ("tiny.gguf",), share=2)
-    with suppress(BuildError):
-        library()  # a case must not compile it into its own cache
-    for family in ("t5", "llama"):
-        left = _left({**_model(level="sentence", family=family), **DATA}, *GENERATE, cached=True)
-        files = {name: left[name] for name in left if not name.startswith("out")}
-        (kept,) = (name for name in files if "prepared" in name)
-        yield Target(GENERATE, files, (kept,), learnt, share=2)
 
 
 def _decoding_targets() -> Iterable[Target]:

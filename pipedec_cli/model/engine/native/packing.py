@@ -106,6 +106,13 @@ def pack(
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
 
 
+def check_spec(spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
+    """Raise a BuildError if matrices, norms or biases are not of the sizes that the config says."""
+    packing, shape = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight.shape
+    _require(shape == (packing.model.vocabulary, packing.model.width), "the embedding is")
+    packing.add_layers()
+
+
 class _Packing:
     """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
@@ -142,6 +149,8 @@ class _Packing:
             ]
             if biases:
                 bias = torch.cat([bias.detach().float() for bias in biases])
+                fits = bias.shape == ((model.heads + 2 * model.key_heads) * model.head_width,)
+                _require(fits, "the biases of the queries, keys and values are")
                 self.point(struct, "qkv_bias", F.pad(bias, (0, -len(bias) % self.kernels.panel)))
             for name, module in layer.norms.items():
                 width = model.head_width if name in ("query_norm", "key_norm") else model.width
@@ -161,7 +170,7 @@ class _Packing:
 
     def _point_to_norm(self, struct: Structure, name: str, module: Any, width: int) -> None:
         norm = floats(module) + self.spec.norm_offset
-        _require(len(norm) == width, f"{name} is")
+        _require(norm.shape == (width,), f"{name} is")
         self.point(struct, name, norm)
 
     def _add(self, struct: Structure, name: str, modules: Sequence[Any]) -> None:

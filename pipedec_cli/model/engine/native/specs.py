@@ -1,6 +1,7 @@
 """A model as the compiled kernels see it: its sizes, and the matrices and norms of each layer.
 
-Of the compiled path only this file knows where the modules of a family are.
+Of the compiled path only this file knows where the modules of a family are. A module has its weights and other modules;
+all else comes from the config.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
     buckets = offset_buckets(config) if head is None else distance_buckets(config)
     biases = dict[Any, Tensor]()  # by the embedding
     for layer in found:
+        if len(layer.bias.weight) != config.relative_attention_num_buckets:
+            raise BuildError("the position biases are not of the size that the config says")
         if layer.bias not in biases:
             table = floats(layer.bias)[buckets].T
             biases[layer.bias] = (
@@ -124,16 +127,16 @@ def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
 
 def _llama(model: Any) -> ModelSpec:
     """Llama, Qwen2, Qwen3 and SmolLM3: some have biases, norms of the heads, layers without positions, or windows."""
-    stack, specs = model.model, list[LayerSpec]()
-    for layer in stack.layers:
+    config, stack, specs = model.config, model.model, list[LayerSpec]()
+    turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
+    for layer, window, is_turned in zip(stack.layers, _windows(config), turned, strict=True):
         own = layer.self_attn
         norms = {"self_norm": layer.input_layernorm, "feed_norm": layer.post_attention_layernorm}
         if hasattr(own, "q_norm"):
             norms |= {"query_norm": own.q_norm, "key_norm": own.k_norm}
-        turned, window = getattr(own, "use_rope", True), getattr(own, "sliding_window", None) or 0
-        specs.append(LayerSpec(_matrices(layer), norms, rotary=0 if turned else -1, window=window))
-    sizes = _causal_sizes(model, specs, model.config.hidden_act)
-    ropes = _ropes(stack.rotary_emb, {"": stack.rotary_emb.rope_type}, sizes["head_width"])
+        specs.append(LayerSpec(_matrices(layer), norms, rotary=0 if is_turned else -1, window=window))
+    sizes = _causal_sizes(model, specs, config.hidden_act)
+    ropes = _ropes(stack, {"": config.rope_parameters}, sizes["head_width"])
     sizes |= {"query_scale": sizes["head_width"] ** -0.5, "rotaries": 1}
     return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 0.0, *ropes)
 
@@ -145,18 +148,17 @@ def _gemma(model: Any) -> ModelSpec:
         raise BuildError("attention is not causal")
     if config.attn_logit_softcapping:
         raise BuildError("the scores of attention are capped")
-    kinds = list(stack.rotary_emb.rope_type)
-    for layer in stack.layers:
+    ropes_by_kind = {kind: config.rope_parameters[kind] for kind in sorted({*config.layer_types})}
+    kinds = list(ropes_by_kind)
+    for layer, kind, window in zip(stack.layers, config.layer_types, _windows(config), strict=True):
         own = layer.self_attn
         norms = {"query_norm": own.q_norm, "key_norm": own.k_norm, "self_norm": layer.input_layernorm}
         norms |= {"self_post": layer.post_attention_layernorm, "feed_norm": layer.pre_feedforward_layernorm}
         norms["feed_post"] = layer.post_feedforward_layernorm
-        rotary, window = kinds.index(own.layer_type), own.sliding_window or 0
-        specs.append(LayerSpec(_matrices(layer), norms, rotary=rotary, window=window))
+        specs.append(LayerSpec(_matrices(layer), norms, rotary=kinds.index(kind), window=window))
     sizes = _causal_sizes(model, specs, config.hidden_activation)
-    kinds_by_prefix = {f"{kind}_": stack.rotary_emb.rope_type[kind] for kind in kinds}
-    ropes = _ropes(stack.rotary_emb, kinds_by_prefix, sizes["head_width"])
-    scale = stack.embed_tokens.embed_scale.to(stack.embed_tokens.weight.dtype)
+    ropes = _ropes(stack, {f"{kind}_": rope for kind, rope in ropes_by_kind.items()}, sizes["head_width"])
+    scale = torch.tensor(config.hidden_size**0.5).to(stack.embed_tokens.weight.dtype)
     sizes |= {"query_scale": config.query_pre_attn_scalar**-0.5, "rotaries": len(kinds)}
     sizes |= {"embedding_scale": float(scale), "cap": config.final_logit_softcapping or 0.0}
     return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 1.0, *ropes)
@@ -168,7 +170,7 @@ def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[s
     if (
         getattr(config, "attention_bias", False)
         or getattr(config, "mlp_bias", False)
-        or model.lm_head.bias is not None
+        or getattr(model.lm_head, "bias", None) is not None
     ):
         raise BuildError("its matrices have biases")
     if activation not in ACTIVATIONS:
@@ -199,16 +201,36 @@ def _matrices(layer: Any) -> dict[str, Sequence[Any]]:
     return matrices | {"feed_in": (feed.gate_proj, feed.up_proj), "feed_out": (feed.down_proj,)}
 
 
-def _ropes(module: Any, kinds: dict[str, str], head_width: int) -> tuple[Tensor, Tensor]:
-    """The frequencies and amplitudes of a rotary embedding, whose kinds are given by the prefix of their names."""
-    for kind in kinds.values():
-        if kind not in STATIC_ROPES:
+def _windows(config: Any) -> list[int]:
+    """How many positions each layer sees; 0: all."""
+    kinds = getattr(config, "layer_types", None)
+    if not kinds or not getattr(config, "use_sliding_window", True):  # only some families have the latter
+        return [0] * config.num_hidden_layers
+    return [config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Tensor, Tensor]:
+    """The frequencies and amplitudes of rotary embeddings, whose parameters have the prefix of their names as a key.
+
+    A stack without transformers' embedding has only such as its parameters alone determine: those of the kind "default".
+    """
+    module, frequencies, amplitudes = getattr(stack, "rotary_emb", None), list[Tensor](), list[float]()
+    for prefix, rope in parameters.items():
+        kind = rope.get("rope_type", "default")
+        if kind not in STATIC_ROPES or (module is None and kind != "default"):
             raise BuildError(f"the rotary embedding is {kind}")
-    frequencies = torch.stack([getattr(module, f"{prefix}inv_freq").detach().float() for prefix in kinds])
-    if frequencies.shape[1] * 2 != head_width:
-        raise BuildError("a part of each head alone is turned")
-    amplitudes = [float(getattr(module, f"{prefix}attention_scaling")) for prefix in kinds]
-    return frequencies, torch.tensor(amplitudes, dtype=torch.float32)
+        if module is None:
+            places = torch.arange(0, head_width, 2, dtype=torch.int64).float()
+            frequencies.append(1.0 / (rope["rope_theta"] ** (places / head_width)))
+            amplitudes.append(1.0)
+        else:
+            frequencies.append(getattr(module, f"{prefix}inv_freq").detach().float())
+            amplitudes.append(float(getattr(module, f"{prefix}attention_scaling")))
+        if len(frequencies[-1]) * 2 != head_width:
+            raise BuildError("a part of each head alone is turned")
+        if not frequencies[-1].isfinite().all():
+            raise BuildError("a frequency of the rotary embedding is no number")
+    return torch.stack(frequencies), torch.tensor(amplitudes, dtype=torch.float32)
 
 
 FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {

@@ -1,0 +1,224 @@
+"""A model and its tokenizer from a folder's own files, without transformers, whose import takes seconds.
+
+The compiled kernels need weights and a config alone. They are read here if transformers 5 wrote the folder: it completes
+config.json and tokenizer.json when it writes them. All else, and whatever does not fit, is left to transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from torch import nn
+
+from pipedec_cli.data.tokenizer_file import check_content
+from pipedec_cli.model.engine.native import specs
+from pipedec_cli.model.engine.native.kinds import encoder_dtype
+from pipedec_cli.model.engine.native.library import team_library
+from pipedec_cli.model.engine.native.packing import check_spec
+from pipedec_cli.model.engine.native.specs import describe, describe_t5
+from pipedec_cli.model.families import FAMILIES, T5, check_config
+from pipedec_cli.model.pretrained import (
+    CONFIG,
+    KEY,
+    check_finite,
+    check_tokenizer,
+    load_config,
+    load_tokenizer,
+    quiet,
+)
+
+#: What a config of transformers has that it does not write, because no value differs from all models' default.
+_DEFAULTS: Final = {
+    **dict.fromkeys(("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")),
+    "is_encoder_decoder": False,
+}
+#: Files by which a tokenizer has more than tokenizer.json and tokenizer_config.json say.
+_ADAPTERS: Final = ("adapter_config.json", "adapter_model.safetensors")
+_OLDER: Final = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates", *_ADAPTERS)
+_NAMED: Final = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+#: A weight that the first T5s hold and nothing reads.
+_UNREAD: Final = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
+
+
+class BareModel(nn.Module):
+    """Weights on the CPU in a tree of modules with transformers' names, and their config. It computes nothing."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, config: SimpleNamespace, folder: Path, dtype: torch.dtype) -> None:
+        """Read the weights; a ValueError if they are not those that the config counts."""
+        super().__init__()
+        self.config, self.dtype = config, dtype
+        weights = dict[str, nn.Parameter]()
+        for path in folder.glob("model*.safetensors"):
+            with safe_open(path, "pt") as file:
+                for name in filter(lambda name: not _UNREAD.search(name), file.keys()):
+                    tensor = file.get_tensor(name)
+                    if not tensor.is_floating_point():
+                        raise ValueError(f"{name} holds whole numbers")
+                    weights[name] = nn.Parameter(tensor.to(dtype), requires_grad=False)
+        is_t5 = config.model_type in T5.model_types
+        shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
+        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] if is_t5 else []
+        has_head = is_t5 and "lm_head.weight" in weights  # whose config need not say so
+        copies += ["lm_head.weight"] * (config.tie_word_embeddings and not has_head)
+        if weights.keys() & {*copies}:
+            raise ValueError("a weight that is another one is there as well")
+        for name in sorted(weights, key=_by_number):
+            self._put(name, weights[name])
+        for name in copies:
+            self._put(name, weights[shared])
+        for part in self.children():
+            vars(part)["config"] = config
+
+    def _put(self, name: str, weight: nn.Parameter) -> None:
+        """Put a weight into the module of its name, which is made if need be. Modules with numbered children are lists."""
+        module, parts = self, name.split(".")
+        for part, after in pairwise(parts):
+            if part not in module._modules:
+                module.add_module(part, nn.ModuleList() if after.isdigit() else nn.Module())
+            module = module._modules[part]  # type: ignore[assignment]
+        module.register_parameter(parts[-1], weight)
+
+
+def _by_number(name: str) -> list[int | str]:
+    """The name's parts, numbers as numbers: a module has its children in their order."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.split(".")]  # type: ignore[misc]
+
+
+def _check_names(model: Any) -> None:
+    """Refuse, with a ValueError, other weights than the family has: `describe` takes some of them if they are there."""
+    config, names = model.config, [name for name, _ in model.named_parameters()]
+    kind, embedding = config.model_type, FAMILIES[config.model_type].embedding(model).weight
+    if kind in T5.model_types:
+        stacks = [(model.encoder.block, config.num_layers), (model.decoder.block, config.num_decoder_layers)]
+        wanted = {"wi_0.weight": config.is_gated_act * (config.num_layers + config.num_decoder_layers)}
+    else:
+        stacks = [(model.model.layers, config.num_hidden_layers)]
+        has_norms, has_biases = kind in ("qwen3", "gemma3_text"), kind == "qwen2"
+        wanted = {
+            "q_norm.weight": has_norms * config.num_hidden_layers,
+            "q_proj.bias": has_biases * config.num_hidden_layers,
+        }
+    counts = {ending: sum(name.endswith(ending) for name in names) for ending in wanted}
+    fits = len(embedding) == config.vocab_size and all(len(stack) == layers for stack, layers in stacks)
+    if counts != wanted or not fits:
+        raise ValueError("weights are missing, or more than config.json says")
+
+
+class FileTokenizer:
+    """A tokenizer of tokenizer.json. It has those methods of transformers' tokenizers that generating needs."""
+
+    def __init__(self, folder: Path, model_type: str) -> None:
+        """Read the files; a ValueError if they do not say all."""
+        settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+        extra, template = settings.get("extra_special_tokens") or [], folder / "chat_template.jinja"
+        self.special_tokens_map = {name: settings[name] for name in _NAMED if settings.get(name) is not None}
+        self.all_special_tokens = [*self.special_tokens_map.values(), *extra]
+        others = {
+            name for name, value in settings.items() if name.endswith("_token") and isinstance(value, str)
+        }
+        # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its vocabulary.
+        is_own = model_type != "qwen2" or settings.get("tokenizer_class") == "Qwen2Tokenizer"
+        is_whole = settings.get("backend") == "tokenizers" and others <= {*_NAMED} and isinstance(extra, list)
+        if not is_own or not is_whole or {"added_tokens_decoder", "chat_template"} & settings.keys():
+            raise ValueError("transformers says what this tokenizer does")
+        content = (folder / "tokenizer.json").read_bytes()
+        check_content(content)
+        self.backend_tokenizer = Tokenizer.from_buffer(content)
+        self.backend_tokenizer.no_truncation()
+        self.backend_tokenizer.no_padding()
+        self.split_special_tokens, self._folder = False, str(folder)
+        self.chat_template = template.read_text(encoding="utf-8") if template.exists() else None
+        self.added_tokens_decoder = self.backend_tokenizer.get_added_tokens_decoder()
+        numbers = {token: self.backend_tokenizer.token_to_id(token) for token in self.all_special_tokens}
+        if None in numbers.values():
+            raise ValueError("a special token has no id")
+        self.all_special_ids = list(numbers.values())
+        self.bos_token_id, self.eos_token_id, self.unk_token_id = (
+            numbers.get(self.special_tokens_map.get(name)) for name in _NAMED[:3]
+        )
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool | None = None,
+        verbose: bool = True,
+    ) -> dict[str, Any]:
+        """The ids of a text, or of each of several texts, under ``input_ids``."""
+        split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        self.backend_tokenizer.encode_special_tokens = split
+        texts = [text] if isinstance(text, str) else list(text)
+        encoded = self.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+        ids = [each.ids for each in encoded]
+        return {"input_ids": ids[0] if isinstance(text, str) else ids}
+
+    def decode(
+        self, ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
+    ) -> str:
+        """The text of ids, as it is: only without clean-up."""
+        assert not clean_up_tokenization_spaces
+        return str(self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
+
+    def get_vocab(self) -> dict[str, int]:
+        """All tokens and their ids."""
+        return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
+
+    def get_chat_template(self) -> str | None:
+        """The chat template."""
+        return self.chat_template
+
+    @cached_property
+    def _transformers(self) -> Any:
+        with quiet():
+            return load_tokenizer(self._folder, load_config(self._folder, local=True)[0], local=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """All other attributes are those of the tokenizer of transformers, such as `apply_chat_template`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._transformers, name)
+
+
+def read_folder(
+    folder: Path, dtype: torch.dtype, computed: torch.dtype
+) -> tuple[BareModel, FileTokenizer, Any] | None:
+    """The model in `dtype`, the tokenizer, and our settings in config.json; None if transformers is needed for them.
+
+    `computed` is the dtype that the kernels are to compute in.
+    """
+    try:
+        content = json.loads((folder / CONFIG).read_bytes())
+        config = SimpleNamespace(**_DEFAULTS | content)
+        is_written = config.transformers_version.startswith("5.") and config.model_type in specs.FAMILIES
+        if not is_written or any((folder / name).exists() for name in _OLDER):
+            return None
+        check_config(config)
+        if config.is_encoder_decoder and config.decoder_start_token_id is None:
+            return None  # generation_config.json may name it
+        kernels = team_library()
+        if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
+            return None
+        tokenizer = FileTokenizer(folder, config.model_type)
+        check_tokenizer(tokenizer, config.vocab_size, str(folder))
+        model = BareModel(config, folder, dtype)
+        _check_names(model)
+        check_finite(model)
+        check_spec(describe(model), kernels, computed)
+        if config.is_encoder_decoder:
+            check_spec(describe_t5(model.encoder), kernels, computed)
+    except Exception:  # whatever does not fit: transformers says it in its words
+        return None
+    return model, tokenizer, content.get(KEY)
