@@ -17,9 +17,8 @@ from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_check
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.files import BareModel, FileTokenizer, read_folder
 from tests.checkpoints import change
-from tests.model import causal
 from tests.model.chats import CHATML, DATED, foreign
-from tests.model.engines import KINDS, VOCABULARY, needs_kernels, small_model
+from tests.model.engines import CAUSAL, KINDS, VOCABULARY, needs_kernels, small_model
 from tests.model.test_checkpoint import SETTINGS, words_tokenizer
 
 pytestmark = needs_kernels
@@ -38,9 +37,8 @@ print(json.dumps([tokens, heavy]))
 
 def saved(folder, kind="t5"):
     settings = msgspec.structs.replace(SETTINGS, delay="any", source_prefix="")
-    model = small_model(kind) if kind in KINDS else causal.causal_model(kind)
-    vocabulary = VOCABULARY if kind in KINDS else causal.VOCABULARY
-    tokenizer = words_tokenizer(vocabulary)
+    model = small_model(kind)
+    tokenizer = words_tokenizer(model.config.vocab_size)
     if model.config.model_type == "qwen2":  # of any other, transformers makes one of this kind
         tokenizer = _letters_tokenizer()
     save_checkpoint(Checkpoint(model, tokenizer, settings, "x"), folder)
@@ -64,7 +62,10 @@ def save_with(folder, weights):
 
 @pytest.mark.parametrize(
     ("kind", "dtype"),
-    [*product([*KINDS, *causal.KINDS], ["float32"]), *product(["t5", "llama", "gemma3"], ["int8"])],
+    [
+        *product([*KINDS, *CAUSAL], ["float32"]),
+        *product(["t5", "llama, no panel", "gemma3_text, windows"], ["int8"]),
+    ],
 )
 def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
     folder = saved(tmp_path, kind)
@@ -76,7 +77,7 @@ def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama"])
+@pytest.mark.parametrize("kind", ["t5", "llama, no panel"])
 def test_a_start_imports_nothing_of_transformers(kind, tmp_path):
     command = [sys.executable, "-c", DECODE, str(saved(tmp_path, kind))]
     ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -84,7 +85,7 @@ def test_a_start_imports_nothing_of_transformers(kind, tmp_path):
     assert ran == [[[made.tokens for made in texts] for texts in here], []]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "gemma3"])
+@pytest.mark.parametrize("kind", [*KINDS, "gemma3_text, windows"])
 def test_they_are_what_transformers_loads(kind, tmp_path):
     folder = saved(tmp_path, kind)
     theirs = load_checkpoint(str(folder)).model.state_dict()
@@ -116,10 +117,10 @@ LAYER = "model.layers.1.self_attn."
         ("t5", {"shared.weight": torch.ones(VOCABULARY, 31)}),
         ("t5", {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": torch.ones(9, 4)}),
         ("gated", {"decoder.block.0.layer.2.DenseReluDense.wi_0.weight": None}),
-        ("qwen3", {f"{LAYER}q_norm.weight": None}),
-        ("qwen3", {f"{LAYER}q_proj.weight": torch.ones(3)}),
-        ("llama", {f"{LAYER}q_proj.bias": torch.ones(32)}),
-        ("llama", {f"{LAYER}k_proj.bias": torch.ones(7)}),
+        ("qwen3, tied", {f"{LAYER}q_norm.weight": None}),
+        ("qwen3, tied", {f"{LAYER}q_proj.weight": torch.ones(3)}),
+        ("llama, no panel", {f"{LAYER}q_proj.bias": torch.ones(40)}),
+        ("llama, no panel", {f"{LAYER}k_proj.bias": torch.ones(7)}),
     ],
 )
 def test_other_weights_than_the_config_counts_are_left_to_transformers_and_its_words(kind, hurt, tmp_path):
