@@ -87,7 +87,7 @@ class Served:
 
 @contextmanager
 def serving(model, *, keys=(), **more):
-    service = Service(ServeSettings(model=str(model), device="cpu", **more), Notify())
+    service = Service(ServeSettings(model=model and str(model), device="cpu", **more), Notify())
     made = Served(service, keys)
     try:
         yield made
