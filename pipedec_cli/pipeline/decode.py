@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Protocol
 
-from pipedec_cli.pipeline.exact import Verification, Verify
 from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
 
 
@@ -46,7 +44,7 @@ class Admitted:
     """An example is about to be encoded. Decoding fills this grid from now on."""
 
     example: int
-    grid: Grid | Verification
+    grid: Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Finished:
     """An example has ended, with this grid."""
 
     example: int
-    grid: Grid | Verification
+    grid: Grid
 
     @property
     def texts(self) -> list[list[int]]:
@@ -76,7 +74,7 @@ Event = Admitted | Stepped | Finished
 def decode(
     model: StepModel,
     sources: Iterable[tuple[int, Sequence[int]] | None],
-    method: Method | Verify | Callable[[int], Method | Verify],
+    method: Method | Callable[[int], Method],
     sequences: int = 1,
     gone: Callable[[int], bool] = lambda _: False,
 ) -> Iterator[Event]:
@@ -92,22 +90,24 @@ def decode(
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
     method_of = method if callable(method) else lambda _: method
     waiting = iter(sources)
-    running: dict[int, tuple[int, Grid | Verification]] = {}
+    running: dict[int, tuple[int, Grid]] = {}
     try:
         while True:
-            free = [number for number in range(sequences) if number not in running]
-            # The free numbers come first: zip stops there, before it draws a source that has no place yet.
-            newcomers = list(zip(free, iter(partial(next, waiting, None), None), strict=False))
-            if newcomers:
-                entering = {
-                    number: (example, method_of(example).new_grid(example, source))
-                    for number, (example, source) in newcomers
-                }
-                yield from (Admitted(*entered) for entered in entering.values())
-                bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
-                model.admit(
-                    [(number, split_opener(bos[number], source)[0]) for number, (_, source) in newcomers]
-                )
+            entering: dict[int, tuple[int, Grid]] = {}
+            beginnings = list[tuple[int, Sequence[int]]]()
+            for number in range(sequences):
+                if number in running:
+                    continue
+                if (newcomer := next(waiting, None)) is None:
+                    break
+                example, source = newcomer
+                grid = method_of(example).new_grid(example, source)
+                entering[number] = example, grid
+                beginnings.append((number, split_opener(grid.method.bos, source)[0]))
+            for example, grid in entering.values():
+                yield Admitted(example, grid)
+            if entering:
+                model.admit(beginnings)
                 running |= entering
             if not running:
                 return
@@ -119,18 +119,18 @@ def decode(
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            methods = [grid.method for _, grid in running.values()]
-            certain = any(method.confident for method in methods)
-            answers, probabilities = (
-                model.step_with_probabilities(rows) if certain else (model.step(rows), ())
-            )
+            if any(grid.method.confident for _, grid in running.values()):
+                answers, probabilities = model.step_with_probabilities(rows)
+            else:
+                answers, probabilities = model.step(rows), ()
             if len(answers) != len(rows):
                 raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
-                own = slice(done, done := done + len(slots))
-                step = grid.commit(answers[own], probabilities[own])
+                its = slice(done, done + len(slots))
+                done += len(slots)
+                step = grid.commit(answers[its], probabilities[its])
                 if step.taken_back:
                     model.take_back(number, len(step.taken_back))
                 yield Stepped(example, step)

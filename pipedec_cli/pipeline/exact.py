@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from pipedec_cli.pipeline.grid import Limits, Slot, Step, Truncated, split_opener
-from pipedec_cli.pipeline.schedule import Subsequence
+from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
+from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
 #: The lengths of the n-grams that are looked up, the longest first.
 GRAMS: Final = (3, 2, 1)
@@ -57,68 +57,48 @@ class Grams:
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
-    """How to decode in exact mode; the counterpart of `Method`.
+class Verify(Method):
+    """How to decode in exact mode: a method with one row, whose drafts are checked.
 
     `drafts` are the drafts by example, each used once: token ids with <eos>. Where a draft is of no use, n-grams of
-    the source and of the text so far are. With `jacobi` the model's own answers behind a wrong guess are the next
-    guesses (Santilli et al. 2023). `costs` are the relative costs of a call with 0, 1, 2, … guesses.
+    the source and of the text so far are guessed. With `jacobi` the model's own answers behind a wrong guess are the
+    next guesses (Santilli et al. 2023). `costs` are the relative costs of a call with 0, 1, 2, … guesses.
     """
 
-    bos: int | None
-    eos: int
-    limits: Limits
+    guesses: ClassVar[bool] = True
+    schedule: Schedule = field(default_factory=Whole, init=False)
     jacobi: bool = False
     costs: Sequence[float] = FLAT
     drafts: dict[int, Sequence[int]] = field(default_factory=dict)
-    confident: ClassVar[bool] = False
 
-    def new_grid(self, example: int, source: Sequence[int]) -> Verification:
+    def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Verification:
         """A text of which nothing is written yet."""
         draft, bos = Grams(self.drafts.pop(example, ())), split_opener(self.bos, source)[1]
-        return Verification(self, Grams(source), draft, bos)
+        return Verification(self, bos, Grams(source), draft)
 
 
 @dataclass(slots=True)
-class Verification:
-    """The text of one example while its draft is checked; the counterpart of `Grid`."""
+class Verification(Grid):
+    """The grid of one text while its draft is checked. It has one row, from the beginning."""
 
     method: Verify
     source: Grams
     draft: Grams
-    bos: int
     subsequences: list[Subsequence] = field(default_factory=lambda: [Subsequence(0)], init=False)
-    steps: int = field(default=0, init=False)  # decoder calls
     wrong: int = field(default=0, init=False)  # guesses that were taken back
     _text: Grams = field(default_factory=Grams, init=False)
-    _planned: tuple[Slot, ...] = field(default=(), init=False)
-    _place: int | None = field(
-        default=0, init=False
-    )  # of the draft's next token; None while the draft is of no use
+    #: The place of the draft's next token; None while the draft is of no use.
+    _place: int | None = field(default=0, init=False)
     _used: int = field(default=0, init=False)  # the place up to which the draft has been used
     _answers: tuple[int, ...] = field(default=(), init=False)  # the model's answers behind a wrong guess
     _drafted: bool = field(default=False, init=False)  # whether the planned guesses are the draft's
     #: Counts (kept, made) of recent guesses: at 1 the draft's, at 0 all others.
     _counts: list[tuple[float, float]] = field(default_factory=lambda: list(_FIRST_COUNTS), init=False)
 
-    empty: ClassVar[int] = 0  # nothing is explored
-    row_budget_exhausted: ClassVar[bool] = False
-    stopped_on_repeat: ClassVar[bool] = False
-
     @property
-    def time(self) -> int:
-        """The time of the newest token."""
-        return self.tokens + self.subsequences[0].ended
-
-    @property
-    def tokens(self) -> int:
-        """Tokens agreed on, <eos> not counted."""
-        return len(self.subsequences[0].text_tokens)
-
-    @property
-    def truncated(self) -> Truncated | None:
-        """What cut the text short, once `plan` has returned nothing."""
-        return None if self.subsequences[0].ended else "max_tokens"
+    def empty(self) -> int:
+        """None: nothing is explored."""
+        return 0
 
     def plan(self) -> tuple[Slot, ...]:
         """The last agreed token and the guesses behind it; nothing once the text has ended."""
@@ -133,9 +113,7 @@ class Verification:
 
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
         """Keep the guesses that equal the answers, and the answer behind the last of them; take the other rows back."""
-        if len(answers) != len(self._planned) or not self._planned:
-            raise ValueError(f"{len(answers)} answers to {len(self._planned)} planned rows")
-        fed, self._planned = self._planned, ()
+        fed = self._take_planned(answers)
         guesses = [slot.token for slot in fed[1:]]
         kept = _alike(guesses, answers)
         agreed = list(answers[: kept + 1])
@@ -149,6 +127,7 @@ class Verification:
         self.subsequences[0].ended = agreed[-1] == self.method.eos
         self._answers = tuple(answers[kept + 1 :])
         self._follow(agreed)
+        self.time = len(self._text.tokens)
         self.steps += 1
         self.wrong += len(fed) - len(agreed)
         made = tuple(Slot(1, fed[0].time + number, token) for number, token in enumerate(agreed, start=1))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, repeat
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Together, Whole
 
@@ -107,6 +107,7 @@ class Method:
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
     lists: tuple[ItemRows, ...] = ()
+    guesses: ClassVar[bool] = False  # whether a call may make several tokens of a row
 
     def __post_init__(self) -> None:
         if self.blind and not all(opening.known for opening in self.openings):
@@ -281,13 +282,9 @@ class Grid:
         Rows that do not answer ignore theirs. The probabilities of the answers make the confidence of each row. Raises
         ValueError if the numbers do not fit.
         """
-        method, planned = self.method, self._planned
-        if len(answers) != len(planned) or not planned:
-            raise ValueError(f"{len(answers)} answers to {len(planned)} planned rows")
+        method, planned, made = self.method, self._take_planned(answers), list[Slot]()
         self.time += 1
         self.steps += 1
-        self._planned = ()
-        made: list[Slot] = []
         probabilities = probabilities or [1.0] * len(answers)
         for slot, token, probability in zip(planned, answers, probabilities, strict=True):
             row = self.subsequences[slot.subsequence - 1]
@@ -302,6 +299,13 @@ class Grid:
         if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
             self._drop_repeats()
         return Step(self.steps, self.time, planned, tuple(made))
+
+    def _take_planned(self, answers: Sequence[int]) -> tuple[Slot, ...]:
+        planned = self._planned
+        if len(answers) != len(planned) or not planned:
+            raise ValueError(f"{len(answers)} answers to {len(planned)} planned rows")
+        self._planned = ()
+        return planned
 
     def _drop_repeats(self) -> None:
         """Drop the rows from where the text begins to repeat itself. No row sees a later row: they leave no trace."""

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from pipedec_cli.data.wording import many
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
-from pipedec_cli.pipeline.exact import Verification
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
 from pipedec_cli.view.console import Talk, fit, one_line
@@ -75,7 +74,7 @@ class GridDrawing:
     """
 
     example: int
-    grid: Grid | Verification
+    grid: Grid
     words: Words
     subject: str = ""
     heading: str = ""
@@ -114,7 +113,7 @@ class _Frame:
         self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
         self.words, self.opener = drawing.words, drawing.opener
         self.width, self.height = options.max_width, options.max_height
-        known = [one.label for one in self.grid.openings] if isinstance(self.grid, Grid) else []
+        known = [one.label for one in self.grid.openings]
         labels = known if drawing.labels and any(known) else drawing.labels
         self.labels = list(map(one_line, labels)) or [str(n + 1) for n in range(len(self.rows))]
         self.first = 1 if labels else 0  # the label replaces the column of openers
