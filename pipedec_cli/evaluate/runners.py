@@ -14,13 +14,11 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.records import Draft
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, combine_known, time_of, watched
 from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
-from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.exact import ExactDecoder
 
 
 TOKENS_A_WORD: Final = 4 / 3  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
@@ -188,7 +186,7 @@ class EngineRunner:
     def decode(
         self,
         sources: Sequence[Source],
-        method: Method | Verify,
+        method: Method,
         batch_size: int,
         clock: Clock,
     ) -> tuple[Pass, list[Finished]]:
@@ -234,17 +232,18 @@ class ExactRunner(EngineRunner):
     The cost of guesses is measured in the first pass at each batch size.
     """
 
-    def __init__(self, exact: ExactDecoder, choice: Mapping[str, Any]) -> None:
+    def __init__(self, exact: Decoder, choice: Mapping[str, Any]) -> None:
         """Drafts are made as the choice says, by the arguments of `Decoder.method`."""
-        super().__init__(exact.plain, {})
-        self.exact = exact
-        self.drafter = EngineRunner(exact.drafter, choice) if exact.drafter is not None else None
+        assert exact.drafter is not None
+        super().__init__(exact.drafter.plain, {})
+        self.draft, drafter = exact.drafter, exact.drafter.decoder
+        self.drafter = EngineRunner(drafter, choice) if drafter else None
         self._costs: dict[int, tuple[float, ...]] = {}
 
     @property
     def settings(self) -> Mapping[str, str]:
         """The settings of the sequential model, and of the draft."""
-        settings = {**super().settings, "draft": self.exact.kind}
+        settings = {**super().settings, "draft": self.draft.kind}
         if self.drafter is not None:
             drafter = self.drafter.settings
             how = (drafter[name] for name in ("schedule", "empty_rows") if name in drafter)
@@ -253,16 +252,18 @@ class ExactRunner(EngineRunner):
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Draft all, then check; see `Runner.run`."""
+        from pipedec_cli.model.exact import measured
+
         if batch_size not in self._costs:
-            self._costs[batch_size] = self.exact.measured(batch_size)
-        check = self.exact.check(self.method.limits.max_tokens, self._costs[batch_size])
+            self._costs[batch_size] = measured(self.decoder, batch_size)
+        check = self.draft.check(self.method.limits.max_tokens, self._costs[batch_size])
         if self.drafter is None:
             return self.decode(sources, check, batch_size, clock)[0]
         at = [list(source).index(SEPARATOR) for source in sources]
         theirs = [source[place + 1 :] for place, source in zip(at, sources, strict=True)]
         drafting, ends = self.drafter.decode(theirs, self.drafter.method, batch_size, clock)
         for end in ends:
-            check.drafts[end.example] = self.exact.draft(self.drafter.decoder.joined(end)[0])
+            check.drafts[end.example] = self.draft.ids(self.drafter.decoder.reader.read(end))
         own = [source[:place] for place, source in zip(at, sources, strict=True)]
         checking, _ = self.decode(own, check, batch_size, clock)
         both = zip(checking.outputs, drafting.outputs, strict=True)
@@ -278,7 +279,7 @@ class ExactRunner(EngineRunner):
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process, which holds both models."""
         factory, payload = super().spec()
-        payload["draft"] = self.exact.kind
+        payload["draft"] = self.draft.kind
         if self.drafter is not None:
             payload |= {"drafter": self.drafter.decoder.checkpoint.name, "choice": self.drafter.choice}
         return factory, payload
@@ -286,11 +287,7 @@ class ExactRunner(EngineRunner):
 
 def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
     """The runner of a decoder of ours. The choice is how it decodes or, in exact mode, how its drafter does."""
-    from pipedec_cli.model.exact import ExactDecoder
-
-    if isinstance(decoder, ExactDecoder):
-        return ExactRunner(decoder, choice)
-    return EngineRunner(decoder, choice)
+    return ExactRunner(decoder, choice) if decoder.drafter else EngineRunner(decoder, choice)
 
 
 def from_spec(
@@ -311,7 +308,7 @@ def from_spec(
     import torch
 
     from pipedec_cli.model.decoder import load
-    from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.model.exact import exact_decoder
 
     torch.set_num_threads(threads)
     decoder = load(name, **loaded)
@@ -319,14 +316,15 @@ def from_spec(
     if draft is None:
         return EngineRunner(decoder, choice, Lengths(**lengths) if lengths else None)
     drafts: Any = draft if drafter is None else load(drafter, **loaded)
-    return ExactRunner(ExactDecoder(decoder, drafts), choice)
+    return ExactRunner(exact_decoder(decoder, drafts), choice)
 
 
 def source_ids(decoder: Decoder, text: str) -> list[int]:
     """A source in ids, as the decoder's runner takes it; with a drafter, in the ids of both."""
-    drafter: Decoder | None = getattr(decoder, "drafter", None)
-    own = decoder.text.source(text)[0]
-    return own if drafter is None else [*own, SEPARATOR, *drafter.text.source(text)[0]]
+    own, drafter = decoder.text.source(text)[0], decoder.drafter
+    if drafter is None or drafter.decoder is None:
+        return own
+    return [*own, SEPARATOR, *drafter.decoder.text.source(text)[0]]
 
 
 class _Meter:

@@ -214,7 +214,7 @@ def generate(
 
         source = next(iter(inputs.read())).source
         first = Chunks(decoder, settings.chunk).cut(source)[0] if settings.chunk else source
-        return show_prompt(decoder, first)  # type: ignore[arg-type]
+        return show_prompt(decoder, first)
 
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
 

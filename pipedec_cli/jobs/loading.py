@@ -31,7 +31,7 @@ from pipedec_cli.jobs.generate_settings import RunSettings
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
     from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.rows import BlindDecoder, Rows
+    from pipedec_cli.model.rows import Rows
 
 
 #: Examples are chosen from so many records.
@@ -132,11 +132,12 @@ def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int)
     return [records[number] for number in chosen]
 
 
-def show_prompt(decoder: BlindDecoder, source: str) -> str:
-    """What the model reads for a source: the prompt, and what each row adds to it."""
+def show_prompt(decoder: Decoder, source: str) -> str:
+    """What the model reads for a source: the prompt, and what each blind row adds to it."""
+    assert decoder.blind is not None, "settings for other rows are refused"
     write = decoder.text.written
     ids, _ = decoder.text.source(source)
-    rows = (f"--- row {number}\n{write(known)}" for number, known in enumerate(decoder.known, start=1))
+    rows = (f"--- row {number}\n{write(known)}" for number, known in enumerate(decoder.blind.known, start=1))
     return "\n".join([write(ids), *rows])
 
 
@@ -236,7 +237,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     else:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
-    if not is_pipelined(decoder):
+    if not decoder.plan.pipelined:
         unused = ["empty_rows", "force", "stop_on_repeat"]
         unused += ["delay"] if settings.delay == "wait" else []
         unused += ["model", "sub_max", "time_max"] if settings.exact else []
@@ -252,24 +253,19 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     return decoder
 
 
-def is_pipelined(decoder: Decoder) -> bool:
-    """Whether a pipelined decoder writes the texts, or in exact mode their drafts."""
-    drafter = getattr(decoder, "drafter", decoder)  # None where no decoder drafts
-    return drafter is not None and drafter.settings.decoder == "pipelined"
-
-
 def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:
     """The decoder of blind rows that the settings ask of a loaded model."""
-    from pipedec_cli.model.rows import BlindDecoder
+    from pipedec_cli.model.rows import blind_decoder, calibrate
 
     rows = blind_rows(settings, notify)
-    decoder = BlindDecoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
-    if records := calibration(settings, decoder.rows.fields, notify):
+    decoder = blind_decoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
+    decoder.unconstrained = settings.unconstrained
+    if records := calibration(settings, rows.fields, notify):
         notify.say(f"calibrating with {many(len(records), 'record')}")
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
             notify.warn(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
-        decoder.calibrate(records, 8 if settings.batch_size == "auto" else settings.batch_size)
+        calibrate(decoder, records, 8 if settings.batch_size == "auto" else settings.batch_size)
     return decoder
 
 
@@ -279,15 +275,15 @@ def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
     has_drafter = settings.model or is_model(settings.place.model("pipelined"))
     draft = settings.draft or ("pipelined" if has_drafter else "source")
 
-    from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.model.exact import exact_decoder
 
     if draft != "pipelined":
         apply_prompt(*prompt, sequential)
-        return ExactDecoder(sequential, draft)
+        return exact_decoder(sequential, draft)
     drafter = load_decoder(settings, notify)
     apply_prompt(*prompt, sequential, drafter)
     inherit_prompt(*prompt, sequential, drafter)
-    return ExactDecoder(sequential, drafter)
+    return exact_decoder(sequential, drafter)
 
 
 def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True, role: str = "") -> Decoder:
@@ -307,7 +303,6 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     warn_uncompiled(decoder.checkpoint, notify)
-    decoder.unconstrained = settings.unconstrained
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
@@ -320,6 +315,8 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
         cut = load_segmenter(place.data)
         is_object = isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
         decoder.checkpoint.segmenter = None if is_object else cut
+    if settings.unconstrained:
+        decoder.unconstrained = True
     if settings.model == "pipelined" and decoder.settings.decoder == "sequential":
         raise UserError(
             f"{name} is a sequential model, not a pipelined decoder", todo="make one with `pipedec train`"

@@ -176,7 +176,9 @@ def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
     from pipedec_cli.model.text import usual_prompt
 
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
-    if getattr(decoder, "drafter", None) is None:  # in exact mode `generate` lets both read alike
+    if (
+        decoder.drafter is None or decoder.drafter.decoder is None
+    ):  # in exact mode `generate` lets both read alike
         if text.prefix != own.source_prefix:
             read["source_prefix"] = text.prefix
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
@@ -212,7 +214,7 @@ def _exact(
     drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[Way]
 ) -> Iterator[Way]:
     """The sequential model in exact mode. The drafter is the first pipelined way that uses its default rule."""
-    from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.model.exact import exact_decoder
 
     name = sequential.checkpoint.name
     for draft in drafts:
@@ -221,9 +223,9 @@ def _exact(
             usual_rule = (way for way in ours if set(way.settings.some(*rule).values()) == {None})
             fixed = [way for way in usual_rule if isinstance(way.settings.delay, int)]
             drafting = (fixed or list(ours))[0]
-            how, exact = drafting.settings, ExactDecoder(sequential, drafting.decoder)
+            how, exact = drafting.settings, exact_decoder(sequential, drafting.decoder)
         else:
-            how, exact = replace(usual, model=None), ExactDecoder(sequential, draft)
+            how, exact = replace(usual, model=None), exact_decoder(sequential, draft)
         yield Way(f"exact-{draft}", "exact", replace(how, exact=name, draft=draft, confidence=False), exact)
 
 

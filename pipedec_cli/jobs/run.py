@@ -29,13 +29,12 @@ from pipedec_cli.data.writing import JsonLinesAppender, manifest
 from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
 from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.loading import WORKSPACE_MODELS, is_pipelined
+from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.engine.torch.block import can_prepack
-from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.model.rows import BlindDecoder
+from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Whole
 
@@ -57,11 +56,6 @@ class Run:
     chunks: Chunks | None  # how long sources are cut, if they are
 
     @property
-    def exact(self) -> ExactDecoder | None:
-        """The decoder, in exact mode."""
-        return self.decoder if isinstance(self.decoder, ExactDecoder) else None
-
-    @property
     def more(self) -> dict[str, bool]:
         """What lines hold besides: the grid, how sure values are, and where they stand."""
         return {name: bool(self.used.get(name)) for name in ("trace", "confidence", "spans")}
@@ -77,7 +71,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """What makes the lines: it hashes the weights, so a run that writes no file never asks for it."""
-        decoder, inputs, exact = self.decoder, self.inputs, self.exact
+        decoder, inputs = self.decoder, self.inputs
         checkpoint = decoder.checkpoint
         made: dict[str, Any] = {
             "examples": inputs.count,
@@ -89,21 +83,22 @@ class Run:
         }
         if inputs.shard:
             made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
-        if exact and exact.drafter:
-            made["drafter"] = {"name": exact.drafter.checkpoint.name, "sha256": exact.drafter.sha256}
+        if decoder.drafter and (drafting := decoder.drafter.decoder):
+            made["drafter"] = {"name": drafting.checkpoint.name, "sha256": drafting.sha256}
         return made
 
     @property
     def labels(self) -> Sequence[str]:
         """The keys of the rows, where each row is a field."""
-        fields = None if self.exact else self.decoder.fields
+        fields = None if self.decoder.drafter else self.decoder.fields
         return [field.name for field in fields.fields] if fields and self.method.openings else ()
 
     @property
     def description(self) -> str:
         """The method in words, such as ``Δt = 2, empty rows retry``."""
-        if self.exact and not self.exact.drafter:
-            return f"exact, drafted by {self.exact.kind}"
+        drafter = self.decoder.drafter
+        if drafter and drafter.decoder is None:
+            return f"exact, drafted by {drafter.kind}"
         method = self.method
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
@@ -118,7 +113,7 @@ class Run:
             words = _start(method.schedule)
             words += f", empty rows {method.empty_rows}"
             words += ", stop on repeat" if method.stop_on_repeat else ""
-        return f"exact, drafted by {words}" if self.exact else words
+        return f"exact, drafted by {words}" if drafter else words
 
 
 def _start(schedule: Schedule) -> str:
@@ -137,9 +132,9 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
     """The settings without those of a recipe that do not suit the decoder or its schedule."""
     of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
-    if isinstance(decoder, BlindDecoder):
+    if decoder.blind:
         of_grids = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
-    elif not is_pipelined(decoder):
+    elif not decoder.plan.pipelined:
         of_grids = {"delay", "time_max", "sub_max"}
     changes: dict[str, Any] = dict.fromkeys(of_grids & settings.from_recipe)
     return replace(settings, **changes)
@@ -158,11 +153,10 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if live else choose_batch_size(model, tokens, inputs.count)
-    draft = decoder.kind if isinstance(decoder, ExactDecoder) else None
-    name = _name(settings, method, usual.limits, draft)
-    if isinstance(decoder, BlindDecoder):  # other questions have another file
-        asked = Path(settings.schema).stem if settings.schema else "fields" if decoder.rows.fields else "ask"
-        name = name.replace("blind", f"blind-{_plain(asked)}-{decoder.described['sha256'][:6]}", 1)
+    name = _name(settings, method, usual.limits, decoder.drafter.kind if decoder.drafter else None)
+    if blind := decoder.blind:  # other questions have another file
+        asked = Path(settings.schema).stem if settings.schema else "fields" if blind.rows.fields else "ask"
+        name = name.replace("blind", f"blind-{_plain(asked)}-{blind.described['sha256'][:6]}", 1)
     return Run(
         decoder=decoder,
         inputs=inputs,
@@ -186,7 +180,6 @@ def _used(
 
     checkpoint, schedule = decoder.checkpoint, method.schedule
     schedule = schedule.between if isinstance(schedule, Listed) else schedule
-    exact = decoder if isinstance(decoder, ExactDecoder) else None
     is_sequential = isinstance(schedule, Whole)
     has_starts = not isinstance(method.schedule, Whole | Together)
     delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
@@ -195,12 +188,12 @@ def _used(
         "delay": delay,
         "empty_rows": method.empty_rows if has_starts else None,
         "stop_on_repeat": method.stop_on_repeat if has_starts else None,
-        "exact": exact.kind if exact else None,
+        "exact": decoder.drafter.kind if decoder.drafter else None,
         **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
         **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
         **asdict(method.limits),
         **decoder.text.described,
-        **({"rows": decoder.described} if isinstance(decoder, BlindDecoder) else {}),
+        **({"rows": decoder.blind.described} if decoder.blind else {}),
         "dtype": settings.dtype,
         "device": checkpoint.device.type,
         "source_field": inputs.names.source,
@@ -286,7 +279,7 @@ def stream(
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
     tally, chunks, parts = Tally(), run.chunks, list[Generated]()
     records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
-    rows = getattr(run.decoder, "rows", None)
+    rows = run.decoder.blind and run.decoder.blind.rows
     # The model has seen no value of these keys.
     unshown = rows.fields if rows and not rows.shots and not rows.questions else ()
     numbers, are_long = count(), Counter[bool]()  # strings of objects by whether they are longer than a name
@@ -341,7 +334,7 @@ def stream(
     finally:
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
-    tally.report(run.used, notify, run.exact.costs if run.exact else None)
+    tally.report(run.used, notify, run.decoder.drafter.costs if run.decoder.drafter else None)
     if are_long[True] > are_long[False]:
         notify.warn("most values are sentences: --shots FILE:N shows the model N examples with short ones")
     return tally
@@ -449,10 +442,10 @@ def _append(
 ) -> Tally:
     """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
     count, manifest = run.inputs.count, run.manifest
-    if run.exact:  # a run that goes on makes as many guesses as it was begun with
+    if drafter := run.decoder.drafter:  # a run that goes on makes as many guesses as it was begun with
         begun = file.manifest.get("costs") if file and done is not None else None
-        run.exact.costs = tuple(begun or run.exact.measured(run.batch_size))
-        manifest = {**manifest, "costs": run.exact.costs}
+        drafter.costs = tuple(begun or measured(run.decoder, run.batch_size))
+        manifest = {**manifest, "costs": drafter.costs}
     if file and done is not None:
         if changed := file.version_changes(manifest):
             notify.warn(f"other versions than when this run was begun: {', '.join(changed)}")

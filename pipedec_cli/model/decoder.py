@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
 
 import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import FieldSegmenter, plain_text, read_plain
+from pipedec_cli.data.fields import FieldSegmenter
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.arguments import (
     INT4,
@@ -27,12 +28,15 @@ from pipedec_cli.model.arguments import (
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.families import backbone_of
-from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.model.fields import Answers, FieldCodec
+from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
-from pipedec_cli.pipeline.exact import Verify
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Grid, Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Subsequence, Waiting, Whole
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Limits, Method
+from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.exact import Drafter
+    from pipedec_cli.model.rows import BlindPlan
 
 #: Sources are sorted by length within windows of this many batches, which evens the lengths out in bounded memory.
 SORTED_BATCHES: Final = 16
@@ -50,12 +54,172 @@ class Source:
     result: Generated | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a caller asks of a method. None is as the checkpoint was trained.
+
+    `delay` is Δt in time-steps, or ``wait``. `force` allows a delay that the checkpoint was not trained for.
+    """
+
+    delay: Delay | None = None
+    empty_rows: EmptyRows | None = None
+    stop_on_repeat: bool | None = None
+    time_max: int | None = None
+    sub_max: int | None = None
+    max_tokens: int | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("time_max", "sub_max", "max_tokens"):
+            check_positive_int(name, getattr(self, name))
+
+    def refuse(self, checkpoint: Checkpoint, *names: str) -> None:
+        """Raise a UserError if one of these was chosen, because all rows are known."""
+        for name in names:
+            if getattr(self, name) is not None:
+                writes = f"{checkpoint.name} writes fields, a row for each and all at once"
+                raise UserError(f"{writes}: {name} does not apply", todo=f"leave {name} out")
+
+    def schedule(self, checkpoint: Checkpoint) -> Schedule:
+        """When rows start. Raises a UserError for a delay that the checkpoint was not trained for."""
+        if self.delay != "wait":
+            check_positive_int("delay", self.delay, "wait")
+        settings = checkpoint.settings or PLAIN
+        if settings.decoder == "sequential":
+            if self.delay not in (None, "wait"):
+                todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
+                raise UserError(f"{checkpoint.name} is a sequential model and has no delay", todo=todo)
+            return Whole()
+        trained, wanted = settings.delay, self.delay or settings.usual_delay
+        if trained not in ("any", wanted) and not self.force:
+            only = f"{checkpoint.name} was trained for delay {trained} only"
+            loss = "it would take the first later exploration for the end and drop the rest of the text"
+            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --set force=true`"
+            raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
+        return Fixed(wanted) if isinstance(wanted, int) else Waiting()
+
+
+class Plan(Protocol):
+    """Which rows a decoder writes, and by which method."""
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether the model was trained to write several rows at a time."""
+
+    def method(self, choice: Choice) -> Method:
+        """How to decode. Raises a UserError for a choice that does not apply."""
+
+
+class TextPlan:
+    """Rows of text that start as a schedule says; of a sequential model one row."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint, self.settings = checkpoint, checkpoint.settings or PLAIN
+        self.pipelined = self.settings.decoder == "pipelined"
+
+    def method(self, choice: Choice) -> Method:
+        """See `Plan.method`."""
+        usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
+        schedule, time_max, max_tokens = choice.schedule(self.checkpoint), choice.time_max, choice.max_tokens
+        # Where a row waits for the end of all rows before it, the rules for empty rows are the same.
+        rule = choice.empty_rows or (usual.empty_rows if isinstance(schedule, Fixed) else "retry")
+        if rule not in get_args(EmptyRows):
+            todo = f"use one of {', '.join(get_args(EmptyRows))}"
+            raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
+        if isinstance(schedule, Fixed):
+            time_max = time_max or usual.time_max
+        else:
+            max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
+        if isinstance(schedule, Whole):
+            return Method(schedule, *ends, limits=Limits(time_max, choice.sub_max, max_tokens))
+        repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
+        limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)
+        return Method(schedule, *ends, limits, rule, repeats)
+
+
+class FieldPlan:
+    """A row for each field, all at once, of a model that was trained for them."""
+
+    pipelined = True
+
+    def __init__(self, checkpoint: Checkpoint, fields: FieldCodec) -> None:
+        self.checkpoint, self.fields = checkpoint, fields
+
+    def method(self, choice: Choice) -> Method:
+        """See `Plan.method`. A delay applies to items of lists alone."""
+        checkpoint, usual = self.checkpoint, self.checkpoint.settings or PLAIN
+        listed = any(field.listed for field in self.fields.fields)
+        choice.refuse(checkpoint, *([] if listed else ["delay"]), "empty_rows", "stop_on_repeat", "sub_max")
+        items = choice.schedule(checkpoint) if listed else None
+        most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
+        limits = Limits(choice.time_max or most, None, choice.max_tokens)
+        return self.fields.method((checkpoint.bos, checkpoint.eos), limits, items, usual.item_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a finished grid says; see `Generated`."""
+
+    text: str
+    segments: tuple[str, ...]
+    fields: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
+    values_lost: int = 0
+
+
+class Reader(Protocol):
+    """Reads finished grids."""
+
+    def read(self, end: Finished) -> Reading:
+        """What a grid says."""
+
+
+class TextReader:
+    """Reads texts."""
+
+    def __init__(self, checkpoint: Checkpoint, text: TextCodec) -> None:
+        self.checkpoint, self.settings, self.text = checkpoint, checkpoint.settings or PLAIN, text
+
+    def read(self, end: Finished) -> Reading:
+        """The text and its subsequences."""
+        segments = tuple(filter(None, (self.text.decode(ids) for ids in end.texts)))
+        segmenter = self.checkpoint.segmenter
+        if self.settings.decoder == "sequential" and segmenter is not None:
+            # The whole target came as one string. It is cut as the training targets were.
+            text = "".join(segments)
+            return Reading(text, segmenter.cut(text))
+        return Reading(self.settings.segmentation.joiner.join(segments), segments)
+
+
+class ObjectReader:
+    """Reads objects. `answers` returns the rows and the text of each value, as `FieldCodec.answers` does."""
+
+    def __init__(self, fields: FieldCodec, answers: Answers, *, keeps_text: bool = False) -> None:
+        """With `keeps_text` a text that holds no value of the object is kept as it is."""
+        self.fields, self.answers, self.keeps_text = fields, answers, keeps_text
+
+    def read(self, end: Finished) -> Reading:
+        """The object, as JSON too."""
+        rows, texts = self.answers(end.grid)
+        values, lost = self.fields.read(texts)
+        sure = self.fields.confidence(values, rows) if end.grid.method.confident else None
+        text = json.dumps(values, ensure_ascii=False)
+        if self.keeps_text and not values:
+            text = self.fields.whole(end.grid) or text
+        return Reading(text, tuple(filter(None, texts)), values, sure, lost)
+
+
 class Decoder:
-    """A checkpoint ready to generate, in its dtype and on its device.
+    """A checkpoint ready to generate, in its dtype and on its device: a plan, a reader and engines.
 
     The tokens do not depend on the batch size: in float32 they are those of one example at a time, near-ties apart.
     Where the checkpoint has no settings, they are those of a sequential model.
     """
+
+    #: In exact mode, what guesses the text; see `ExactDecoder`.
+    drafter: Drafter | None = None
+    #: The plan, if rows are blind; see `blind_decoder`.
+    blind: BlindPlan | None = None
 
     def __init__(
         self,
@@ -78,22 +242,54 @@ class Decoder:
         if (longest := check_positive_int("max_source_tokens", max_source_tokens)) is not None:
             self.text.max_source_tokens = longest
         self.batch_size = check_positive_int("batch_size", batch_size) or 1
-        #: Whether values of fields may be any text, rather than what the schema allows.
-        self.unconstrained = False
-        self._consume, self._quantize = consume, quantize
+        self._lay_out = cache(partial(lay_out, checkpoint.model, consume=consume, quantize=quantize))
         self._engines: dict[int, Engine] = {}
 
-    @cached_property
+    def sharing(self, **parts: Any) -> Decoder:
+        """A decoder of the same weights, with engines of its own and with these parts in place of ours."""
+        made = copy.copy(self)
+        vars(made).update(parts, _engines={})
+        return made
+
+    @property
     def weights(self) -> DecoderWeights:
         """The weights, which all engines share."""
-        return lay_out(self.checkpoint.model, consume=self._consume, quantize=self._quantize)
+        return self._lay_out()
 
     @cached_property
     def fields(self) -> FieldCodec | None:
-        """The fields of the objects that it writes: by its own schema, else by that of the data beside it; None for texts."""
+        """The fields of the objects that it writes: of its own schema, else of the data beside it; None for texts."""
         segmenter, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
         fields = segmenter.fields if isinstance(segmenter, FieldSegmenter) else fields
         return FieldCodec(self.text, fields) if fields else None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which rows are written, and by which method."""
+        if self.fields is not None and self.checkpoint.together:
+            return FieldPlan(self.checkpoint, self.fields)
+        return TextPlan(self.checkpoint)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """Reads what was written."""
+        if self.fields is None:
+            return TextReader(self.checkpoint, self.text)
+        if self.checkpoint.together:
+            return ObjectReader(self.fields, self.fields.answers)
+        return ObjectReader(
+            self.fields, self.fields.plain_answers, keeps_text=self.checkpoint.settings is None
+        )
+
+    @property
+    def unconstrained(self) -> bool:
+        """Whether values of fields may be any text, rather than what the schema allows."""
+        return self.fields is not None and self.fields.unconstrained
+
+    @unconstrained.setter
+    def unconstrained(self, value: bool) -> None:
+        if self.fields is not None:
+            self.fields.unconstrained = value
 
     @cached_property
     def sha256(self) -> str | None:
@@ -123,87 +319,38 @@ class Decoder:
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
             self._engines[size] = Engine(self.checkpoint.model, size, weights=self.weights)
+        if self.blind is not None and self.text.prompt is not None:
+            self._engines[size].keep(self.text.prompt.head)  # read once, and not again for each text
         return self._engines[size]
 
-    def method(
-        self,
-        delay: Delay | None = None,
-        *,
-        empty_rows: EmptyRows | None = None,
-        stop_on_repeat: bool | None = None,
-        time_max: int | None = None,
-        sub_max: int | None = None,
-        max_tokens: int | None = None,
-        force: bool = False,
-    ) -> Method:
-        """How to decode. What is not given is as the checkpoint was trained.
+    def method(self, delay: Delay | None = None, **chosen: Any) -> Method:
+        """How to decode; in exact mode, how the draft is made. The arguments are those of `Choice`.
 
-        `delay` is Δt in time-steps, or ``wait``; by default as trained, 2 if trained for any. A sequential model takes
-        none. At a fixed delay time_max and sub_max are the checkpoint's by default, and max_tokens has no bound. Else
+        What is not chosen is as the checkpoint was trained; the delay is 2 if it was trained for any. A sequential model
+        takes none. At a fixed delay time_max and sub_max are the checkpoint's by default, and max_tokens has no bound. Else
         max_tokens is 512 by default, and time_max has no bound. A model for fields starts all rows together and takes
         only time_max and max_tokens.
 
         Raises UserError for a delay that the checkpoint was not trained for, unless `force` allows it.
         """
-        usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
-        for name, limit in {"time_max": time_max, "sub_max": sub_max, "max_tokens": max_tokens}.items():
-            check_positive_int(name, limit)
-        if self.checkpoint.together:
-            rules = {"empty_rows": empty_rows, "stop_on_repeat": stop_on_repeat}
-            assert self.fields is not None
-            listed = usual.decoder != "sequential" and any(field.listed for field in self.fields.fields)
-            for name, value in {"delay": delay, **rules, "sub_max": sub_max}.items():
-                if value is not None and not (name == "delay" and listed):
-                    writes = f"{self.checkpoint.name} writes fields, a row for each and all at once"
-                    raise UserError(f"{writes}: {name} does not apply", todo=f"leave {name} out")
-            items = self._schedule(delay, force) if listed else None
-            most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
-            limits = Limits(time_max or most, None, max_tokens)
-            return self.fields.method(ends, limits, items, usual.item_max, unconstrained=self.unconstrained)
-        schedule = self._schedule(delay, force)
-        # Where a row waits for the end of all before it, the rules for empty rows are all the same.
-        trained: EmptyRows = usual.empty_rows if isinstance(schedule, Fixed) else "retry"
-        rule = empty_rows or trained
-        if rule not in get_args(EmptyRows):
-            todo = f"use one of {', '.join(get_args(EmptyRows))}"
-            raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
-        if isinstance(schedule, Fixed):
-            time_max = time_max or usual.time_max
-        else:
-            max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
-        if isinstance(schedule, Whole):
-            return Method(schedule, *ends, limits=Limits(time_max, sub_max, max_tokens))
-        repeats = usual.stop_on_repeat if stop_on_repeat is None else stop_on_repeat
-        limits = Limits(time_max, sub_max or usual.segmentation.sub_max, max_tokens)
-        return Method(schedule, *ends, limits, rule, repeats)
-
-    def _schedule(self, delay: Delay | None, force: bool) -> Schedule:
-        if delay != "wait":
-            check_positive_int("delay", delay, "wait")
-        if self.settings.decoder == "sequential":
-            if delay not in (None, "wait"):
-                todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
-                raise UserError(f"{self.checkpoint.name} is a sequential model and has no delay", todo=todo)
-            return Whole()
-        trained, wanted = self.settings.delay, delay or self.settings.usual_delay
-        if trained not in ("any", wanted) and not force:
-            only = f"{self.checkpoint.name} was trained for delay {trained} only"
-            loss = "it would take the first later exploration for the end and drop the rest of the text"
-            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --set force=true`"
-            raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
-        return Fixed(wanted) if isinstance(wanted, int) else Waiting()
+        return self.plan.method(Choice(delay, **chosen))
 
     def run(
-        self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
+        self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
     ) -> Iterator[Event | Generated]:
-        """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order."""
-        known: dict[int, Source] = {}
-        due, size = 0, check_positive_int("batch_size", batch_size) or self.batch_size
-        away = 0.0  # seconds that the reader of the events took
-        how = method or self.method()
-        if not isinstance(how, Method | Verify):
+        """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order.
+
+        In exact mode the events are those of checking.
+        """
+        size, how = check_positive_int("batch_size", batch_size) or self.batch_size, method or self.method()
+        if not isinstance(how, Method):
             raise UserError(f"the method is {how!r}", todo="give what decoder.method(...) gives")
+        if self.drafter is not None and not how.guesses:
+            yield from self.drafter.run(self, sources, how, size)
+            return
         require_ids("the method", (how.eos if how.bos is None else how.bos, how.eos), self.weights.vocabulary)
+        known: dict[int, Source] = {}
+        due, away = 0, 0.0  # the next result's index; seconds that the reader of the events took
         for event in decode(self.engine(size), self._sorted(sources, known, size), how, size):
             source = known[event.example]
             if isinstance(event, Admitted):
@@ -224,7 +371,7 @@ class Decoder:
                 yield result
 
     def texts(
-        self, sources: Iterable[str], method: Method | Verify | None = None, batch_size: int | None = None
+        self, sources: Iterable[str], method: Method | None = None, batch_size: int | None = None
     ) -> Iterator[Generated]:
         """Generate from texts: the results alone, in the order of the sources."""
         return (item for item in self.run(sources, method, batch_size) if isinstance(item, Generated))
@@ -239,50 +386,19 @@ class Decoder:
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 
-    def joined(self, event: Finished) -> tuple[str, tuple[str, ...]]:
-        """The whole text and its subsequences. An object is written as the sequential model writes it."""
-        if self.fields and self.checkpoint.together:
-            values = tuple(text or "" for text in self._answers(event, self.fields)[1])
-            return plain_text(values, self.fields.fields), values
-        segments = tuple(filter(None, (self.text.decode(ids) for ids in event.texts)))
-        return self.settings.segmentation.joiner.join(segments), segments
-
-    def worded(self, generated: Generated) -> str:
+    def worded(self, written: Generated | Reading) -> str:
         """The text as the sequential model writes it: an object in words, not as JSON."""
-        return self.fields.plain(generated.fields) if self.fields and generated.fields else generated.text
-
-    def _answers(
-        self, event: Finished, fields: FieldCodec
-    ) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
-        """The rows, and the text of each value in the order of `rows_of`; None for a value that was cut."""
-        rows = fields.rows_in(event.grid)
-        if self.checkpoint.together:
-            return rows, [self.text.decode(row.text_tokens) if row.ended else None for row in rows]
-        whole = self.text.decode([token for text in event.texts for token in text])
-        return rows, read_plain(whole, fields.fields, cut=event.grid.truncated is not None)
+        return self.fields.plain(written.fields) if self.fields and written.fields else written.text
 
     def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
         """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
-        grid, values, confidence, lost = event.grid, None, None, 0
-        if self.fields is not None:
-            rows, texts = self._answers(event, self.fields)
-            values, lost = self.fields.read(texts, unconstrained=self.unconstrained)
-            if isinstance(grid, Grid) and grid.method.confident:
-                confidence = self.fields.confidence(values, rows)
-            text, segments = json.dumps(values, ensure_ascii=False), tuple(filter(None, texts))
-            if not values and self.checkpoint.settings is None:  # a text of a model from elsewhere is kept
-                text = self.joined(event)[0] or text
-        else:
-            text, segments = self.joined(event)
-            if self.settings.decoder == "sequential" and self.checkpoint.segmenter is not None:
-                # The whole target came as one string. It is cut as the training targets were.
-                text = "".join(segments)
-                segments = self.checkpoint.segmenter.cut(text)
+        grid, reading = event.grid, self.reader.read(event)
         # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
+        calls = tuple(source.calls) if grid.stopped_on_repeat or grid.method.guesses else ()
         return Generated(
             index=event.example,
-            text=text,
-            segments=segments,
+            text=reading.text,
+            segments=reading.segments,
             steps=grid.steps,
             tokens=grid.tokens,
             truncated=grid.truncated,
@@ -291,13 +407,13 @@ class Decoder:
             empty=grid.empty,
             row_budget_exhausted=grid.row_budget_exhausted,
             stopped_on_repeat=grid.stopped_on_repeat,
-            calls=() if isinstance(grid, Grid) and not grid.stopped_on_repeat else tuple(source.calls),
+            calls=calls,
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,
-            fields=values,
-            confidence=confidence,
-            values_lost=lost,
+            fields=reading.fields,
+            confidence=reading.confidence,
+            values_lost=reading.values_lost,
         )
 
 

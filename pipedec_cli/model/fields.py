@@ -13,6 +13,7 @@ from pipedec_cli.data.fields import (
     Field,
     list_places,
     plain_text,
+    read_plain,
     read_values,
     rows_of,
     rows_with,
@@ -21,8 +22,7 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.exact import Verification
-from pipedec_cli.pipeline.grid import Grid, ItemRows, Limits, Method, Opening
+from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Subsequence, Together, Waiting, place
 
 #: The beginnings of a number, by kind.
@@ -37,18 +37,22 @@ _PIECE: Final = re.compile(r".?[0-9eE.+-]*")
 _Tree = dict[int, Any]  # each token, and the tree of what may follow it
 
 
+#: The rows of a finished grid, and the text of each value in the order of `rows_of`; None for a value that was cut.
+Answers = Callable[[Grid], tuple[Sequence[Subsequence], Sequence[str | None]]]
+
+
 class FieldCodec:
     """The fields of a checkpoint in the tokens of its codec."""
 
     def __init__(self, codec: TextCodec, fields: Sequence[Field]) -> None:
         self.codec, self.fields = codec, fields
+        self.unconstrained = False  # whether values may be any text, rather than what the schema allows
         # A tokenizer may write other forms of letters: decoded enum values, and the values that they stand for.
         self._forms = {
             field.name: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
             for field in fields
         }
         self._known: dict[int, list[list[int]]] = {}
-        self._chosen: dict[str, Callable[[Sequence[int]], Sequence[int]]] = {}
         self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
     @property
@@ -62,57 +66,54 @@ class FieldCodec:
             self._known[item] = self.codec.ids([field.opening_of(item) for field in self.fields])
         return self._known[item]
 
-    def openings(self, *, unconstrained: bool = False) -> tuple[Opening, ...]:
+    def openings(self) -> tuple[Opening, ...]:
         """How each row begins and, unless `unconstrained`, which tokens may follow; of lists the rows of item 1."""
-        return self._openings(range(len(self.fields)), 1, unconstrained=unconstrained)
+        return self._openings(range(len(self.fields)), 1)
 
     def method(
-        self,
-        ends: tuple[int | None, int],
-        limits: Limits,
-        items: Schedule | None,
-        item_max: int,
-        *,
-        unconstrained: bool,
+        self, ends: tuple[int | None, int], limits: Limits, items: Schedule | None, item_max: int
     ) -> Method:
         """How to decode all fields together, and the items of their lists as a schedule says; `ends` are <bos> and <eos>."""
-        openings = self.openings(unconstrained=unconstrained)
-        lists = tuple(
-            ItemRows(places, partial(self._next_item, places, unconstrained=unconstrained))
-            for places in (list_places(self.fields) if items else ())
-        )
+        places = list_places(self.fields) if items else ()
+        lists = tuple(ItemRows(of_list, partial(self._next_item, of_list)) for of_list in places)
         schedule = Together()
         if lists:
             assert isinstance(items, Fixed | Waiting), "items of lists need a schedule"
             schedule = Listed(items, item_max)
-        return Method(schedule, *ends, limits=limits, openings=openings, lists=lists)
+        return Method(schedule, *ends, limits=limits, openings=self.openings(), lists=lists)
 
-    def _openings(self, places: Sequence[int], item: int, *, unconstrained: bool) -> tuple[Opening, ...]:
+    def _openings(self, places: Sequence[int], item: int) -> tuple[Opening, ...]:
         made = []
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
-            allowed: dict[str, Any] = {} if unconstrained else {"allowed": self._choice(field)}
-            at = (field.name, item if field.listed else 0)
-            made.append(Opening(known, place=at, label=path_name(field.at(item)), **allowed))
+            allowed = any_token if self.unconstrained else self._choices[number]
+            place = field.name, item if field.listed else 0
+            made.append(Opening(known, allowed, place, path_name(field.at(item))))
         return tuple(made)
 
-    def _next_item(
-        self, places: Sequence[int], items: Sequence[Any], *, unconstrained: bool
-    ) -> tuple[Opening, ...]:
-        return self._openings(places, len(items) + 1, unconstrained=unconstrained)
+    def _next_item(self, places: Sequence[int], items: Sequence[Any]) -> tuple[Opening, ...]:
+        return self._openings(places, len(items) + 1)
 
-    def rows_in(self, grid: Grid | Verification) -> list[Subsequence]:
-        """The rows of a finished grid in the order of `rows_of`; an empty row where there is none."""
-        if not isinstance(grid, Grid) or not grid.method.lists:
-            return grid.subsequences
-        found = grid.placed
-        items = max(item for _, item in found)
-        nothing = Subsequence(0, [self.codec.eos], ended=True)
-        return [found.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]
+    def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+        """See `Answers`: each row is a value, an empty row where a list is shorter than another."""
+        rows: Sequence[Subsequence] = grid.subsequences
+        if grid.method.lists:
+            placed, nothing = grid.placed, Subsequence(0, [self.codec.eos], ended=True)
+            items = max(item for _, item in placed)
+            rows = [placed.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]
+        return rows, [self.codec.decode(row.text_tokens) if row.ended else None for row in rows]
 
-    def read(self, texts: Sequence[str | None], *, unconstrained: bool = False) -> tuple[dict[str, Any], int]:
+    def plain_answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+        """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
+        return (), read_plain(self.whole(grid), self.fields, cut=grid.truncated is not None)
+
+    def whole(self, grid: Grid) -> str:
+        """The text of all rows."""
+        return self.codec.decode([token for row in grid.subsequences for token in row.text_tokens])
+
+    def read(self, texts: Sequence[str | None]) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
-        return read_values(texts, self._spelled, unconstrained=unconstrained, forms=self._forms)
+        return read_values(texts, self._spelled, unconstrained=self.unconstrained, forms=self._forms)
 
     def confidence(self, values: Mapping[str, Any], rows: Sequence[Subsequence]) -> dict[str, Any]:
         """How sure each value of an object is, from its row: an object of the same shape."""
@@ -124,15 +125,18 @@ class FieldCodec:
         """An object as the sequential model writes it."""
         return plain_text(texts_of(values, self.fields), self.fields)
 
-    def _choice(self, field: Field) -> Callable[[Sequence[int]], Sequence[int]]:
-        if field.name not in self._chosen:
-            choice: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()  # noqa: E731
+    @cached_property
+    def _choices(self) -> list[Allowed]:
+        """Which tokens may follow in the row of each field."""
+        choices = list[Allowed]()
+        for field in self.fields:
+            choice: Allowed = any_token
             if field.enum or field.kind == "boolean":
                 choice = _Choices(self.codec, field)
             elif field.kind in _BEGUN and self._pieces:
                 choice = _Number(self._pieces, field, self.codec.eos)
-            self._chosen[field.name] = choice
-        return self._chosen[field.name]
+            choices.append(choice)
+        return choices
 
     @cached_property
     def _pieces(self) -> Sequence[tuple[int, str, str]]:

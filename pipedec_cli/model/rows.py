@@ -26,14 +26,13 @@ from pipedec_cli.data.fields import Field, list_places, rows_of, rows_with, text
 from pipedec_cli.data.objects import path_name
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
-from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.engine.engine import DecoderWeights, Engine
+from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.text import SOURCE, Prompt, TextCodec, prompt_around, template_ids
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Grid, ItemRows, Method, Opening
-from pipedec_cli.pipeline.schedule import Subsequence
+from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token
+from pipedec_cli.pipeline.schedule import Subsequence, Together
 
 #: The answer that means "no value".
 NONE: Final = "none"
@@ -43,9 +42,6 @@ _HINTS: Final = {
     "integer": " Answer with a whole number.",
     "list": " Write all of them, with | between them.",
 }
-
-#: The tokens that may follow those that a row has made; see `Opening`.
-Choice = Callable[[Sequence[int]], Sequence[int]]
 
 
 def question_of(field: Field) -> str:
@@ -117,7 +113,7 @@ class LineCodec:
 class NumberOrNone:
     """The tokens that may follow in a number, or in the answer for "no value"."""
 
-    def __init__(self, number: Choice, none: Sequence[int]) -> None:
+    def __init__(self, number: Allowed, none: Sequence[int]) -> None:
         self._number, self._none, self._first = number, tuple(none), frozenset(number(()))
 
     def __call__(self, made: Sequence[int]) -> Sequence[int]:
@@ -136,7 +132,7 @@ class NamesOnce:
     A small model that repeats itself would not end; two items may have the same name.
     """
 
-    def __init__(self, names: Choice, decode: Callable[[Sequence[int]], str], end: int) -> None:
+    def __init__(self, names: Allowed, decode: Callable[[Sequence[int]], str], end: int) -> None:
         self._names, self._decode, self._end = names, decode, end
 
     def __call__(self, made: Sequence[int]) -> Sequence[int]:
@@ -175,17 +171,13 @@ class Rows:
     shots: tuple[Record, ...] = ()
 
 
-class BlindDecoder(Decoder):
-    """A model whose rows are blind. It is used as a `Decoder` is, and gives objects."""
+class BlindPlan:
+    """Rows of an ordinary model that see the prompt and themselves alone."""
 
-    def __init__(
-        self, plain: Decoder, rows: Rows, *, template: str | None = None, chat: bool | None = None
-    ) -> None:
-        """Share the weights of `plain`; a UserError if rows and model do not fit.
+    pipelined = False
 
-        `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it into the model's chat template;
-        by default it does so if there is a chat template and there are no examples.
-        """
+    def __init__(self, plain: Decoder, rows: Rows, template: str | None, chat: bool | None) -> None:
+        """See `blind_decoder`."""
         name, prompted = plain.checkpoint.name, plain.checkpoint.backbone.prompted
         if not prompted or plain.settings.decoder != "sequential":
             kind = "pipelined decoder" if prompted else plain.checkpoint.backbone.name
@@ -193,34 +185,35 @@ class BlindDecoder(Decoder):
             raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
         if rows.shots and chat:
             raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
-        self._plain, self.rows = plain, rows
+        self.rows = rows
         #: What the rows that start at once ask for, in the order of the schema.
         self._asked = self._first_rows()
-        self._lists = [one for one in self._asked if one.listed]
+        self._lists = [asked for asked in self._asked if asked.listed]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
-        tokenizer, longest = plain.checkpoint.tokenizer, LIST_MAX if self._lists else VALUE_MAX
+        tokenizer = plain.checkpoint.tokenizer
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
         if rows.questions and not self.chat:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
             raise UserError("a free question is a turn of a chat", todo=todo)
-        usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         plain.checkpoint.end_as_usual(chat=self.chat)
-        segmentation = Segmentation("field", (), " ", fields=(*rows.fields, *map(Field, rows.questions)))
+        fields = (*rows.fields, *map(Field, rows.questions))
+        longest = LIST_MAX if self._lists else VALUE_MAX
+        segmentation = Segmentation("field", (), " ", fields=fields)
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
-        checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
-        super().__init__(checkpoint, batch_size=plain.batch_size)
-        self.unconstrained = plain.unconstrained
+        self.checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
         self.text = copy.copy(plain.text)
-        self.text.eos = checkpoint.eos
+        self.text.eos = self.checkpoint.eos
+        self.fields = FieldCodec(self.text, fields)
+        usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         self._read(template or usual)
 
     def _first_rows(self) -> list[Asked]:
         """What each row asks for that starts at once."""
         fields = self.rows.fields
         lists = [Asked([fields[at] for at in places]) for places in list_places(fields)]
-        named = {one.key.name: one for one in lists}
-        return [named.get(one.name) or Asked([one]) for one in fields if not one.listed or one.name in named]
+        named = {asked.key.name: asked for asked in lists}
+        return [named.get(f.name) or Asked([f]) for f in fields if not f.listed or f.name in named]
 
     def _read(self, template: str) -> None:
         """Make the prompt, and the known tokens of each row, which go on behind it."""
@@ -269,28 +262,6 @@ class BlindDecoder(Decoder):
         answer = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
         return template.replace(QUESTION, answer).replace(SOURCE, _one_line(shot.source))
 
-    def calibrate(self, records: Sequence[Record], batch_size: int) -> None:
-        """Fit to records with targets, for each key, the confidence below which an answer means no value.
-
-        Keys of lists of objects keep all their values.
-        """
-        self.thresholds = ()
-        method = dataclasses.replace(self.method(), confident=True)
-        found: list[list[tuple[float, bool]]] = [[] for _ in self.rows.fields]
-        every = len(self.rows.fields)
-        targets = ((record.target_fields or {}, self.rows.fields, record.where) for record in records)
-        wanted = [value_texts(*target)[:every] for target in targets]
-        for event in self.run([record.source for record in records], method, batch_size):
-            if isinstance(event, Finished):
-                rows = zip(*self._answers(event), strict=True)
-                for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
-                    if text != "":
-                        answers.append((row.confidence, text == right))
-        filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
-        fitted = [best_threshold(*one) for one in zip(found, filled, strict=True)]
-        pairs = zip(self.rows.fields, fitted, strict=True)
-        self.thresholds = tuple(0.0 if field.forced or field.listed else least for field, least in pairs)
-
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
@@ -300,46 +271,45 @@ class BlindDecoder(Decoder):
         return made | ({"thresholds": self.thresholds} if self.thresholds else {})
 
     @cached_property
-    def weights(self) -> DecoderWeights:
-        """The weights of the ordinary model."""
-        return self._plain.weights
-
-    def engine(self, batch_size: int | None = None) -> Engine:
-        """As `Decoder.engine`; it reads what stands before the texts once, and not again for each text."""
-        engine = super().engine(batch_size)
-        engine.keep(self.text.prompt.head if self.text.prompt else ())
-        return engine
-
-    @cached_property
     def ends(self) -> frozenset[int]:
         """The tokens that end a row as <eos> does: outside a chat those with a line break."""
         pieces = {} if self.chat else self.checkpoint.tokenizer.get_vocab()
         breaks = (id_ for piece, id_ in pieces.items() if re.search("\n|Ċ|^<0x0A>$", piece))
         return frozenset(id_ for id_ in breaks if "\n" in self.text.written([id_]))
 
-    def method(self, *args: Any, **chosen: Any) -> Method:
-        """How to decode: all rows together, at most time_max tokens each. A UserError for what does not apply."""
-        how = super().method(*args, **chosen)
-        if (how.limits.time_max or 0) + max(map(len, self.known)) >= APART:
+    def method(self, choice: Choice) -> Method:
+        """All rows together, at most time_max tokens each. Raises a UserError for a choice that does not apply."""
+        choice.refuse(self.checkpoint, "delay", "empty_rows", "stop_on_repeat", "sub_max")
+        time_max = choice.time_max or (LIST_MAX if self._lists else VALUE_MAX)
+        if time_max + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
-        choices = self._choices()
+        allowed, eos = self._allowed(), self.checkpoint.eos
         asked = [*self._asked, *(Asked([Field(question)]) for question in self.rows.questions)]
-        openings = (
-            Opening(known, choices[one.row.name], (one.key.name, 0), one.row.name)
-            for one, known in zip(asked, self.known, strict=True)
+        openings = [
+            Opening(known, allowed[row.row.name], (row.key.name, 0), row.row.name)
+            for row, known in zip(asked, self.known, strict=True)
+        ]
+        lists = [
+            ItemRows((at,), partial(self._items, row, allowed)) for at, row in enumerate(asked) if row.others
+        ]
+        return Method(
+            Together(),
+            eos,
+            eos,
+            limits=Limits(time_max, None, choice.max_tokens),
+            openings=tuple(openings),
+            blind=True,
+            ends=self.ends,
+            confident=bool(self.thresholds),
+            lists=tuple(lists),
         )
-        lists = (
-            ItemRows((at,), partial(self._items, one, choices)) for at, one in enumerate(asked) if one.others
-        )
-        how = dataclasses.replace(how, bos=how.eos, openings=tuple(openings), lists=tuple(lists), blind=True)
-        return dataclasses.replace(how, ends=self.ends, confident=bool(self.thresholds))
 
-    def _choices(self) -> Mapping[str, Choice]:
+    def _allowed(self) -> Mapping[str, Allowed]:
         """Which tokens may follow in the rows of each key, list and question."""
-        free: Choice = lambda _: ()  # noqa: E731
-        fields = [*self.rows.fields, *(one.row for one in self._lists)]
-        choices = dict.fromkeys([*(field.name for field in fields), *self.rows.questions], free)
-        if self.unconstrained:
+        fields = [*self.rows.fields, *(asked.row for asked in self._lists)]
+        names = [*(field.name for field in fields), *self.rows.questions]
+        choices: dict[str, Allowed] = dict.fromkeys(names, any_token)
+        if self.fields.unconstrained:
             return choices
         codec: Any = self.text if self.chat else LineCodec(self.text)
         openings = FieldCodec(codec, [with_none(field) for field in fields]).openings()
@@ -352,7 +322,7 @@ class BlindDecoder(Decoder):
         return choices
 
     def _items(
-        self, of: Asked, choices: Mapping[str, Choice], rows: Sequence[Sequence[Subsequence]]
+        self, of: Asked, allowed: Mapping[str, Allowed], rows: Sequence[Sequence[Subsequence]]
     ) -> Sequence[Opening]:
         """The rows of the items whose names the first row has given."""
         made = list[Opening]()
@@ -362,7 +332,7 @@ class BlindDecoder(Decoder):
             for field, ids in zip(of.others, begun, strict=True):
                 label = path_name(field.at(item))
                 known = (*ids, *self._turn)
-                made.append(Opening(known, choices[field.name], (field.name, item), label))
+                made.append(Opening(known, allowed[field.name], (field.name, item), label))
         return made
 
     def _names(self, text: str) -> list[str]:
@@ -370,22 +340,18 @@ class BlindDecoder(Decoder):
         names = Field("", "list").parsed("" if is_none(text) else text)
         return [*dict.fromkeys(names)] if isinstance(names, list) else []
 
-    def _answers(
-        self, event: Finished, fields: FieldCodec | None = None
-    ) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
-        """The row and the text of each value: "" for no value, None for one that was cut; of an answer what there is.
+    def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+        """See `Answers`; "" for no value. An answer to a question is kept as far as it was written.
 
         The names of all items of a list have one row.
         """
-        grid, asked = event.grid, (*self.rows.fields, *map(Field, self.rows.questions))
-        assert isinstance(grid, Grid)
         rows = grid.placed
         least = dict(zip((field.name for field in self.rows.fields), self.thresholds, strict=False))
         texts = {at: self._text(row, least.get(at[0], 0.0), at[0]) for at, row in rows.items()}
-        names = {one.key.name: self._names(texts[one.key.name, 0] or "") for one in self._lists}
+        names = {asked.key.name: self._names(texts[asked.key.name, 0] or "") for asked in self._lists}
         nothing = Subsequence(0, [self.text.eos], ended=True)
         of_values, found = list[Subsequence](), list[str | None]()
-        for field, item in rows_with(asked, max([1, *map(len, names.values())])):
+        for field, item in rows_with(self.fields.fields, max([1, *map(len, names.values())])):
             at, text = (field.name, item), texts.get((field.name, item), "")
             if field.name in names:
                 at, text = (field.name, 0), "".join(names[field.name][item - 1 : item])
@@ -401,6 +367,52 @@ class BlindDecoder(Decoder):
         is_key = name not in self.rows.questions
         is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
         return "" if is_empty else text if row.ended or not is_key else None
+
+
+def blind_decoder(
+    plain: Decoder, rows: Rows, *, template: str | None = None, chat: bool | None = None
+) -> Decoder:
+    """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
+
+    `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it into the model's chat template;
+    by default it does so if there is a chat template and there are no examples.
+    """
+    plan = BlindPlan(plain, rows, template, chat)
+    return plain.sharing(
+        checkpoint=plan.checkpoint,
+        settings=plan.checkpoint.settings,
+        text=plan.text,
+        fields=plan.fields,
+        plan=plan,
+        reader=ObjectReader(plan.fields, plan.answers),
+        blind=plan,
+    )
+
+
+def calibrate(decoder: Decoder, records: Sequence[Record], batch_size: int) -> None:
+    """Fit to records with targets, for each key, the confidence below which a blind row's answer means no value.
+
+    Keys of lists of objects keep all their values.
+    """
+    plan = decoder.blind
+    assert plan is not None, "thresholds are for blind rows"
+    fields = plan.rows.fields
+    plan.thresholds = ()
+    method = dataclasses.replace(decoder.method(), confident=True)
+    found: list[list[tuple[float, bool]]] = [[] for _ in fields]
+    wanted = [
+        value_texts(record.target_fields or {}, fields, record.where)[: len(fields)] for record in records
+    ]
+    for event in decoder.run([record.source for record in records], method, batch_size):
+        if isinstance(event, Finished):
+            rows = zip(*plan.answers(event.grid), strict=True)
+            for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
+                if text != "":
+                    answers.append((row.confidence, text == right))
+    filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
+    fitted = [best_threshold(*answers) for answers in zip(found, filled, strict=True)]
+    pairs = zip(fields, fitted, strict=True)
+    plan.thresholds = tuple(0.0 if field.forced or field.listed else least for field, least in pairs)
 
 
 def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:

@@ -93,21 +93,17 @@ def decode(
     running: dict[int, tuple[int, Grid]] = {}
     try:
         while True:
-            entering: dict[int, tuple[int, Grid]] = {}
-            beginnings = list[tuple[int, Sequence[int]]]()
-            for number in range(sequences):
-                if number in running:
-                    continue
-                if (newcomer := next(waiting, None)) is None:
-                    break
-                example, source = newcomer
-                grid = method_of(example).new_grid(example, source)
-                entering[number] = example, grid
-                beginnings.append((number, split_opener(grid.method.bos, source)[0]))
+            free = [number for number in range(sequences) if number not in running]
+            newcomers = list(_newcomers(free, waiting))
+            entering = {
+                number: (example, method_of(example).new_grid(example, source))
+                for number, example, source in newcomers
+            }
             for example, grid in entering.values():
                 yield Admitted(example, grid)
-            if entering:
-                model.admit(beginnings)
+            if newcomers:
+                bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
+                model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])
                 running |= entering
             if not running:
                 return
@@ -119,12 +115,8 @@ def decode(
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            if any(grid.method.confident for _, grid in running.values()):
-                answers, probabilities = model.step_with_probabilities(rows)
-            else:
-                answers, probabilities = model.step(rows), ()
-            if len(answers) != len(rows):
-                raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
+            confident = any(grid.method.confident for _, grid in running.values())
+            answers, probabilities = _call(model, rows, confident=confident)
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
@@ -137,3 +129,22 @@ def decode(
     finally:  # the reader may stop early, or the model fail: the next one finds every sequence free
         for number in running:
             model.release(number)
+
+
+def _newcomers(
+    free: Sequence[int], waiting: Iterator[tuple[int, Sequence[int]] | None]
+) -> Iterator[tuple[int, int, Sequence[int]]]:
+    """The sources that take the free places: place, index and ids. No source is drawn without a place."""
+    for place in free:
+        newcomer = next(waiting, None)
+        if newcomer is None:
+            return
+        yield place, *newcomer
+
+
+def _call(model: StepModel, rows: Sequence[Row], *, confident: bool) -> tuple[Sequence[int], Sequence[float]]:
+    """The answers to rows and, if they are wanted, their probabilities."""
+    answers, probabilities = model.step_with_probabilities(rows) if confident else (model.step(rows), ())
+    if len(answers) != len(rows):
+        raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
+    return answers, probabilities

@@ -61,16 +61,21 @@ class Limits:
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
+#: The tokens that may follow those that a row has made, <eos> among them, in rising order; () for any token.
+Allowed = Callable[[Sequence[int]], Sequence[int]]
+
+
+def any_token(_: Sequence[int]) -> Sequence[int]:
+    """Allows every token."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a row begins whose number is known: with `known` tokens behind <bos>, such as the key of a field.
-
-    `allowed` gives the tokens that may follow those that the row has made, <eos> among them, in rising order; ()
-    allows every token.
-    """
+    """How a row begins whose number is known: with `known` tokens behind <bos>, such as the key of a field."""
 
     known: tuple[int, ...]
-    allowed: Callable[[Sequence[int]], Sequence[int]] = lambda _: ()
+    allowed: Allowed = any_token
     place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
     label: str = ""
 

@@ -20,8 +20,8 @@ from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source
-from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.model.rows import BlindDecoder, Rows
+from pipedec_cli.model.exact import measured
+from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 
@@ -66,8 +66,8 @@ class Service:
         self.settings, self.decoder = settings, decoder
         self.engine, self.usual = decoder.engine(settings.batch_size), method_of(settings, decoder)
         self.name = settings.name or Path(decoder.checkpoint.name).name
-        if isinstance(decoder, ExactDecoder):
-            decoder.costs = decoder.measured(settings.batch_size)
+        if decoder.drafter:
+            decoder.drafter.costs = measured(decoder, settings.batch_size)
         self._of = lru_cache(32)(self._decoder_of)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
@@ -130,17 +130,17 @@ class Service:
             raise UserError(f"the text is too long: with the prompt it may have {most:,} tokens")
         wanted = filter(None, (how.limits.max_tokens, request.max_tokens))
         request.method = how = replace(how, limits=replace(how.limits, max_tokens=min(wanted, default=None)))
-        if isinstance(decoder, ExactDecoder):
-            request.method = decoder.check(how.limits.max_tokens, decoder.costs or ())
-            if decoder.drafter is not None:  # the others wait for the draft
-                (draft,) = decoder.drafter.texts([request.source], how, 1)
-                request.method.drafts[number] = decoder.draft(decoder.drafter.worded(draft))
+        if drafter := decoder.drafter:
+            request.method = drafter.check(how.limits.max_tokens, drafter.costs or ())
+            if drafter.decoder is not None:  # the others wait for the draft
+                (draft,) = drafter.decoder.texts([request.source], how, 1)
+                request.method.drafts[number] = drafter.ids(draft)
 
     def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method]:
         """What writes the objects of a schema. A `UserError` if nothing does."""
         plain, settings, where = self.decoder, self.settings, "response_format"
-        own = None if isinstance(plain, ExactDecoder) else plain.fields
-        if not own and (not schema or plain.checkpoint.bos is not None or isinstance(plain, ExactDecoder)):
+        own = None if plain.drafter else plain.fields
+        if not own and (not schema or plain.checkpoint.bos is not None or plain.drafter):
             raise UserError("the model does not write such objects", where=where)
         wanted = keys_of(parsed(schema), where) if schema else {}
         if own:
@@ -150,7 +150,7 @@ class Service:
             return plain, self.usual
         check_lists(fields := tuple(map(settled, wanted.values())))
         chat = plain.text.prompt is not None and plain.text.prompt.chat
-        made = BlindDecoder(plain, Rows(fields), template=settings.prompt_template, chat=chat)
+        made = blind_decoder(plain, Rows(fields), template=settings.prompt_template, chat=chat)
         return made, method_of(settings, made)
 
     def _take(self, request: Request, event: Event) -> None:
@@ -177,7 +177,7 @@ def _settled(request: Request) -> str:
     rows, decoder = request.grid.subsequences, request.decoder
     ended = [*takewhile(attrgetter("ended"), rows)]
     # Where a text ends when it repeats itself, the last row that has ended may be dropped.
-    shown = ended[:-1] if getattr(request.method, "stop_on_repeat", False) else rows[: len(ended) + 1]
+    shown = ended[:-1] if request.method.stop_on_repeat else rows[: len(ended) + 1]
     texts = [decoder.text.decode(row.text_tokens) for row in shown]
     if len(shown) > len(ended):  # the last character may not be whole
         texts[-1] = texts[-1].rstrip("\ufffd")
@@ -186,7 +186,7 @@ def _settled(request: Request) -> str:
 
 def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:
     """The tokens that a decoder call made, each with its row and time."""
-    openings, rows = getattr(request.grid, "openings", ()), request.grid.subsequences
+    openings, rows = request.grid.openings, request.grid.subsequences
     for number, at, token, *_ in made:
         label = (openings[number - 1].label or openings[number - 1].place[0]) if openings else ""
         ended = any(row.ended for row in rows[number - 1 : number])

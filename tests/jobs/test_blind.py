@@ -13,7 +13,7 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _are_long
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.rows import BlindDecoder, Rows, best_threshold
+from pipedec_cli.model.rows import Rows, best_threshold, blind_decoder
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.decode import Finished
 from tests.checkpoints import tiny_checkpoint
@@ -102,7 +102,7 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
     rows = [{"source": "a b", "target": {"open": True, "menu": [{"name": "a", "stars": 3}, {"name": "b"}]}}]
     write_lines(place / "menus.jsonl", *rows)
     for shots in ((), ("--shots", f"{place / 'menus.jsonl'}:1")):
-        decoder = BlindDecoder(
+        decoder = blind_decoder(
             load(str(place / "model"), device="cpu"),
             Rows(FIELDS, shots=tuple(read_records(str(place / "menus.jsonl"))) if shots else ()),
         )
@@ -248,7 +248,7 @@ def test_an_answer_that_a_limit_cuts_is_kept_as_far_as_it_goes(place):
     cut = [line for line in lines if line["truncated"] == "time_max"]
     assert cut and f"cut short: {len(cut)} by time_max" in told and "values of fields lost" not in told
     assert all(line["fields"]["What food?"] for line in cut)
-    decoder = BlindDecoder(load(str(place / "model"), device="cpu"), Rows(questions=("Who?",)))
+    decoder = blind_decoder(load(str(place / "model"), device="cpu"), Rows(questions=("Who?",)))
     assert decoder.method().limits.time_max == 64
 
 

@@ -11,7 +11,7 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.rows import BlindDecoder, Rows
+from pipedec_cli.model.rows import Rows, blind_decoder
 from tests.jobs.test_blind import FEW
 from tests.model.chats import foreign
 from tests.running import lines_of, refused, run, write_lines
@@ -43,7 +43,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def decoder(place):
-    return BlindDecoder(load(str(place / "model"), device="cpu"), Rows(FIELDS))
+    return blind_decoder(load(str(place / "model"), device="cpu"), Rows(FIELDS))
 
 
 def words(text, size):

@@ -7,7 +7,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.exact import ExactDecoder
+from pipedec_cli.model.exact import ExactDecoder, measured
 from pipedec_cli.pipeline.decode import Stepped
 from tests.checkpoints import SOURCES, tiny_checkpoint
 
@@ -32,7 +32,7 @@ def test_a_decoder_in_exact_mode_gives_the_plain_texts_and_counts_the_drafts_cal
     model, bos = decoders["sequential"].checkpoint.model, decoders["sequential"].checkpoint.bos
     plain = list(decoders["sequential"].texts(SOURCES * 2))
     exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft))
-    exact.costs = (1.0,) * 9
+    exact.drafter.costs = (1.0,) * 9
     made = list(exact.texts(SOURCES * 2, batch_size=batch_size))
     alike = ("index", "text", "segments", "tokens", "truncated", "grid", "source_ids", "source_cut")
     for one, other in zip(made, plain, strict=True):
@@ -70,7 +70,7 @@ def test_how_far_every_check_came_and_the_guesses_in_vain_are_told(decoders, bat
 
 def test_what_guesses_cost_is_measured_once_for_a_batch_size_and_leaves_the_engine_as_it_was(decoders):
     exact = ExactDecoder(decoders["sequential"], "source")
-    costs = exact.measured(3)
+    costs = measured(exact, 3)
     assert len(costs) == 16
     assert costs[0] == 1.0 == min(costs)
     assert list(costs) == sorted(costs)

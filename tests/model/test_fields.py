@@ -19,7 +19,6 @@ from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
 from pipedec_cli.model.training.loss import TeacherForcing
-from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Together
 from tests.checkpoints import TOY_SHAPE
@@ -145,12 +144,11 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
 def test_a_pipelined_object_drafts_the_plain_t5s_text(taught):
     plain, pipelined = (Decoder(taught[decoder]) for decoder in ("sequential", "pipelined"))
     exact = ExactDecoder(plain, pipelined)
-    exact.costs = tuple([1.0] * 16)
+    exact.drafter.costs = tuple([1.0] * 16)
     made, usual = list(exact.texts(SOURCES)), list(plain.texts(SOURCES))
     assert [one.fields for one in made] == [one.fields for one in usual]
     assert sum(one.steps for one in made) < sum(one.steps for one in usual)
-    events = list(pipelined.run(SOURCES))
-    worded = [pipelined.joined(event)[0] for event in events if isinstance(event, Finished)]
+    worded = [pipelined.worded(one) for one in pipelined.texts(SOURCES)]
     assert worded[0] == "name: The Mill; food: Thai; stars: 5; open: true"
 
 

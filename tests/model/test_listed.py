@@ -1,9 +1,11 @@
 """Lists of objects in training: the grid that is learnt, and what was learnt by heart."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, value_texts
@@ -144,17 +146,15 @@ def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
     made = [*plain.texts(SOURCES)]
     assert [one.fields for one in made] == list(OBJECTS)
     exact = ExactDecoder(plain, pipelined)
-    exact.costs = tuple([1.0] * 16)
+    exact.drafter.costs = tuple([1.0] * 16)
     drafted = [*exact.texts(SOURCES)]
     assert [one.fields for one in drafted] == list(OBJECTS)
     assert sum(one.steps for one in drafted) < sum(one.steps for one in made)
 
 
 def test_a_list_is_cut_by_item_max_and_the_other_starts_do_not_apply(taught):
-    decoder = Decoder(taught["pipelined"])
-    decoder.settings = decoder.checkpoint.settings.__class__(
-        "pipelined", "any", Segmentation("field", (), "; ", fields=SCHEMA), item_max=2
-    )
+    settings = structs.replace(taught["pipelined"].settings, item_max=2)
+    decoder = Decoder(replace(taught["pipelined"], settings=settings))
     method = decoder.method()
     (made,) = decoder.texts(SOURCES[:1], method)
     assert (made.truncated, len(made.fields["menu"])) == ("item_max", 2)

@@ -14,7 +14,7 @@ from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.schema import learn_schema
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.rows import BlindDecoder, Rows
+from pipedec_cli.model.rows import Rows, blind_decoder
 
 #: Two best logits closer than this are a near-tie between two implementations in float32.
 TIE = 1e-3
@@ -31,7 +31,7 @@ def main() -> None:
     records = [record for record, _ in zip(read_records(str(given.data)), range(400), strict=False)]
     fields, _ = learn_schema(records)
     shots = choose_shots(records[given.sources :], fields, given.shots)
-    decoder = BlindDecoder(load(given.model), Rows(fields, shots=tuple(shots)))
+    decoder = blind_decoder(load(given.model), Rows(fields, shots=tuple(shots)))
     sources = [record.source for record in records[: given.sources]]
     made = list(decoder.texts(sources, batch_size=given.batch_size))
     alone = list(decoder.texts(sources, batch_size=1))
