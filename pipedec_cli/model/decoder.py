@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import psutil
 import torch
@@ -73,10 +73,10 @@ class Choice:
         for name in ("time_max", "sub_max", "max_tokens"):
             check_positive_int(name, getattr(self, name))
 
-    def refuse(self, checkpoint: Checkpoint, *names: str) -> None:
-        """Raise a UserError if one of these was chosen, because all rows are known."""
-        for name in names:
-            if getattr(self, name) is not None:
+    def refuse(self, checkpoint: Checkpoint, *, listed: bool = False) -> None:
+        """Raise a UserError for what says nothing where all rows are known; a delay applies to items of lists."""
+        for name in ("delay", "empty_rows", "stop_on_repeat", "sub_max"):
+            if getattr(self, name) is not None and not (listed and name == "delay"):
                 writes = f"{checkpoint.name} writes fields, a row for each and all at once"
                 raise UserError(f"{writes}: {name} does not apply", todo=f"leave {name} out")
 
@@ -99,26 +99,16 @@ class Choice:
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
 
-class Plan(Protocol):
-    """Which rows a decoder writes, and by which method."""
-
-    @property
-    def pipelined(self) -> bool:
-        """Whether the model was trained to write several rows at a time."""
-
-    def method(self, choice: Choice) -> Method:
-        """How to decode. Raises a UserError for a choice that does not apply."""
-
-
 class TextPlan:
     """Rows of text that start as a schedule says; of a sequential model one row."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint, self.settings = checkpoint, checkpoint.settings or PLAIN
+        #: Whether the model was trained to write several rows at a time.
         self.pipelined = self.settings.decoder == "pipelined"
 
     def method(self, choice: Choice) -> Method:
-        """See `Plan.method`."""
+        """How to decode. Raises a UserError for a choice that does not apply."""
         usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
         schedule, time_max, max_tokens = choice.schedule(self.checkpoint), choice.time_max, choice.max_tokens
         # Where a row waits for the end of all rows before it, the rules for empty rows are the same.
@@ -146,10 +136,10 @@ class FieldPlan:
         self.checkpoint, self.fields = checkpoint, fields
 
     def method(self, choice: Choice) -> Method:
-        """See `Plan.method`. A delay applies to items of lists alone."""
+        """See `TextPlan.method`. A delay applies to items of lists alone."""
         checkpoint, usual = self.checkpoint, self.checkpoint.settings or PLAIN
         listed = any(field.listed for field in self.fields.fields)
-        choice.refuse(checkpoint, *([] if listed else ["delay"]), "empty_rows", "stop_on_repeat", "sub_max")
+        choice.refuse(checkpoint, listed=listed)
         items = choice.schedule(checkpoint) if listed else None
         most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
         limits = Limits(choice.time_max or most, None, choice.max_tokens)
@@ -167,15 +157,8 @@ class Reading:
     values_lost: int = 0
 
 
-class Reader(Protocol):
-    """Reads finished grids."""
-
-    def read(self, end: Finished) -> Reading:
-        """What a grid says."""
-
-
 class TextReader:
-    """Reads texts."""
+    """Reads texts in finished grids."""
 
     def __init__(self, checkpoint: Checkpoint, text: TextCodec) -> None:
         self.checkpoint, self.settings, self.text = checkpoint, checkpoint.settings or PLAIN, text
@@ -191,12 +174,13 @@ class TextReader:
         return Reading(self.settings.segmentation.joiner.join(segments), segments)
 
 
+@dataclass(frozen=True, slots=True)
 class ObjectReader:
-    """Reads objects. `answers` returns the rows and the text of each value, as `FieldCodec.answers` does."""
+    """Reads objects in finished grids."""
 
-    def __init__(self, fields: FieldCodec, answers: Answers, *, keeps_text: bool = False) -> None:
-        """With `keeps_text` a text that holds no value of the object is kept as it is."""
-        self.fields, self.answers, self.keeps_text = fields, answers, keeps_text
+    fields: FieldCodec
+    answers: Answers
+    keeps_text: bool = False  # whether a text that holds no value of the object is kept as it is
 
     def read(self, end: Finished) -> Reading:
         """The object, as JSON too."""
@@ -264,22 +248,20 @@ class Decoder:
         return FieldCodec(self.text, fields) if fields else None
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> TextPlan | FieldPlan | BlindPlan:
         """Which rows are written, and by which method."""
         if self.fields is not None and self.checkpoint.together:
             return FieldPlan(self.checkpoint, self.fields)
         return TextPlan(self.checkpoint)
 
     @cached_property
-    def reader(self) -> Reader:
-        """Reads what was written."""
+    def reader(self) -> TextReader | ObjectReader:
+        """What a finished grid says."""
         if self.fields is None:
             return TextReader(self.checkpoint, self.text)
         if self.checkpoint.together:
             return ObjectReader(self.fields, self.fields.answers)
-        return ObjectReader(
-            self.fields, self.fields.plain_answers, keeps_text=self.checkpoint.settings is None
-        )
+        return ObjectReader(self.fields, self.fields.plain_answers, self.checkpoint.settings is None)
 
     @property
     def unconstrained(self) -> bool:

@@ -279,7 +279,7 @@ class BlindPlan:
 
     def method(self, choice: Choice) -> Method:
         """All rows together, at most time_max tokens each. Raises a UserError for a choice that does not apply."""
-        choice.refuse(self.checkpoint, "delay", "empty_rows", "stop_on_repeat", "sub_max")
+        choice.refuse(self.checkpoint)
         time_max = choice.time_max or (LIST_MAX if self._lists else VALUE_MAX)
         if time_max + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
