@@ -55,44 +55,37 @@ class FieldCodec:
         self._known: dict[int, list[list[int]]] = {}
         self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
-    @property
-    def known(self) -> list[list[int]]:
-        """The known tokens of each row, behind <bos>; of lists those of item 1."""
-        return self.known_of(1)
-
     def known_of(self, item: int) -> list[list[int]]:
-        """The known tokens of the row of each field, for an item of the lists."""
+        """The known tokens of the row of each field behind <bos>, for an item of the lists."""
         if item not in self._known:
             self._known[item] = self.codec.ids([field.opening_of(item) for field in self.fields])
         return self._known[item]
-
-    def openings(self) -> tuple[Opening, ...]:
-        """How each row begins and, unless `unconstrained`, which tokens may follow; of lists the rows of item 1."""
-        return self._openings(range(len(self.fields)), 1)
 
     def method(
         self, ends: tuple[int | None, int], limits: Limits, items: Schedule | None, item_max: int
     ) -> Method:
         """How to decode all fields together, and the items of their lists as a schedule says; `ends` are <bos> and <eos>."""
         places = list_places(self.fields) if items else ()
-        lists = tuple(ItemRows(of_list, partial(self._next_item, of_list)) for of_list in places)
+        lists = tuple(ItemRows(of_list, partial(self.openings, of_list)) for of_list in places)
         schedule = Together()
         if lists:
             assert isinstance(items, Fixed | Waiting), "items of lists need a schedule"
             schedule = Listed(items, item_max)
-        return Method(schedule, *ends, limits=limits, openings=self.openings(), lists=lists)
+        openings = self.openings(range(len(self.fields)))
+        return Method(schedule, *ends, limits=limits, openings=openings, lists=lists)
 
-    def _openings(self, places: Sequence[int], item: int) -> tuple[Opening, ...]:
-        made = []
+    def openings(self, places: Sequence[int], before: Sequence[Any] = ()) -> tuple[Opening, ...]:
+        """How the rows of these fields begin and, unless `unconstrained`, which tokens may follow.
+
+        Rows of lists are those of the item that follows the items `before`.
+        """
+        item, made = len(before) + 1, []
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
-            allowed = any_token if self.unconstrained else self._choices[number]
+            allowed = any_token if self.unconstrained else self.allowed[number]
             place = field.name, item if field.listed else 0
             made.append(Opening(known, allowed, place, path_name(field.at(item))))
         return tuple(made)
-
-    def _next_item(self, places: Sequence[int], items: Sequence[Any]) -> tuple[Opening, ...]:
-        return self._openings(places, len(items) + 1)
 
     def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
         """See `Answers`: each row is a value, an empty row where a list is shorter than another."""
@@ -126,7 +119,7 @@ class FieldCodec:
         return plain_text(texts_of(values, self.fields), self.fields)
 
     @cached_property
-    def _choices(self) -> list[Allowed]:
+    def allowed(self) -> list[Allowed]:
         """Which tokens may follow in the row of each field."""
         choices = list[Allowed]()
         for field in self.fields:

@@ -110,38 +110,35 @@ class LineCodec:
         return [ids[len(self._key) :] if ids[: len(self._key)] == self._key else ids for ids in found]
 
 
-class NumberOrNone:
-    """The tokens that may follow in a number, or in the answer for "no value"."""
+def number_or_none(number: Allowed, none: Sequence[int]) -> Allowed:
+    """Allows a number, or the tokens of the answer for "no value"."""
+    first = frozenset(number(()))
+    if not first:  # any token may follow
+        return any_token
 
-    def __init__(self, number: Allowed, none: Sequence[int]) -> None:
-        self._number, self._none, self._first = number, tuple(none), frozenset(number(()))
+    def allowed(made: Sequence[int]) -> Sequence[int]:
+        following = set(number(made)) if not made or made[0] in first else set[int]()
+        if tuple(made) == tuple(none[: len(made)]):
+            following.add(none[len(made)])
+        return sorted(following)
 
-    def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        """The tokens that may follow those that were made, in rising order; () for any."""
-        if not self._first:  # any token may follow
-            return ()
-        allowed = set(self._number(made)) if not made or made[0] in self._first else set[int]()
-        if tuple(made) == self._none[: len(made)]:
-            allowed.add(self._none[len(made)])
-        return sorted(allowed)
+    return allowed
 
 
-class NamesOnce:
-    """The tokens that may follow in the names of items: the end alone where a name has come for the third time.
+def names_once(names: Allowed, decode: Callable[[Sequence[int]], str], end: int) -> Allowed:
+    """Allows the names of items, and the end alone where a name has come for the third time.
 
     A small model that repeats itself would not end; two items may have the same name.
     """
 
-    def __init__(self, names: Allowed, decode: Callable[[Sequence[int]], str], end: int) -> None:
-        self._names, self._decode, self._end = names, decode, end
+    def allowed(made: Sequence[int]) -> Sequence[int]:
+        if "|" in decode(made[-1:]):  # a name has come to its end
+            *before, last, _ = (name.strip() for name in decode(made).split("|"))
+            if last and [*before, last].count(last) > 2:
+                return (end,)
+        return names(made)
 
-    def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        """The tokens that may follow those that were made, in rising order; () for any."""
-        if "|" in self._decode(made[-1:]):  # a name has come to its end
-            *_, last, _ = names = [name.strip() for name in self._decode(made).split("|")]
-            if last and names[:-1].count(last) > 2:
-                return (self._end,)
-        return self._names(made)
+    return allowed
 
 
 #: The part of a prompt that stands for what differs between the rows.
@@ -312,13 +309,13 @@ class BlindPlan:
         if self.fields.unconstrained:
             return choices
         codec: Any = self.text if self.chat else LineCodec(self.text)
-        openings = FieldCodec(codec, [with_none(field) for field in fields]).openings()
-        for field, opening in zip(fields, openings, strict=True):
-            choices[field.name] = opening.allowed
+        allowed = FieldCodec(codec, [with_none(field) for field in fields]).allowed
+        for field, choice in zip(fields, allowed, strict=True):
+            choices[field.name] = choice
             if field not in self.rows.fields:
-                choices[field.name] = NamesOnce(opening.allowed, self.text.decode, codec.eos)
+                choices[field.name] = names_once(choice, self.text.decode, codec.eos)
             if field.kind in ("number", "integer") and not (field.enum or field.forced):
-                choices[field.name] = NumberOrNone(opening.allowed, (*codec.ids([NONE])[0], codec.eos))
+                choices[field.name] = number_or_none(choice, (*codec.ids([NONE])[0], codec.eos))
         return choices
 
     def _items(

@@ -85,7 +85,7 @@ def test_keys_stand_before_the_start_and_are_not_learnt():
     checkpoint = fresh()
     examples = list(encode(checkpoint, records()))
     batch = collator(checkpoint, 0)([(Turn(0, 0), examples[0])])
-    keys, expected = FieldCodec(checkpoint.codec(), SCHEMA).known, []
+    keys, expected = FieldCodec(checkpoint.codec(), SCHEMA).known_of(1), []
     for number, (key, text) in enumerate(zip(keys, examples[0].texts, strict=True), start=1):
         row = [checkpoint.bos, *key, *text, checkpoint.eos]
         learnt = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
@@ -156,8 +156,8 @@ def test_a_pipelined_object_drafts_the_plain_t5s_text(taught):
 
 
 def allowed_of(codec, field):
-    (opening,) = FieldCodec(codec, (field,)).openings()
-    return opening.allowed
+    (allowed,) = FieldCodec(codec, (field,)).allowed
+    return allowed
 
 
 @pytest.mark.parametrize("field", SCHEMA, ids=lambda field: field.name)

@@ -48,7 +48,7 @@ def main() -> None:
     rows = equal = ties = 0
     for one in made:
         assert one.steps == max(len(tokens) for _, tokens in one.grid), "a call too many"
-        for known, (_, tokens) in zip(decoder.known, one.grid, strict=True):
+        for known, (_, tokens) in zip(decoder.blind.known, one.grid, strict=True):
             prompt = torch.tensor([[*one.source_ids, *known]])
             text = model.generate(
                 prompt, attention_mask=torch.ones_like(prompt), eos_token_id=ends, pad_token_id=ends[0], **how
