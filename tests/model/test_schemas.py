@@ -146,7 +146,7 @@ def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tm
     leaves = {f"k{n}": {"type": ["string", "integer", "boolean"][n % 3]} for n in range(194)}
     schema = {"properties": {"at": {"properties": leaves}, "menu": {"type": "array", "items": DISH}}}
     decoder = decoder_of(tmp_path, schema)
-    decoder.settings = structs.replace(decoder.settings, item_max=51)
+    decoder.checkpoint.settings = structs.replace(decoder.settings, item_max=51)
     assert len(decoder.fields.fields) == 198
     method, eos = decoder.method(1, time_max=200), decoder.checkpoint.eos
 

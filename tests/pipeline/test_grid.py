@@ -238,23 +238,18 @@ def test_the_gap_is_that_of_the_closest_call():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_subsequence_gets_the_logits_of_transformers(kind):
+def test_one_subsequence_gets_the_logits_and_the_greedy_tokens_of_transformers(kind):
+    model, source = small_model(kind), torch.tensor([SOURCES[0]])
     ids = torch.tensor([[0, 7, 7, 3, 20, 4, 9, 12, 30, 2, 0, 5, 6, 17, 39]])
     with torch.no_grad():
-        expected = small_model(kind)(input_ids=torch.tensor([SOURCES[0]]), decoder_input_ids=ids).logits[0]
-    grid = [Placed(1, time, token) for time, token in enumerate(ids[0].tolist())]
-    logits = oracle_logits(small_model(kind), SOURCES[0], grid)
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_subsequence_gets_the_tokens_of_greedy_generate(kind):
-    model = small_model(kind)
-    expected = model.generate(torch.tensor([SOURCES[0]]), do_sample=False, num_beams=1, max_new_tokens=12)
-    result = ask_oracle(
-        next_logits_of(model, SOURCES[0]), Whole(), Limits(time_max=None, sub_max=None, max_tokens=12)
+        expected = model(input_ids=source, decoder_input_ids=ids).logits[0]
+    logits = oracle_logits(
+        model, SOURCES[0], [Placed(1, time, int(token)) for time, token in enumerate(ids[0])]
     )
-    assert [BOS, *result.subsequences[0].tokens] == expected[0].tolist()
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    greedy = model.generate(source, do_sample=False, num_beams=1, max_new_tokens=12)
+    result = ask_oracle(next_logits_of(model, SOURCES[0]), Whole(), Limits(None, None, 12))
+    assert [BOS, *result.subsequences[0].tokens] == greedy[0].tolist()
 
 
 def test_the_scripts_of_the_fakes_end_their_texts_and_go_on():
