@@ -45,31 +45,21 @@ class Drafter:
         self.costs = self.costs or measured(exact, batch_size)
         check = self.check(method.limits.max_tokens, self.costs)
         drafts: dict[int, Generated] = {}
-        if self.decoder is not None:
-            sources = self._drafted(self.decoder, sources, method, batch_size, check, drafts)
-        for item in exact.run(sources, check, batch_size):
+
+        def drafted(decoder: Decoder) -> Iterator[str]:
+            numbered = enumerate(check_texts(sources))
+            while window := list(islice(numbered, window_of(batch_size))):
+                made = decoder.texts([text for _, text in window], method, batch_size)
+                for (index, text), draft in zip(window, made, strict=True):
+                    drafts[index], check.drafts[index] = draft, self.ids(draft)
+                    yield text
+
+        for item in exact.run(drafted(self.decoder) if self.decoder else sources, check, batch_size):
             if isinstance(item, Generated) and (draft := drafts.pop(item.index, None)):
                 steps, seconds = item.steps + draft.steps, item.seconds + draft.seconds
                 yield replace(item, steps=steps, seconds=seconds, draft_steps=draft.steps)
             else:
                 yield item
-
-    def _drafted(
-        self,
-        decoder: Decoder,
-        sources: Iterable[str],
-        method: Method,
-        batch_size: int,
-        check: Verify,
-        drafts: dict[int, Generated],
-    ) -> Iterator[str]:
-        """The sources, each after its draft has been made."""
-        numbered = enumerate(check_texts(sources))
-        while window := list(islice(numbered, window_of(batch_size))):
-            made = decoder.texts([text for _, text in window], method, batch_size)
-            for (index, text), draft in zip(window, made, strict=True):
-                drafts[index], check.drafts[index] = draft, self.ids(draft)
-                yield text
 
     def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
         """How to decode on the model's engine, with guesses of these costs and, so far, no drafts."""

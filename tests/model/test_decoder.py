@@ -24,7 +24,7 @@ from pipedec_cli.model.decoder import (
     window_of,
 )
 from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
-from pipedec_cli.pipeline.grid import Limits
+from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
 from tests.fakes import EOS, ScriptedModel
@@ -295,3 +295,61 @@ def test_of_a_text_that_repeated_itself_the_time_of_every_call_is_told(tmp_path,
     (made,) = decoder.texts(["x"], decoder.method(3))
     assert made.stopped_on_repeat and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
     assert len(made.calls) == made.steps > len({*range(1, 3), 4, 5})  # more than the rows that stayed took
+
+
+# --- What cannot be meant is refused in one line, and nothing is put in its place -----------------------------
+
+NUMBERS = (0, -3, 1.5, 2.0, True, False, "3", [2], 10**7, float("nan"))
+
+
+def refused(call, *parts):
+    with pytest.raises(UserError) as error:
+        call()
+    assert "\n" not in str(error.value)
+    assert all(part in str(error.value) for part in parts)
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+def test_numbers_are_whole_and_from_one_on(pipelined, value):
+    said = "give a whole number from 1 to 1,000,000"
+    for name in ("delay", "time_max", "sub_max", "max_tokens"):
+        refused(lambda name=name: pipelined.method(**{name: value}), f"{name} is {value!r}", said)
+    for name in ("batch_size", "max_source_tokens"):
+        refused(
+            lambda name=name: Decoder(pipelined.checkpoint, **{name: value}), f"{name} is {value!r}", said
+        )
+    for call in (pipelined.texts, pipelined.run):
+        refused(lambda call=call: list(call(SOURCES, batch_size=value)), f"batch_size is {value!r}", said)
+    refused(lambda: pipelined.engine(value), f"batch_size is {value!r}", said)
+
+
+def test_other_delays_and_rules_are_refused(pipelined):
+    for delay in ("often", "", "2", "WAIT"):
+        refused(lambda delay=delay: pipelined.method(delay), f"delay is {delay!r}", "or 'wait'")
+    refused(lambda: pipelined.method(empty_rows="retract"), "there is no rule 'retract'", "retry, stop")
+
+
+@pytest.mark.parametrize("sources", ["abc", b"abc", 5, None])
+def test_one_text_is_not_taken_for_its_letters(pipelined, sources):
+    for call in (pipelined.texts, pipelined.run):
+        refused(lambda call=call: list(call(sources)), f"the sources are one {type(sources).__name__}")
+
+
+@pytest.mark.parametrize("item", [None, 3, b"a", ["a"]])
+def test_every_source_is_a_text(pipelined, item):
+    said = f"source 1 is of type {type(item).__name__}"
+    refused(lambda: list(pipelined.texts(["a", item], batch_size=2)), said)
+    assert len(list(pipelined.texts(["a"]))) == 1
+
+
+def test_a_method_is_one_and_its_ids_are_the_models(pipelined):
+    refused(lambda: list(pipelined.texts(SOURCES, 2)), "the method is 2", "decoder.method(...)")
+    beyond = Method(Fixed(2), 427, 1)
+    refused(lambda: list(pipelined.texts(SOURCES, beyond)), "the model's vocabulary goes from 0 to 426")
+
+
+@pytest.mark.parametrize("wrong", ["int3", None, 3, [1], torch.float32])
+def test_there_are_five_dtypes_and_devices_are_named(trained, wrong):
+    said = "float32, bfloat16, float16, int8, int4"
+    refused(lambda: load(trained.name, dtype=wrong, device="cpu"), "there is no dtype", said)
+    refused(lambda: load(trained.name, device=wrong), "there is no device", "auto, cpu, cuda or cuda:N")
