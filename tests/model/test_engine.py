@@ -127,7 +127,9 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
     for sequences in (1, 3):
         engine, steps = make_engine(kind, stepping, sequences), []
         checks = [
-            Verify(bos, EOS, limits, jacobi, drafts=dict(one)) for one in drafts for jacobi in (False, True)
+            Verify(bos, EOS, limits, jacobi=jacobi, drafts=dict(one))
+            for one in drafts
+            for jacobi in (False, True)
         ]
         for method in (Method(Whole(), bos, EOS, limits), *checks):
             outcomes = run_engine(engine, sources, method)
