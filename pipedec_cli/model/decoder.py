@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import FieldSegmenter
+from pipedec_cli.data.fields import FieldSegmenter, list_places
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.model.arguments import (
     INT4,
@@ -31,8 +31,8 @@ from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.fields import Answers, FieldCodec
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Waiting, Whole
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method
+from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Waiting, Whole
 
 if TYPE_CHECKING:
     from pipedec_cli.model.exact import Drafter
@@ -137,13 +137,22 @@ class FieldPlan:
 
     def method(self, choice: Choice) -> Method:
         """See `TextPlan.method`. A delay applies to items of lists alone."""
-        checkpoint, usual = self.checkpoint, self.checkpoint.settings or PLAIN
-        listed = any(field.listed for field in self.fields.fields)
-        choice.refuse(checkpoint, listed=listed)
-        items = choice.schedule(checkpoint) if listed else None
-        most = usual.time_max * (usual.item_max if isinstance(items, Waiting) else 1)
-        limits = Limits(choice.time_max or most, None, choice.max_tokens)
-        return self.fields.method((checkpoint.bos, checkpoint.eos), limits, items, usual.item_max)
+        checkpoint, usual, fields = self.checkpoint, self.checkpoint.settings or PLAIN, self.fields
+        schedule, time_max, lists = Together(), usual.time_max, list_places(fields.fields)
+        choice.refuse(checkpoint, listed=bool(lists))
+        if lists:
+            between = choice.schedule(checkpoint)
+            assert isinstance(between, Fixed | Waiting), "items of lists need a schedule"
+            schedule = Listed(between, usual.item_max)
+            time_max *= usual.item_max if isinstance(between, Waiting) else 1
+        return Method(
+            schedule,
+            checkpoint.bos,
+            checkpoint.eos,
+            limits=Limits(choice.time_max or time_max, None, choice.max_tokens),
+            openings=fields.openings(range(len(fields.fields))),
+            lists=tuple(ItemRows(places, partial(fields.openings, places)) for places in lists),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -22,8 +22,8 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token
-from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Subsequence, Together, Waiting, place
+from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token
+from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
 
 #: The beginnings of a number, by kind.
 _BEGUN: Final = {
@@ -60,19 +60,6 @@ class FieldCodec:
         if item not in self._known:
             self._known[item] = self.codec.ids([field.opening_of(item) for field in self.fields])
         return self._known[item]
-
-    def method(
-        self, ends: tuple[int | None, int], limits: Limits, items: Schedule | None, item_max: int
-    ) -> Method:
-        """How to decode all fields together, and the items of their lists as a schedule says; `ends` are <bos> and <eos>."""
-        places = list_places(self.fields) if items else ()
-        lists = tuple(ItemRows(of_list, partial(self.openings, of_list)) for of_list in places)
-        schedule = Together()
-        if lists:
-            assert isinstance(items, Fixed | Waiting), "items of lists need a schedule"
-            schedule = Listed(items, item_max)
-        openings = self.openings(range(len(self.fields)))
-        return Method(schedule, *ends, limits=limits, openings=openings, lists=lists)
 
     def openings(self, places: Sequence[int], before: Sequence[Any] = ()) -> tuple[Opening, ...]:
         """How the rows of these fields begin and, unless `unconstrained`, which tokens may follow.
