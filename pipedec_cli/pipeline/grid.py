@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from operator import itemgetter
 from typing import ClassVar, Literal, NamedTuple
 
@@ -243,22 +243,23 @@ class Grid:
 
     def _establish(self, start: int) -> None:
         """Add the rows whose openings are known: all fields, then the next rows of lists, in the order of the schema."""
-        lists, first = self.method.lists, not self.subsequences
-        due = [number for number, at in self._due().items() if at == start]
-        new = [(place, -1, one) for place, one in enumerate(self.method.openings if first else ())]
-        for number in due:
-            places = chain(lists[number].places, repeat(lists[number].places[-1]))
-            new += zip(places, repeat(number), lists[number].openings(self._items[number]), strict=False)
-        new.sort(key=itemgetter(0))
-        made = [Subsequence(start, known=opening.known) for _, _, opening in new]
-        self.subsequences += made
-        self.openings += (opening for _, _, opening in new)
-        if first:
-            self._items = [[[made[place] for place in one.places]] for one in lists]
-        for number in due:
-            self._items[number].append(
-                [row for (_, of, _), row in zip(new, made, strict=True) if of == number]
-            )
+        if not self.subsequences:
+            self.openings += self.method.openings
+            self.subsequences += (Subsequence(start, known=opening.known) for opening in self.openings)
+            rows = self.subsequences
+            self._items = [[[rows[place] for place in rows_of.places]] for rows_of in self.method.lists]
+            return
+        new = list[tuple[int, int, Opening]]()  # the place in the schema, the number of the list, the opening
+        for number in (number for number, due in self._due().items() if due == start):
+            places = self.method.lists[number].places
+            for index, opening in enumerate(self.method.lists[number].openings(self._items[number])):
+                new.append((places[min(index, len(places) - 1)], number, opening))
+            self._items[number].append([])
+        for _, number, opening in sorted(new, key=itemgetter(0)):
+            row = Subsequence(start, known=opening.known)
+            self.subsequences.append(row)
+            self.openings.append(opening)
+            self._items[number][-1].append(row)
 
     def _due(self) -> dict[int, int]:
         """The start of the next rows of each list that has some, by the number of the list."""
