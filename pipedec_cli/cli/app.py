@@ -104,12 +104,13 @@ def root(
     """The options that stand before a subcommand."""
 
 
-shard_app = typer.Typer(no_args_is_help=True, help="Generate from a large corpus in parts, and merge them.")
+shard_app = typer.Typer(
+    no_args_is_help=True, help="Merge the parts that `generate --part` or `--ray` made of a large corpus."
+)
 add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
 add(app, "generate", generate.generate, generate.EXAMPLES)
-add(shard_app, "run", shard.run, shard.RUN_EXAMPLES)
-add(shard_app, "merge", shard.merge, shard.MERGE_EXAMPLES)
+add(shard_app, "merge", shard.merge, shard.EXAMPLES)
 app.add_typer(shard_app, name="shard")
 add(app, "serve", serve, EXAMPLES)
 add(app, "score", score.score, score.EXAMPLES)

@@ -21,7 +21,7 @@ from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.segment import SegmentSettings
-from pipedec_cli.jobs.settings import Settings, key, option, quiet_option, set_option, threads_key
+from pipedec_cli.jobs.settings import Settings, option
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.progress import Terminal
 
@@ -39,18 +39,16 @@ MARK: Final = "made-by-pipedec-demo"
 class DemoSettings(Settings):
     """How large the demo is; the defaults take some three minutes on two quiet cores."""
 
-    examples: int = key(6000, "Examples that are made.", min=100)
+    examples: int = 6000  # examples that are made
     updates: int = option(
         600,
         "Training updates of the sequential model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
         min=1,
     )
-    test: int = key(100, "Test examples that are generated from.", min=2)
-    seed: int = key(0, "Of data and training.")
-    threads: int | None = threads_key()
+    test: int = 100  # test examples that are generated from
+    seed: int = 0  # of data and training
     out: Path = option(Path("pipedec-demo"), "The folder to work in; an earlier demo there is replaced.")
-    set_keys: tuple[str, ...] = set_option()
-    quiet: bool = quiet_option()
+    quiet: bool = False
 
 
 def demo(settings: DemoSettings) -> None:

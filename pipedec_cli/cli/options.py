@@ -121,7 +121,7 @@ def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
 
 
 def _table(context: typer.Context) -> str:
-    """The command's table in a config file, such as ``shard`` for `pipedec shard run`."""
+    """The command's table in a config file, such as ``shard`` for `pipedec shard merge`."""
     inner: Any = context
     while inner.parent and inner.parent.parent:
         inner = inner.parent

@@ -58,7 +58,7 @@ class Artifact:
     @classmethod
     def job(cls, folder: Path) -> Self:
         """The folder that holds all shards of a job."""
-        return cls(folder, folder / JOB_FILE, made_by="pipedec shard run")
+        return cls(folder, folder / JOB_FILE, made_by="pipedec generate --part")
 
     @property
     def manifest(self) -> dict[str, Any]:

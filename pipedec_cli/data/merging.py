@@ -37,7 +37,7 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         raise UserError("no such folder", where=str(folder))
     job = Artifact.job(folder)
     if not job.begun:
-        todo = "give the --out of `pipedec shard run`"
+        todo = "give the --out of `pipedec generate --part`"
         raise UserError(f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo)
     manifest = job.manifest
     shards = Shard.all_of(manifest.get("shards") or 1)

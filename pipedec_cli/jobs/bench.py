@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import require_place
 from pipedec_cli.data.records import Segmentation
-from pipedec_cli.data.writing import manifest, write_json
+from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import Entry, Role
 from pipedec_cli.evaluate.peers import PeerName, require_gguf
@@ -38,13 +37,9 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any
         raise UserError(what, todo="run `pipedec report --compare exact` on a trained model")
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
-    require_place(settings.out)
     made = compare(settings, lengths, peers, notify)
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved)}
-    if settings.out is not None:
-        write_json(settings.out, content)
-        notify.say(f"saved {settings.out}")
     return made, content
 
 
@@ -84,7 +79,7 @@ def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName]
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
         measured, conditions = measure(settings, planned, peers, first, longest, notify, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        shape = shape_of(settings.model, settings.family)
+        shape = shape_of(settings.model)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
         size = max(settings.batch_sizes)
         return Bench(
@@ -129,7 +124,7 @@ def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[
 
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
         name = settings.model
-        if (shape := shape_of(name, settings.family)) is not None:
+        if (shape := shape_of(name)) is not None:
             notify.say(f"making {name} with fresh weights")
             torch.manual_seed(settings.seed)
             name = folder

@@ -53,7 +53,6 @@ class Generating:
     labels: Sequence[str] = ()  # the keys of the rows, at level field
     opener: bool = True  # whether each row begins with an opener token (<bos>)
     live: bool = False  # whether the grid is to be shown
-    live_speed: float | None = None  # at most this many steps a second
 
 
 @dataclass(frozen=True, slots=True)

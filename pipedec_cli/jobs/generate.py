@@ -197,11 +197,15 @@ def generate(
 ) -> GenerateResult | str | None:
     """Generate as the settings say. Returns None if the lines went to `emit`, because the output is standard output.
 
-    With `show_prompt` nothing is generated, and the result is the prompt.
+    With `show_prompt` nothing is generated, and the result is the prompt. `part` and `ray` fill the folder of a job.
 
     `emit` takes each result and its line.
     """
     check_settings(settings)
+    if settings.part or settings.ray:
+        from pipedec_cli.jobs import shard
+
+        return shard.run(settings, notify)
     if settings.to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
     if settings.out is not None and not settings.to_stdout:

@@ -38,8 +38,9 @@ class RunSettings(WorkflowSettings):
     )
     stop_on_repeat: bool | None = key(None, "End a text that repeats itself; default: as trained.")
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
+    max_tokens: int | None = _decoding(None, "The most tokens [default: 512 for wait and sequential].", min=1)
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
-    unconstrained: bool = key(False, "Let fields have values that the schema does not allow.")
+    unconstrained: bool = False  # let fields have values that the schema does not allow
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
     spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(
@@ -55,7 +56,6 @@ class RunSettings(WorkflowSettings):
     )
     ask: tuple[str, ...] = _asking((), "Ask this about each source. May be given several times.")
     calibrate: str | None = _asking(None, "Learn from right answers when a key has no value.", metavar="FILE")
-    questions: Path | None = key(None, "A file of questions about each source, a line each.")
     chunk: int | None = key(
         None, "Read longer sources in overlapping parts of N tokens, and merge the objects.", min=8
     )
@@ -63,8 +63,6 @@ class RunSettings(WorkflowSettings):
     sub_max: int | None = key(
         None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
     )
-    max_tokens: int | None = key(None, "The most tokens; default: 512 for wait and sequential.", min=1)
-    force: bool = key(False, "Allow a delay that the model was not trained for; it is likely to drop text.")
     plain: bool = _data(False, "DATA is plain text, a source a line.")
     split: Literal["test", "dev", "train"] | None = _data(None, "The split of DATA [default: test].")
     limit: int | None = _data(None, "The first N examples only.", min=1)
@@ -79,7 +77,9 @@ class RunSettings(WorkflowSettings):
     )
     skip_invalid: bool = _data(False, "List invalid records in NAME.invalid.jsonl.")
     batch_size: int | Literal["auto"] = _decoding("auto", "Examples decoded at the same time.")
-    dtype: Dtype = _decoding("float32", "float32, bfloat16, float16 (GPU), int8, int4 (CPU).", metavar="TYPE")
+    dtype: Dtype = _decoding(
+        "float32", "Or bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32].", metavar="TYPE"
+    )
     device: str = common.device_option(panel="Decoding")
     threads: int | None = common.threads_key()
     trace: bool | None = key(
@@ -87,7 +87,7 @@ class RunSettings(WorkflowSettings):
     )
     out: str | None = common.general(
         None,
-        "The file, or - for stdout [default: - for --text and DATA -, else in the workspace].",
+        "A file, or - for stdout [default: - for --text and -, else the workspace].",
         metavar="FILE|-",
     )
     recipe: str | None = key(None, "A recipe as defaults: paper, a data set of the paper, or fields.")
@@ -96,13 +96,12 @@ class RunSettings(WorkflowSettings):
     text: tuple[str, ...] = ()
     resume: bool = False
     live: bool = False
-    live_speed: float | None = None
 
     @property
     def is_blind(self) -> bool:
         """Whether a model answers without training."""
         keys = self.schema is not None or self.fields is not None
-        return keys or bool(self.shots or self.ask or self.questions)
+        return keys or bool(self.shots or self.ask)
 
     @property
     def to_stdout(self) -> bool:
@@ -118,42 +117,13 @@ class GenerateSettings(RunSettings):
     show_prompt: bool = _asking(False, "Print what the model reads for the first source, and end.")
     resume: bool = common.general(False, "Go on after a stop. Else an earlier file becomes FILE.bak.")
     live: bool = common.general(False, "Show the grid while it is decoded, on stderr.")
-    live_speed: float | None = key(
-        None, "Show the grid, at most X steps a second; default: 10 for a single text.", min=0.1
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardSettings(RunSettings):
-    """The settings of `pipedec shard run`. All other settings of `generate` are keys here."""
-
-    shown = frozenset(
-        {"data", "part", "ray", "address", "model", "delay", "dtype", "out"}
-        | {"workspace", "config", "set_keys", "as_json", "quiet"}
-    )
-
-    part: Shard | None = option(
+    part: Shard | None = common.general(
         None,
-        "Generate part K of N of the records. After a stop the same command goes on.",
+        "Generate part K of N into the folder --out; goes on after a stop.",
         parser=parse_shard,
         metavar="K/N",
     )
-    ray: bool = option(
-        False, "Generate all parts with Ray, on this machine or a cluster that shares the folder."
-    )
-    address: str | None = option(
-        None, "The Ray cluster [default: $RAY_ADDRESS, else one on this machine].", metavar="HOST:PORT|auto"
-    )
-    workers: int | None = key(
-        None,
-        "Ray workers, each with a decoder of its own [default: as many as there is room for].",
-        min=1,
-        max=100_000,
-    )
-    out: str | None = common.general(
-        None, "The folder of the job. Each part is a file in it.", metavar="FOLDER"
-    )
-    skip_invalid: bool = True
+    ray: bool = common.general(False, "Generate all parts with Ray, here or on the cluster $RAY_ADDRESS.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from pipedec_cli.data.json_schema import read_schema, read_short, settled
 from pipedec_cli.data.lines import FieldNames
 from pipedec_cli.data.objects import any_item, leaves
 from pipedec_cli.data.places import STDIN, corpus_files, given_splits
-from pipedec_cli.data.reading import contents
 from pipedec_cli.data.records import Record, SplitName
 from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.schema import learn_schema
@@ -55,13 +54,7 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
     from pipedec_cli.model.rows import Rows
 
-    questions = list(settings.ask)
-    if settings.questions:
-        lines = contents(settings.questions).decode("utf-8", "replace").splitlines()
-        if not any(found := [line.strip() for line in lines]):
-            raise UserError("is empty", where=str(settings.questions), todo="write a question a line")
-        questions += filter(None, found)
-    if not all(map(str.strip, questions)):
+    if not all(map(str.strip, settings.ask)):
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
@@ -78,7 +71,7 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
     if records:
         _warn_of_unfilled(records, fields, location, notify)
-    return Rows(fields, tuple(dict.fromkeys(questions)), tuple(choose_shots(records, fields, count)))
+    return Rows(fields, tuple(dict.fromkeys(settings.ask)), tuple(choose_shots(records, fields, count)))
 
 
 def _warn_of_unfilled(
@@ -238,7 +231,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
     if not decoder.plan.pipelined:
-        unused = ["empty_rows", "force", "stop_on_repeat"]
+        unused = ["empty_rows", "stop_on_repeat"]
         unused += ["delay"] if settings.delay == "wait" else []
         unused += ["model", "sub_max", "time_max"] if settings.exact else []
         for name in settings.asked(*unused):
@@ -246,7 +239,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
     of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence"]
-    of_objects = ["spans", "unconstrained"] if decoder.fields is None else []
+    of_objects = ["spans"] if decoder.fields is None else []
     for name in settings.asked(*of_rows, *of_objects):
         what = f"{name} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")

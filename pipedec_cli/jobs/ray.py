@@ -38,7 +38,7 @@ from pipedec_cli.evaluate.machine import settle_threads
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate import GenerateResult, Tally
-from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part
 from pipedec_cli.model.decoder import Decoder
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
 class ShardWorker:
     """What runs in each Ray worker: one loaded decoder, and the records in a temporary file."""
 
-    settings: ShardSettings
+    settings: GenerateSettings
     place: str  # the working folder, for relative paths
     job: Mapping[str, Any]  # the manifest
     run: str  # names this command, for the tries of a shard
@@ -124,7 +124,7 @@ class ShardWorker:
             note.unlink()
 
 
-def run_on_ray(settings: ShardSettings, folder: Path, notify: Notify) -> GenerateResult:
+def run_on_ray(settings: GenerateSettings, folder: Path, notify: Notify) -> GenerateResult:
     """Write all shards of a job that are not whole yet."""
     if settings.data == STDIN:
         raise UserError("--ray takes files, not standard input", todo="save the records in a file")
@@ -139,22 +139,22 @@ def run_on_ray(settings: ShardSettings, folder: Path, notify: Notify) -> Generat
         if begun:  # refused before Ray is started, which tells the device
             todo = "name another folder with --out"
             artifact.check_same({**job, "shards": begun}, todo=todo, free={"device"})
-        ray = stack.enter_context(_ray(settings, notify))
+        ray = stack.enter_context(_ray(notify))
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
-        workers = settings.workers or gpus or max(1, int(resources.get("CPU", 1)) // threads)
+        workers = gpus or max(1, int(resources.get("CPU", 1)) // threads)
         job["settings"]["device"] = "cuda" if gpus else "cpu"
         count = begun or max(1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS))
         begin_job(folder, job, count)
         shards = Shard.all_of(count)
         missing = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
-        where = "this machine" if settings.address is None else "the cluster"
+        where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"
         work = f"{many(inputs.count, 'record')} in {many(count, 'shard')}"
         notify.say(f"{work}, by {many(workers, 'worker')} of {where}, {device}")
         if len(missing) < count:
             notify.say(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
-        if not settings.workers and (needed := workers * threads) > resources.get("CPU", 0):
+        if (needed := workers * threads) > resources.get("CPU", 0):
             notify.warn(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
         tally, errors = _gather(_run(ray, settings, job, missing, workers, gpus), len(missing), notify)
     left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
@@ -165,7 +165,7 @@ def run_on_ray(settings: ShardSettings, folder: Path, notify: Notify) -> Generat
     return _end(folder, tally, notify)
 
 
-def _manifest(settings: ShardSettings, inputs: Inputs, notify: Notify) -> dict[str, Any]:
+def _manifest(settings: GenerateSettings, inputs: Inputs, notify: Notify) -> dict[str, Any]:
     """The manifest of the job. The model is loaded on a CPU: this machine may be no worker."""
     here = replace(settings, device="cpu", dtype="float32")
     manifest = plan_run(here, load_model(here, notify), inputs).manifest
@@ -211,7 +211,7 @@ def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
 
 
 @contextmanager
-def _ray(settings: ShardSettings, notify: Notify) -> Iterator[Any]:
+def _ray(notify: Notify) -> Iterator[Any]:
     """Ray, connected to a cluster or to a cluster of its own on this machine. It sends no usage reports."""
     quiet = {"USAGE_STATS_ENABLED": "0", "BACKEND_LOG_LEVEL": "fatal", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     for name, value in quiet.items():
@@ -221,9 +221,8 @@ def _ray(settings: ShardSettings, notify: Notify) -> Iterator[Any]:
         import ray.data
     except ImportError:
         raise UserError("Ray is not installed here", todo="pip install '.[ray]'") from None
-    address = settings.address or os.environ.get("RAY_ADDRESS")
-    cores = settings.workers * (settings.threads or 1) if settings.workers else None
-    here = {"num_cpus": cores, "include_dashboard": False} if address is None else {}
+    address = os.environ.get("RAY_ADDRESS") or None
+    here = {} if address else {"include_dashboard": False}
     terminate = signal.getsignal(signal.SIGTERM)
     notify.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
     try:
@@ -270,7 +269,12 @@ class _Quoted(TextIOBase):
 
 
 def _run(
-    ray: Any, settings: ShardSettings, job: Mapping[str, Any], missing: list[Shard], workers: int, gpus: int
+    ray: Any,
+    settings: GenerateSettings,
+    job: Mapping[str, Any],
+    missing: list[Shard],
+    workers: int,
+    gpus: int,
 ) -> Iterator[bytes]:
     """The outcome of each shard, as they end."""
     if not missing:

@@ -86,7 +86,7 @@ def plan_entries(
     notify: Notify,
 ) -> Plan:
     """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
-    same = ("data", "limit", "batch_size", "device", "model", "dtype", "workspace")
+    same = ("data", "limit", "max_tokens", "batch_size", "device", "model", "dtype", "workspace")
     usual = GenerateSettings(**settings.some(*same))
     pipelined = load_decoder(usual, notify)
     trained = pipelined.settings

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pipedec_cli.data.records import SPLITS, Delay, Family, SplitName
+from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import (
@@ -81,17 +81,20 @@ class ReportSettings(WorkflowSettings):
         metavar="NAMES",
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
+    max_tokens: int | None = _input(
+        None, "The most tokens [default: 512 for wait and sequential].", min=1
+    )
     task: Task | None = key(None, "The task to score [default: as the data suggest].", belongs_to="protocol")
     protocol: ProtocolName | None = key(
         None, "The scoring protocol [default: the first of the task].", belongs_to="task"
     )
     resamples: int = key(9999, "Bootstrap draws for the intervals.", min=99)
-    seed: int = key(0, "The seed of these draws.", min=0)
+    seed: int = 0  # of these draws
     timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
     memory: bool = key(True, "Measure the peak memory of each decoder in a process of its own.")
-    batch_size: int | Literal["auto"] = key("auto", "The batch size of generating, which is not timed.")
+    batch_size: int | Literal["auto"] = "auto"  # of generating, which is not timed
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
@@ -122,7 +125,6 @@ class BenchSettings(Settings):
         "scratch-base",
         "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder, hub name or GGUF file.",
     )
-    family: Family | None = common.family_key()
     compare: str = option(
         "sequential,transformers",
         "Decoders to compare with, commas between: sequential (always), transformers, transformers:bfloat16, "
@@ -143,9 +145,7 @@ class BenchSettings(Settings):
     threads: int | None = common.threads_key()
     peer_python: tuple[str, ...] = common.peer_python_key()
     peer_gguf: Path | None = common.peer_gguf_key()
-    seed: int = key(0, "The seed of fresh weights and random sources.")
-    out: Path | None = key(None, "Save the measurements in this JSON file.")
-    config: Path | None = common.config_option()
+    seed: int = 0  # of fresh weights and random sources
     set_keys: tuple[str, ...] = common.set_option()
     quiet: bool = common.quiet_option()
     as_json: bool = common.json_option()

@@ -52,7 +52,6 @@ class Run:
     used: dict[str, Any]  # the resolved settings, as the manifest has them
     asked: frozenset[str]  # of `trace` and `confidence` what is asked for, also behind lines without it
     live: bool
-    live_speed: float | None
     chunks: Chunks | None  # how long sources are cut, if they are
 
     @property
@@ -122,7 +121,7 @@ def _start(schedule: Schedule) -> str:
 
 def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -> Method:
     """The decoding method of the settings, with their limits or the `usual` ones."""
-    how = settings.some("empty_rows", "stop_on_repeat", "force")
+    how = settings.some("empty_rows", "stop_on_repeat")
     limits = {} if usual else settings.some("time_max", "sub_max", "max_tokens")
     method = decoder.method(settings.delay, **how, **limits)
     # Values of chunks are chosen by their confidence.
@@ -144,7 +143,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     settings = _fitting(settings, decoder)
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
-    live = settings.live or bool(settings.live_speed)
+    live = settings.live
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
     batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
@@ -167,7 +166,6 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         used=_used(settings, decoder, inputs, method, batch_size),
         asked=frozenset(name for name in ("trace", "confidence") if getattr(settings, name)),
         live=live,
-        live_speed=settings.live_speed,
         chunks=chunks,
     )
 
@@ -261,11 +259,6 @@ def announce(run: Run, notify: Notify) -> None:
     notify.say(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
     if trained is None:
         notify.say("it was not trained by `pipedec train`: it is decoded as a sequential model")
-    elif trained.decoder == "pipelined" and trained.delay not in ("any", used["delay"]):
-        notify.warn(
-            f"{checkpoint.name} was trained for delay {trained.delay} only: it may take the first later exploration for "
-            "the end and drop the rest of the text"
-        )
     if on_cpu and used["dtype"] == "bfloat16" and not can_prepack(torch.bfloat16):
         notify.say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
@@ -302,7 +295,6 @@ def stream(
         labels=run.labels,
         opener=run.method.bos is not None,
         live=run.live,
-        live_speed=run.live_speed,
     )
     began, shown = time.perf_counter(), 0.0
     notify(generating)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The names of predictions for the training split, which a teacher writes.
 _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 #: Settings that belong to one protocol or another.
-_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
+_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +46,9 @@ class ScoreSettings(WorkflowSettings):
     )
     sources: Path | None = key(None, "The sources of a --gold of lines, a document a line.")
     stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
-    pretokenized: bool | None = key(None, "keyphrases: cut all texts at white space alone.")
-    hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
-    autojunk: bool | None = key(
-        None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
-    )
-    resamples: int = key(9999, "Bootstrap draws for the interval of a difference.", min=99)
-    seed: int = key(0, "The seed of these draws.", min=0)
+    pretokenized: bool | None = None  # keyphrases: cut all texts at white space alone
+    resamples: int = 9999  # bootstrap draws for the interval of a difference
+    seed: int = 0  # of these draws
     out: Path | None = option(
         None,
         "Save the scores in this file, those of each example beside it [default: scores/ in the workspace].",

@@ -1,8 +1,9 @@
-"""The jobs of `pipedec shard`: generate a part of a large corpus on each machine, then merge the parts."""
+"""A large corpus in parts: generate a part on each machine, or all parts with Ray, then merge them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate import GenerateResult, check_out, check_settings
-from pipedec_cli.jobs.generate_settings import MergeSettings, ShardSettings
+from pipedec_cli.jobs.generate import GenerateResult, check_out
+from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings
 
@@ -33,8 +34,11 @@ class MergeResult(Struct, frozen=True):
     invalid: int
 
 
-def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
+def run(settings: GenerateSettings, notify: Notify) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
+    for name in settings.asked("text", "show_prompt", "live", "resume"):
+        raise UserError(f"{name} is for a run that is not in parts", todo="leave it out")
+    settings = replace(settings, skip_invalid=True)
     if settings.out in (None, "-"):
         raise UserError("each part is a file in a folder", todo="name the folder with --out")
     assert settings.out is not None
@@ -43,11 +47,8 @@ def run(settings: ShardSettings, notify: Notify) -> GenerateResult:
         raise UserError("is a file", where=settings.out, todo="name a folder, in which each part has a file")
     if settings.data is not None and real(folder) == real(settings.data):
         raise UserError("is the folder that is read from", where=settings.out, todo="give another --out")
-    if (settings.part is None) != settings.ray:
+    if settings.part and settings.ray:
         raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
-    for name in () if settings.ray else settings.asked("address", "workers"):
-        raise UserError(f"{name} is for --ray alone", todo="leave it out")
-    check_settings(settings)
     if settings.part is None:
         from pipedec_cli.jobs.ray import run_on_ray
 

@@ -78,13 +78,10 @@ class TrainSettings(WorkflowSettings):
         "adafactor, whose rate is relative to the size of each matrix, or adamw [default: adafactor from scratch, else "
         "adamw].",
     )
-    rate_schedule: Literal["linear", "constant"] = key("linear", "Whether the rate falls to zero or stays.")
-    warmup: float = key(0.05, "Share of the updates in which the rate rises.", min=0.0, max=1.0)
-    checkpoint_activations: Literal["none", "cheap", "all"] | None = key(
-        None,
-        "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "
-        "third more time; what is cheap; or none [default: cheap on a CPU from a width of 512].",
-    )
+    rate_schedule: Literal["linear", "constant"] = "linear"  # whether the rate falls to zero or stays
+    warmup: float = 0.05  # share of the updates in which the rate rises
+    #: What the backward pass computes again to save memory. None: what is cheap, on a CPU from a width of 512.
+    checkpoint_activations: Literal["none", "cheap", "all"] | None = None
     source_prefix: str | None = key(
         None, "Text before every source, such as 'summarize: ' [default: the teacher's, else none]."
     )
@@ -116,7 +113,7 @@ class TrainSettings(WorkflowSettings):
         parser=partial(names_of, known=LOGS),
         metavar="NAMES",
     )
-    keep_checkpoints: int = key(2, "How many checkpoint-N folders stay at the end.", min=0)
+    keep_checkpoints: int = 2  # how many checkpoint-N folders stay at the end
     threads: int | None = threads_key()
 
     @property

@@ -94,7 +94,7 @@ class Choice:
         if trained not in ("any", wanted) and not self.force:
             only = f"{checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"
-            todo = f"use delay {trained}, train with --delay any, or insist with `pipedec generate --set force=true`"
+            todo = f"use delay {trained}, or train with --delay any"
             raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
         return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 

@@ -179,4 +179,4 @@ class Terminal:
             return GenerationProgress(self.talk, event.total)
         opener = BOS if event.opener else AFTER_PROMPT
         grid = LiveGrid(event.decode, event.method, event.name, event.total, event.labels, opener)
-        return LiveScreen(self.talk, grid, event.live_speed)
+        return LiveScreen(self.talk, grid)

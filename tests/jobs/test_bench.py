@@ -11,7 +11,7 @@ from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.report_tables import _ratios
 from tests.checkpoints import tiny_checkpoint
-from tests.running import read_json, refused, run
+from tests.running import refused, run
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
 
@@ -21,11 +21,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("bench") / "pipelined")
 
 
-def test_json_compares_the_decoders_on_forced_lengths(folder, tmp_path):
+def test_json_compares_the_decoders_on_forced_lengths(folder):
     several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
-    result = run("bench", "--model", folder, *FEW, *several, "--set", f"out={tmp_path}/bench.json")
+    result = run("bench", "--model", folder, *FEW, *several)
     content = json.loads(result.stdout)
-    assert content == read_json(tmp_path / "bench.json")
     decoders = {decoder["name"]: decoder for decoder in content["entries"]}
     assert list(decoders) == [
         *("sequential", "Δt = 1", "Δt = 2"),
@@ -48,10 +47,10 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
         tiny_checkpoint(tmp_path / "qwen3", family="qwen3"),
         ("--compare", "sequential,transformers,ctranslate2"),
     )
-    result = run("bench", "--model", folder, *FEW, *others, "--set", f"out={tmp_path}/bench.json")
-    said = " ".join(result.stdout.split())
+    command = ("bench", "--model", folder, *FEW, *others)
+    said = " ".join(run(*command).stdout.split())
     assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
-    decoders = {one["name"]: one["speed"][0] for one in read_json(tmp_path / "bench.json")["entries"]}
+    decoders = {one["name"]: one["speed"][0] for one in json.loads(run(*command, "--json").stdout)["entries"]}
     calls = {name: speed["decoder_calls"] for name, speed in decoders.items()}
     assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
@@ -71,19 +70,11 @@ def test_fields_are_timed_beside_blind_rows(tmp_path):
     assert ("blind rows", "transformers") in over and ("transformers", "sequential") not in over
 
 
-def test_fresh_weights_are_of_the_family_that_was_asked_for(folder, tmp_path, monkeypatch):
+def test_fresh_weights_are_named(monkeypatch):
     small = replace(SHAPES["scratch-tiny"], d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
     monkeypatch.setitem(SHAPES, "scratch-tiny", small)
-    options = ("--compare", "transformers", "--set", f"out={tmp_path}/b.json")
-    few = ("bench", "--model", "scratch-tiny", *FEW, *options)
-    run(*few, "--set", "family=llama")
-    content = read_json(tmp_path / "b.json")
-    assert content["model"].endswith("fresh weights of a Llama")
-    assert content["manifest"]["settings"]["family"] == "llama"
-    run(*few)
-    assert read_json(tmp_path / "b.json")["model"].endswith("fresh weights of a T5")
-    told = refused("bench", "--model", folder, "--set", "family=llama")
-    assert "family llama is for fresh weights" in told
+    result = run("bench", "--model", "scratch-tiny", *FEW, "--compare", "transformers", "--json")
+    assert json.loads(result.stdout)["model"].endswith("fresh weights of a T5")
 
 
 def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
@@ -118,11 +109,9 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
             "--compare foo",
             "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, ctranslate2, ",
         ),
-        ("--set out=.", ".: is a folder; name a file in it"),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),
         ("--model nowhere", "no checkpoint folder"),
-        ("--model scratch-tiny --set family=bart --source 1500", "tokens, and scratch-tiny has 1,024 places"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(options, words):

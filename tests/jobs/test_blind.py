@@ -229,8 +229,7 @@ def test_the_threshold_with_the_best_f1_is_taken():
 
 
 def test_questions_are_answered_as_they_are(place):
-    (place / "questions.txt").write_text("Where is it?\n\nWho is it?\n", encoding="utf-8")
-    asked = ("--ask", "What food?", "--set", f"questions={place / 'questions.txt'}")
+    asked = ("--ask", "What food?", "--ask", "Where is it?", "--ask", "Who is it?")
     told, lines = generate(place, *asked, "--set", "trace=true")
     assert "3 blind rows at a time" in told
     assert all(set(line["fields"]) <= {"What food?", "Where is it?", "Who is it?"} for line in lines)

@@ -162,7 +162,7 @@ def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_
 def test_adapters_are_trained_resumed_and_merged(workspace, tmp_path):
     pytest.importorskip("peft")
     model = foreign(tmp_path / "base")
-    talk = train(workspace, "--model", model, "--lora", "4", "--set", "checkpoint_activations=all")
+    talk = train(workspace, "--model", model, "--lora", "4")
     assert "adamw at a learning rate of 0.0002" in talk
     folder = workspace / "models" / "pipelined"
     assert read_json(folder / "training.json")["settings"]["lora"] == 4

@@ -63,8 +63,6 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
         workspace,
         "--set",
         "time_max=6",
-        "--set",
-        "unconstrained=true",
         "--text",
         "Aromi",
         "--json",

@@ -164,8 +164,8 @@ def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
         result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
         assert result["values"]["rouge1"] == pytest.approx(value)
         assert f"|stem:{stem}|" in result["signature"]
-    assert "`hard` does not belong to the protocol rouge" in refused(
-        "score", "out.jsonl", "--set", "hard=true"
+    assert "`pretokenized` does not belong to the protocol rouge" in refused(
+        "score", "out.jsonl", "--set", "pretokenized=true"
     )
 
 

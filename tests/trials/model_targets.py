@@ -104,13 +104,12 @@ def _decoding_targets() -> Iterable[Target]:
     yield Target((*GENERATE, "--resume"), begun, ("out.jsonl", "out.manifest.json"), generated, share=3)
     yield Target(("shard", "merge", "made"), _shards(made), (".jsonl", ".json"), merged, share=2)
     objects = [{"source": f"case {n}", "target": {"name": f"n {n}", "stars": n}} for n in range(6)]
-    asked = {**DATA, "s.json": json.dumps(SCHEMA).encode(), "shots.jsonl": lines(objects), "q.txt": b"Who?\n"}
+    asked = {**DATA, "s.json": json.dumps(SCHEMA).encode(), "shots.jsonl": lines(objects)}
     asked |= _made(lambda folder: foreign(folder / "model"))
     asked[VALUE] = b"name, age int, kind: pub|restaurant, address.city"
     for words, name in (
         (("--schema", "s.json"), "s.json"),
         (("--shots", "shots.jsonl:2"), "shots.jsonl"),
-        (("--set", "questions=q.txt"), "q.txt"),
         (("--fields", VALUE), VALUE),
         (("--ask", VALUE), VALUE),
     ):

@@ -18,13 +18,12 @@ import pytest
 from pipedec_cli.data.shards import Shard
 from pipedec_cli.jobs import ray as jobs_ray
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.generate_settings import ShardSettings
 from pipedec_cli.jobs.ray import ShardWorker
 from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, written
 from tests.running import read_json, run, write_lines
 
-JOB = ("shard", "run", "corpus", "--out", "made", "--ray", "--set", "workers=2", "--set", "batch_size=2")
+JOB = ("generate", "corpus", "--out", "made", "--ray", "--batch-size", "2")
 COPIES = 50
 
 
@@ -58,7 +57,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, here):
-    short = ("--set", "max_source_tokens=12")
+    short = ("--max-source-tokens", "12")
     alone = json.loads(
         done("corpus", "--skip-invalid", "--out", "whole.jsonl", "--max-source-tokens", "12", "--json").stdout
     )
@@ -75,7 +74,7 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
     assert sorted(path.name for path in Path("made").glob(".*")) == []
     Path("made/part-3-of-5.jsonl").unlink()
     here.clear()
-    assert "4 shards of 5 in made whole already" in run(*JOB, *short, "--set", "workers=9").stderr
+    assert "4 shards of 5 in made whole already" in run(*JOB, *short).stderr
     assert here == ["3/5"]
     run("shard", "merge", "made")
     assert lines(Path("made/predictions.jsonl")) == whole
@@ -83,7 +82,7 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
 
 
 def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
-    run("shard", "run", "corpus", "--out", "made", "--part", "2/5")
+    run("generate", "corpus", "--out", "made", "--part", "2/5")
     Path("made/part-2-of-5.manifest.json").write_text("{}")
     told = running.refused(*JOB)
     assert (
@@ -118,7 +117,7 @@ def test_a_worker_that_sees_other_data_refuses(corpus, here, monkeypatch):
 
 def test_standard_input_is_no_corpus(place):
     assert "--ray takes files, not standard input" in running.refused(
-        "shard", "run", "-", "--out", "made", "--ray"
+        "generate", "-", "--out", "made", "--ray"
     )
 
 
@@ -133,7 +132,8 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
     for port in ("1", "99999"):
-        told = running.refused(*JOB, "--address", f"127.0.0.1:{port}")
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        told = running.refused(*JOB)
         assert told.startswith(f"no Ray cluster at 127.0.0.1:{port}: ") and told.endswith(
             "`ray status` there"
         )
@@ -152,7 +152,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
-    with jobs_ray._ray(ShardSettings(), Notify()):
+    with jobs_ray._ray(Notify()):
         os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 
@@ -163,7 +163,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 def begun() -> tuple[subprocess.Popen[str], Path]:
     """The job once a part has lines and is being written, and that part."""
     environment = {**os.environ, "RAY_worker_niceness": "0"}
-    command = [sys.executable, "-m", "pipedec_cli", *JOB, "--set", "batch_size=1"]
+    command = [sys.executable, "-m", "pipedec_cli", *JOB, "--batch-size", "1"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, **pipes, text=True, env=environment)
     while True:

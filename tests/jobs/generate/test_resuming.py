@@ -134,7 +134,7 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
         ("--delay 3", "--delay was 2 and is now 3"),
         ("--limit 2", "--limit was not given and is now 2; leave out --resume"),
         ("--set empty_rows=stop --set sub_max=9", '"retry" and is now "stop"; --set sub_max=… was 20'),
-        ("--model other --set force=true", "the model changed"),
+        ("--model other", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],
 )

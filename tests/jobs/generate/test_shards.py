@@ -13,9 +13,9 @@ from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, refused, written
 from tests.running import lines_of, read_json, run, write_lines
 
-JOB = ("corpus", "--out", "made", "--set", "batch_size=2")
-part = partial(run, "shard", "run", *JOB, "--part")
-refused_part = partial(running.refused, "shard", "run", *JOB, "--part")
+JOB = ("corpus", "--out", "made", "--batch-size", "2")
+part = partial(run, "generate", *JOB, "--part")
+refused_part = partial(running.refused, "generate", *JOB, "--part")
 merge = partial(run, "shard", "merge", "made")
 refused_merge = partial(running.refused, "shard", "merge", "made")
 
@@ -110,7 +110,7 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     assert f"goes on: {left} of 6 lines are there" in part("1/2").stderr
     assert lines(path) == lines(whole.decode())
     before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
-    assert "is whole already" in part("1/2", "--set", "batch_size=1").stderr
+    assert "is whole already" in part("1/2", "--batch-size", "1").stderr
     assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
     merged()
     assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused_part(
@@ -164,10 +164,8 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
         ("data.jsonl --part 1/2 --out -", "name the folder with --out"),
         ("data.jsonl --part 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
         ("corpus --part 1/2 --out ./corpus", "is the folder that is read from"),
-        ("corpus --out made", "give either --part K/N or --ray"),
         ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
-        ("corpus --out made --part 1/2 --address auto", "--address is for --ray alone"),
-        ("corpus --out made --part 1/2 --set split=dev", "a folder without a file for any split"),
+        ("corpus --out made --part 1/2 --split dev", "a folder without a file for any split"),
         (
             "empty --out made --part 1/2",
             "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
@@ -178,4 +176,4 @@ def test_what_does_not_go_together_is_refused(place, arguments, told):
     write_lines("data.jsonl", ROWS[0])
     write_lines("corpus/a.jsonl", ROWS[0])
     Path("empty").mkdir()
-    assert told in running.refused("shard", "run", *arguments.split())
+    assert told in running.refused("generate", *arguments.split())

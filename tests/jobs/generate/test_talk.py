@@ -44,7 +44,6 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
                 ("--model nowhere", "--model"),
                 ("--delay wait", "--delay"),
                 ("--set sub_max=2", "--set sub_max=…"),
-                ("--set force=true", "--set force=…"),
             )
         ),
         ("--model sequential --set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
@@ -70,7 +69,6 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--text a -w elsewhere --model sequential", "run `pipedec train --decoder sequential` first"),
         ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
-        ("--set unconstrained=true", "unconstrained=… is for a model that writes objects"),
     ],
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
@@ -100,11 +98,10 @@ def test_a_recipe_does_not_give_a_delay_to_a_model_that_has_none(place, options)
     assert [settings[name] for name in ("delay", "time_max", "sub_max")] == [None, None, None]
 
 
-def test_a_delay_that_was_not_trained_for_is_refused_or_warned_about(place, models):
+def test_a_delay_that_was_not_trained_for_is_refused(place, models):
     model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
     assert told in refused(*model, "--delay", "3")
     assert "warning: " not in done(*model).stderr
-    assert told in done(*model, "--delay", "3", "--set", "force=true", "--quiet").stderr
 
 
 def test_the_summary_as_json_is_all_that_is_on_stdout(place):
