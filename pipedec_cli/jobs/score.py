@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The names of predictions for the training split, which a teacher writes.
 _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
-#: Settings that belong to one protocol or another.
-_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +43,6 @@ class ScoreSettings(WorkflowSettings):
         None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
     sources: Path | None = key(None, "The sources of a --gold of lines, a document a line.")
-    stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
-    pretokenized: bool | None = None  # keyphrases: cut all texts at white space alone
     resamples: int = 9999  # bootstrap draws for the interval of a difference
     seed: int = 0  # of these draws
     out: Path | None = option(
@@ -118,7 +114,7 @@ def score_runs(
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         notify.say(f"task: {task}, since {why}; --task overrides it")
-    measure = make_protocol(task, protocol, **asked.some(*_OF_A_PROTOCOL))
+    measure = make_protocol(task, protocol)
     scored = []
     for run in runs:
         with notify.stage(f"scoring {run.name}", len(run.predictions)) as advance:
@@ -159,7 +155,6 @@ def _save(
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
-        **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
         **settings.some("gold", "sources", "resamples", "seed"),
     }
     made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'

@@ -44,7 +44,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
     assert read_json(folder / "config.json")["model_type"] == "llama"
     assert read_json(folder / "training.json")["settings"]["family"] == "llama"
     assert settings_of(folder)["prompt"] == "{source}\n\n"
-    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--set", "max_tokens=40")
+    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
     made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
     asked = read_json(made.with_suffix(".manifest.json"))["settings"]
     assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
@@ -62,7 +62,7 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
     assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
     codec = load_checkpoint(str(folder)).codec()
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
-    few = ("generate", "-w", workspace, "--set", "max_tokens=8", "--out", tmp_path / "o.jsonl")
+    few = ("generate", "-w", workspace, "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
     run(*few)
     assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
     told = running.refused(*few, "--prompt-template", "{source}", "--resume")
@@ -75,7 +75,7 @@ def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspac
 
 def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
     model = foreign(tmp_path / "chat")
-    options = ("--device", "cpu", "--set", "max_tokens=4", "--json")
+    options = ("--device", "cpu", "--max-tokens", "4", "--json")
     words = ("generate", "--text", SOURCES[0], "--model", model, *options)
     plain, chat = (run(*words, *more, "--set", "trace=true").stdout for more in ((), ("--chat",)))
     assert plain != chat
@@ -109,9 +109,7 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
     end = load_checkpoint(str(plain)).tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert read_json(plain / "config.json")["eos_token_id"] == end
     assert (settings_of(plain)["chat"], settings_of(plain)["prompt"]) == (True, "{source}")
-    made = run(
-        "generate", "-w", workspace, "--model", "sequential", "--set", "max_tokens=8", "--device", "cpu"
-    )
+    made = run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", "8", "--device", "cpu")
     assert "prediction" in made.stderr
 
 

@@ -115,7 +115,7 @@ def test_the_live_view_calls_rows_by_their_keys(workspace):
 
 
 def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
-    run("generate", "-w", workspace, "--model", "sequential", "--set", "max_tokens=8")
+    run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", "8")
     (path,) = (workspace / "generations").glob("sequential-maxtokens8.jsonl")
     assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
 

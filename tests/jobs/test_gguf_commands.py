@@ -21,7 +21,7 @@ def data(folder):
 
 def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
     path = written(tmp_path)
-    run("generate", "--model", path, "--chat", "--text", "a", "--set", "max_tokens=5", "--out", "out.jsonl")
+    run("generate", "--model", path, "--chat", "--text", "a", "--max-tokens", "5", "--out", "out.jsonl")
     decoder = load(str(path))
     decoder.read_sources(chat=True)
     (made,) = decoder.texts(["a"], decoder.method(max_tokens=5))
@@ -59,7 +59,7 @@ def test_a_file_serves_wherever_a_model_is_named(tmp_path):
     said = refused("train", "--teacher", path, *few)  # its weights are random, so its texts do not end
     assert "none of the teacher's texts can be learnt from" in said
     run("train", "--model", path, *few)
-    words = f"--exact {path} --draft source --limit 2 --set max_tokens=9 --out exact.jsonl"
+    words = f"--exact {path} --draft source --limit 2 --max-tokens 9 --out exact.jsonl"
     run("generate", *words.split())
     assert len(lines_of("exact.jsonl")) == 2
     run("report", "--baseline", path, "--delays", 1, "--limit", 2, "--out", "report")

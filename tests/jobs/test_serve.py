@@ -162,7 +162,7 @@ def test_texts_are_those_of_generate_alone_and_with_16_at_a_time(models, model, 
     how = how | ({"exact": str(models / how["exact"])} if "exact" in how else {})
     given = {} if how.get("draft") == "source" else {"model": str(models / model)}
     options = [text for name, value in (given | how).items() for text in (f"--{name}", value)]
-    wanted = generated(models, *options, "--set", "max_tokens=24")
+    wanted = generated(models, *options, "--max-tokens", "24")
     with serving(**(given or {"model": None}), **how, max_tokens=24) as made, ThreadPoolExecutor(16) as pool:
         assert [made.text(source) for source in SOURCES] == wanted
         assert list(pool.map(made.text, SOURCES * 4)) == wanted * 4
@@ -172,7 +172,7 @@ def test_texts_are_those_of_generate_alone_and_with_16_at_a_time(models, model, 
 
 
 def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_others(models, chat):
-    few = ("--set", "max_tokens=24", "--set", "time_max=6", "--model", models / "chat")
+    few = ("--max-tokens", "24", "--set", "time_max=6", "--model", models / "chat")
     plain, objects = (
         generated(models, "--chat", *few),
         generated(models, "--schema", models / "schema.json", *few),

@@ -66,7 +66,7 @@ def _shards(whole: Files) -> Files:
 
 def _checkpoint_targets() -> Iterable[Target]:
     """The files of models."""
-    shown = ("generate", "--text", "a", "--model", "model", "--set", "max_tokens=20")
+    shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
     for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
     for family in ("llama", "gemma3"):

@@ -104,7 +104,7 @@ def _score_targets() -> Iterable[Target]:
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
     yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
-    yield Target(("score", "p.jsonl", "p.jsonl", "--set", "resamples=99"), files, ("p.jsonl",))
+    yield Target(("score", "p.jsonl", "p.jsonl"), files, ("p.jsonl",))
     objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
     rows = lines({"id": n, "prediction": "{}", "fields": objects, "target": objects} for n in range(4))
     yield Target(("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2)
