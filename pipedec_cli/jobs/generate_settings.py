@@ -96,6 +96,8 @@ class RunSettings(WorkflowSettings):
     text: tuple[str, ...] = ()
     resume: bool = False
     live: bool = False
+    part: Shard | None = None
+    ray: bool = False
 
     @property
     def is_blind(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -163,7 +162,7 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
             raise UserError("is empty", where=location, todo=todo)
     else:
         _check_split(settings.split, path, location)
-    invalid = InvalidRecords() if settings.skip_invalid else None
+    invalid = InvalidRecords() if settings.skip_invalid or settings.part or settings.ray else None
     warn = iter([notify.warn])  # warnings come once, though the records are read twice
     how: Any = {
         "split": split,
@@ -264,7 +263,7 @@ def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) ->
 
 def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
     prompt = settings.prompt_template, settings.chat
-    sequential = load_decoder(replace(settings, model=settings.exact), notify)
+    sequential = load_decoder(settings, notify, model=settings.exact)
     has_drafter = settings.model or is_model(settings.place.model("pipelined"))
     draft = settings.draft or ("pipelined" if has_drafter else "source")
 
@@ -279,9 +278,15 @@ def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
     return exact_decoder(sequential, drafter)
 
 
-def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True, role: str = "") -> Decoder:
-    """Load the model of the settings, with its own prompt. `consume` is `Decoder`'s; the `role` is said."""
-    name, device = find_model(settings.model, settings.place), settings.device
+def load_decoder(
+    settings: RunSettings, notify: Notify, *, model: str | None = None, consume: bool = True, role: str = ""
+) -> Decoder:
+    """Load the `model`, by default that of the settings, with its own prompt.
+
+    `consume` is `Decoder`'s; the `role` is said.
+    """
+    model = model or settings.model
+    name, device = find_model(model, settings.place), settings.device
     notify.say(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
     import torch
@@ -310,7 +315,7 @@ def load_decoder(settings: RunSettings, notify: Notify, *, consume: bool = True,
         decoder.checkpoint.segmenter = None if is_object else cut
     if settings.unconstrained:
         decoder.unconstrained = True
-    if settings.model == "pipelined" and decoder.settings.decoder == "sequential":
+    if model == "pipelined" and decoder.settings.decoder == "sequential":
         raise UserError(
             f"{name} is a sequential model, not a pipelined decoder", todo="make one with `pipedec train`"
         )

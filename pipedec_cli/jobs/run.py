@@ -120,28 +120,25 @@ def _start(schedule: Schedule) -> str:
 
 
 def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -> Method:
-    """The decoding method of the settings, with their limits or the `usual` ones."""
-    how = settings.some("empty_rows", "stop_on_repeat")
-    limits = {} if usual else settings.some("time_max", "sub_max", "max_tokens")
-    method = decoder.method(settings.delay, **how, **limits)
+    """The decoding method of the settings, with their limits or the `usual` ones.
+
+    Settings of a recipe that do not suit the decoder or its schedule do not count.
+    """
+    unsuited = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
+    if decoder.blind:
+        unsuited = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
+    elif not decoder.plan.pipelined:
+        unsuited = {"delay", "time_max", "sub_max"}
+    limits = () if usual else ("time_max", "sub_max", "max_tokens")
+    chosen = settings.some("delay", "empty_rows", "stop_on_repeat", *limits)
+    chosen |= dict.fromkeys(chosen.keys() & unsuited & settings.from_recipe)
+    method = decoder.method(**chosen)
     # Values of chunks are chosen by their confidence.
     return replace(method, confident=method.confident or settings.confidence or bool(settings.chunk))
 
 
-def _fitting(settings: RunSettings, decoder: Decoder) -> RunSettings:
-    """The settings without those of a recipe that do not suit the decoder or its schedule."""
-    of_grids = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
-    if decoder.blind:
-        of_grids = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
-    elif not decoder.plan.pipelined:
-        of_grids = {"delay", "time_max", "sub_max"}
-    changes: dict[str, Any] = dict.fromkeys(of_grids & settings.from_recipe)
-    return replace(settings, **changes)
-
-
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
-    settings = _fitting(settings, decoder)
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
     live = settings.live
     decoder.text.source("")  # raises the error of a prompt that is too long

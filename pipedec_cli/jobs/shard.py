@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ def run(settings: GenerateSettings, notify: Notify) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
     for name in settings.asked("text", "show_prompt", "live", "resume"):
         raise UserError(f"{name} is for a run that is not in parts", todo="leave it out")
-    settings = replace(settings, skip_invalid=True)
     if settings.out in (None, "-"):
         raise UserError("each part is a file in a folder", todo="name the folder with --out")
     assert settings.out is not None
