@@ -81,9 +81,7 @@ class ReportSettings(WorkflowSettings):
         metavar="NAMES",
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    max_tokens: int | None = _input(
-        None, "The most tokens [default: 512 for wait and sequential].", min=1
-    )
+    max_tokens: int | None = _input(None, "The most tokens [default: 512 for wait and sequential].", min=1)
     task: Task | None = key(None, "The task to score [default: as the data suggest].", belongs_to="protocol")
     protocol: ProtocolName | None = key(
         None, "The scoring protocol [default: the first of the task].", belongs_to="task"

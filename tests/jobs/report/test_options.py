@@ -31,10 +31,10 @@ def options_of_all(place):
 def test_the_workspace_and_the_dtype_are_among_the_options(workspace):
     workspace.rename("other place")
     shown = "--dtype bfloat16 --workspace 'other place'"
-    given = ("--workspace", "other place", "--dtype", "bfloat16")
+    given = ("--workspace", "other place", "--dtype", "bfloat16", "--max-tokens", "40")
     reported("--delays", "1", "--compare", "exact-source,exact-pipelined", *given)
     _, decoders = report_of(Path("other place"))
-    assert options_of(decoders["Δt = 1"]) == f"--delay 1 {shown}"
+    assert options_of(decoders["Δt = 1"]) == f"--delay 1 --max-tokens 40 {shown}"
     assert options_of(decoders["exact-pipelined"]).endswith(f"--draft pipelined {shown}")
     assert options_of(decoders["exact-source"]).endswith(f"--draft source {shown}")
 
