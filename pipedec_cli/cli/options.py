@@ -140,9 +140,9 @@ def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
     given = {**shared, **(own if isinstance(own, dict) else {})}
     if unknown := given.keys() - _names(context):
         what = f"unknown setting {min(unknown)!r} for `pipedec {command}`"
-        raise UserError(
-            what, where=str(path), todo=f"see `{context.command_path} --help-all` for the settings"
-        )
+        has_keys = any(one.role == "key" for one in _names(context).values())
+        see = f"`{context.command_path} --help{'-all' if has_keys else ''}`"
+        raise UserError(what, where=str(path), todo=f"see {see} for the settings")
     return given
 
 

@@ -52,7 +52,7 @@ def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
     lines = form == "lines"
     if lines and sources is None:
         what = "holds targets only; which sources are they of?"
-        raise UserError(what, where=str(path), todo="name them with --set sources=FILE")
+        raise UserError(what, where=str(path), todo="name them with --sources FILE")
     examples = parallel(str(sources), None, targets=path) if lines else multispanqa(str(path), None)
     records = []
     for number, example in enumerate(examples, start=1):

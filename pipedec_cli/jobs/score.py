@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, option
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -27,6 +27,8 @@ _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(WorkflowSettings):
     """The settings of one scoring."""
+
+    hidden = frozenset({"set_keys"})  # it has no keys
 
     predictions: Path | None = argument(
         "JSON lines of `pipedec generate`, MultiSpanQA's {id: [answers]}, or lines of phrases with ';' between them "
@@ -42,7 +44,7 @@ class ScoreSettings(WorkflowSettings):
     gold: Path | None = option(
         None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
-    sources: Path | None = key(None, "The sources of a --gold of lines, a document a line.")
+    sources: Path | None = option(None, "The sources of a --gold of lines, a document a line.")
     resamples: int = 9999  # bootstrap draws for the interval of a difference
     seed: int = 0  # of these draws
     out: Path | None = option(

@@ -80,7 +80,7 @@ def test_json_lines_in_a_file_called_json_are_told_from_answers(load):
         ("no prediction for id 'q2', and for 1 of 2 in all", [("few.json", CAT), ("valid.json", GOLD)]),
         ("id 'q3' is not in the right", [("a.json", {"q1": [], "q2": [], "q3": []}), ("b.json", GOLD)]),
         (r"holds answers only.* --gold FILE", [("a.json", CAT)]),
-        ("name them with --set sources=FILE", [("out.txt", "a"), ("trg.txt", "a")]),
+        ("name them with --sources FILE", [("out.txt", "a"), ("trg.txt", "a")]),
         ("has no labels", [("a.json", CAT), ("test.json", BARE)]),
         (r"none\.txt: no such file; check its name", [("none.txt",)]),
         ("a folder or a pipe, not a file; name a file of predictions", [(".",)]),

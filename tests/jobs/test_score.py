@@ -214,7 +214,7 @@ def test_multispanqas_own_files_are_scored_by_its_protocol():
     # 1 hit of 1 prediction and 2 answers: P = 1, R = 1/2, F1 = 2/3
     assert "exact match F1    66.67  100.00  50.00" in result.stdout
     for gold in ((), ("--gold", "gold.json")):
-        told = refused("score", "answers.json", *gold, "--set", "sources=none.txt")
+        told = refused("score", "answers.json", *gold, "--sources", "none.txt")
         assert told.startswith("none.txt: sources go with right answers in lines, and there are none")
     Path("c.toml").write_text('[score]\nsources = "none.txt"\n')
     assert "sources go with" in refused("score", "answers.json", "--gold", "gold.json", "--config", "c.toml")

@@ -115,7 +115,7 @@ def _score_targets() -> Iterable[Target]:
     answers = {"a.json": b'{"q1": ["Ann", "Bo"], "q2": []}', "g.json": json.dumps(asked).encode()}
     yield Target(("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4)
     texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
-    words = ("score", "p.txt", "--gold", "g.txt", "--set", "sources=s.txt")
+    words = ("score", "p.txt", "--gold", "g.txt", "--sources", "s.txt")
     yield Target(words, texts, tuple(texts), share=2)
 
 
