@@ -295,9 +295,9 @@ def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is
     folder, twice = pipelined(workspace), ("--set", "evaluations=2")
     train(workspace, "--overwrite", *twice)
     assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
-    whole = {path: path.read_bytes() for path in folder.iterdir()}
+    whole = {path: path.read_bytes() for path in filter(Path.is_file, folder.rglob("*"))}
     assert "has been trained to the end already" in train(workspace, "--resume", *twice)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == whole
+    assert {path: path.read_bytes() for path in filter(Path.is_file, folder.rglob("*"))} == whole
 
 
 def test_a_file_is_no_data_to_train_on(tmp_path):
