@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.evaluate.metrics import ProtocolName, Task
 from pipedec_cli.jobs.events import Notify
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, option
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 #: The names of predictions for the training split, which a teacher writes.
 _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
+#: Settings that belong to one protocol or another.
+_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(WorkflowSettings):
     """The settings of one scoring."""
-
-    hidden = frozenset({"set_keys"})  # it has no keys
 
     predictions: Path | None = argument(
         "JSON lines of `pipedec generate`, MultiSpanQA's {id: [answers]}, or lines of phrases with ';' between them "
@@ -45,8 +45,14 @@ class ScoreSettings(WorkflowSettings):
         None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
     )
     sources: Path | None = option(None, "The sources of a --gold of lines, a document a line.")
-    resamples: int = 9999  # bootstrap draws for the interval of a difference
-    seed: int = 0  # of these draws
+    stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
+    pretokenized: bool | None = key(None, "keyphrases: cut all texts at white space alone.")
+    hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
+    autojunk: bool | None = key(
+        None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
+    )
+    resamples: int = key(9999, "Bootstrap draws for the interval of a difference.", min=99)
+    seed: int = key(0, "The seed of these draws.", min=0)
     out: Path | None = option(
         None,
         "Save the scores in this file, those of each example beside it [default: scores/ in the workspace].",
@@ -116,7 +122,7 @@ def score_runs(
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         notify.say(f"task: {task}, since {why}; --task overrides it")
-    measure = make_protocol(task, protocol)
+    measure = make_protocol(task, protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
     for run in runs:
         with notify.stage(f"scoring {run.name}", len(run.predictions)) as advance:
@@ -157,6 +163,7 @@ def _save(
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
+        **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
         **settings.some("gold", "sources", "resamples", "seed"),
     }
     made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'

@@ -209,7 +209,7 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
             trained.forget_best(trained.best_folders(artifact.path))  # the weights are in the model's folder
         if is_main() and (stay := trained.keep_last(artifact.path, settings.keep_checkpoints)):
             taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-            notify.say(f"{taken} stay there")
+            notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
     return made
 
 

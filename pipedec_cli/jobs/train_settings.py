@@ -79,9 +79,12 @@ class TrainSettings(WorkflowSettings):
         "adamw].",
     )
     rate_schedule: Literal["linear", "constant"] = "linear"  # whether the rate falls to zero or stays
-    warmup: float = 0.05  # share of the updates in which the rate rises
-    #: What the backward pass computes again to save memory. None: what is cheap, on a CPU from a width of 512.
-    checkpoint_activations: Literal["none", "cheap", "all"] | None = None
+    warmup: float = key(0.05, "Share of the updates in which the rate rises.", min=0.0, max=1.0)
+    checkpoint_activations: Literal["none", "cheap", "all"] | None = key(
+        None,
+        "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "
+        "third more time; what is cheap; or none [default: cheap on a CPU from a width of 512].",
+    )
     source_prefix: str | None = key(
         None, "Text before every source, such as 'summarize: ' [default: the teacher's, else none]."
     )
@@ -113,7 +116,7 @@ class TrainSettings(WorkflowSettings):
         parser=partial(names_of, known=LOGS),
         metavar="NAMES",
     )
-    keep_checkpoints: int = 2  # how many checkpoint-N folders stay at the end
+    keep_checkpoints: int = key(2, "How many checkpoint-N folders stay at the end.", min=0)
     threads: int | None = threads_key()
 
     @property

@@ -17,7 +17,7 @@ from pipedec_cli.data.reading import contents
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs.events import Message, Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.settings import option
+from pipedec_cli.jobs.settings import key, option
 
 _server = partial(option, panel="Server")
 
@@ -28,7 +28,7 @@ class ServeSettings(RunSettings):
 
     shown = frozenset(
         {"model", "dtype", "device", "batch_size", "host", "port", "name", "api_key_file", "insecure"}
-        | {"workspace", "config", "set_keys"}
+        | {"queue", "grace", "workspace", "config", "set_keys"}
     )
     hidden = frozenset(
         {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field", "id_field"}
@@ -43,12 +43,12 @@ class ServeSettings(RunSettings):
     api_key_file: Path | None = _server(None, "A file with a key a line. A client must send one of them.")
     insecure: bool = _server(False, "Listen to other machines without a key.")
     batch_size: int = _server(16, "Requests decoded at the same time.", min=1, max=4096)
-    grace: float = 30.0  # seconds to finish what is running after SIGTERM
-    log_texts: bool = False  # log sources and texts as well
-    queue: int = 64  # requests that may wait for a place; others are refused
-    timeout: float = 300.0  # the most seconds of a request, its waiting included
-    read_timeout: float = 30.0  # the most seconds in which a client has to send a request
-    max_body: int = 1_000_000  # the most bytes of a request
+    queue: int = _server(64, "Requests that may wait for a place. Others are refused.", min=0, max=100_000)
+    grace: float = _server(30.0, "Seconds to finish what is running after SIGTERM.", min=0, metavar="SECONDS")
+    timeout: float = key(300.0, "The most seconds of a request, its waiting included.", min=0.1)
+    read_timeout: float = key(30.0, "The most seconds in which a client has to send a request.", min=0.1)
+    max_body: int = key(1_000_000, "The most bytes of a request.", min=1)
+    log_texts: bool = key(False, "Log sources and texts as well.")
 
 
 EXAMPLES = """

@@ -28,8 +28,8 @@ SCORES = Path("pipedec-workspace/scores")
 
 def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    result = score("out.jsonl")
-    for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:yes|", "out: 2 rows"):
+    result = score("out.jsonl", "--set", "stemmer=false")
+    for shown in ("ROUGE-1     50.00", "signature: rouge|score:f1|stem:no|", "out: 2 rows"):
         assert shown in result.stdout
     assert "task: summarization, since nothing says otherwise" in result.stderr
     assert "saved" not in result.stdout
@@ -39,7 +39,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     assert saved["rows"] == {"scored": 2, "expected": None}
     assert saved["failures"]["duplicated_rate"] == 0.0
     settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
-    assert settings["protocol"] == "rouge"
+    assert (settings["protocol"], settings["stemmer"]) == ("rouge", False)
     assert (read["path"], len(read["sha256"])) == ("out.jsonl", 64)
     examples = lines_of(SCORES / "out.examples.jsonl")
     assert [(row["id"], row["rouge1"]) for row in examples] == [("a", 100.0), ("b", 0.0)]
@@ -150,6 +150,23 @@ def test_the_newest_predictions_are_no_list_of_what_was_set_aside():
     predictions("pipedec-workspace/generations/out.jsonl", {"a": "the red cat"})
     Path("pipedec-workspace/generations/out.invalid.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
     assert "scoring pipedec-workspace/generations/out.jsonl" in score().stderr
+
+
+def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
+    predictions("out.jsonl", {"a": "the red cats"})
+    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
+    for arguments, stem, value in (
+        ((), "yes", 100.0),
+        (("--set", "stemmer=false"), "no", 200 / 3),
+        (("--config", "pipedec.toml"), "no", 200 / 3),
+        (("--config", "pipedec.toml", "--set", "stemmer=true"), "yes", 100.0),
+    ):
+        result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
+        assert result["values"]["rouge1"] == pytest.approx(value)
+        assert f"|stem:{stem}|" in result["signature"]
+    assert "`hard` does not belong to the protocol rouge" in refused(
+        "score", "out.jsonl", "--set", "hard=true"
+    )
 
 
 def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level():

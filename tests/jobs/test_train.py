@@ -291,13 +291,17 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
 
 
 def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(made, workspace):
-    assert "MB of 1 checkpoint-N folder stay there" in made[1]
+    assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in made[1]
     folder, twice = pipelined(workspace), ("--set", "evaluations=2")
     train(workspace, "--overwrite", *twice)
-    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
-    whole = {path: path.read_bytes() for path in filter(Path.is_file, folder.rglob("*"))}
+    for keep, kept in ((2, ["checkpoint-1", "checkpoint-2"]), (1, ["checkpoint-2"]), (0, [])):
+        forget_the_end(folder)
+        talk = train(workspace, "--resume", *twice, "--set", f"keep_checkpoints={keep}")
+        assert ("checkpoint-N folder" in talk) is bool(keep)
+        assert sorted(path.name for path in folder.glob("checkpoint-*")) == kept
+    whole = {path: path.read_bytes() for path in folder.iterdir()}
     assert "has been trained to the end already" in train(workspace, "--resume", *twice)
-    assert {path: path.read_bytes() for path in filter(Path.is_file, folder.rglob("*"))} == whole
+    assert {path: path.read_bytes() for path in folder.iterdir()} == whole
 
 
 def test_a_file_is_no_data_to_train_on(tmp_path):
