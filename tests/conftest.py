@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pipedec_cli.data.cache import cache_folder
+from pipedec_cli.data.writing import cache_folder
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.places import STDIN
+from pipedec_cli.data.inputs import STDIN
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as job

@@ -13,14 +13,12 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.phrases import multispanqa, parallel, split_phrases
-from pipedec_cli.data.lines import record_of
+from pipedec_cli.data.inputs import read_rows, text_lines
 from pipedec_cli.data.predictions import read_predictions
-from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, contents
-from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.rows import read_rows, text_lines
+from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, checked, contents
+from pipedec_cli.data.records import Generated, Record, record_of
 
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``. ``lines``: ``;`` lines.
 Format = Literal["records", "answers", "lines"]

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.reading import read_json, real
 from pipedec_cli.data.records import Manifest
-from pipedec_cli.data.writing import to_json, write_json
+from pipedec_cli.data.writing import only_writer, to_json, write_json
 
 #: Settings that change the speed and not the result. A run that goes on may have other values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})

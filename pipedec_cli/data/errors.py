@@ -57,3 +57,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def first_line(error: BaseException) -> str:
     """The first line of a library's error, or the name of the error if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def many(count: int, noun: str) -> str:
+    """A count with its noun, in the plural unless the count is 1."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -2,19 +2,84 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import io
+import logging
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date, time
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
-from pipedec_cli.data.errors import UserError, skipping_invalid
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.records import Record
-from pipedec_cli.data.shards import Shard
-from pipedec_cli.data.stored import InvalidRecords, StoredRecords
+from msgspec import structs
+
+from pipedec_cli.data.errors import OnInvalid, UserError, first_line, many, skipping_invalid
+from pipedec_cli.data.reading import (
+    BYTE_ORDER_MARK,
+    as_json,
+    as_text,
+    mended,
+    mended_text,
+    missing_field,
+    unreadable,
+)
+from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, record_of
+from pipedec_cli.data.stored import FirstPlaces, InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import hashed, to_json
+
+_WRITTEN: Final = re.compile(r"0*(\d{1,6})/0*(\d{1,6})", re.ASCII)
+_NAMED: Final = re.compile(r"part-0*(\d{1,6})-of-0*(\d{1,6})\.jsonl", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """Part `number`, counted from 1, of the `of` parts of a job's records, in order."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @property
+    def file(self) -> str:
+        """The name of its file, such as ``part-03-of-16.jsonl``: the names sort as the shards do."""
+        return f"part-{self.number:0{len(str(self.of))}}-of-{self.of}.jsonl"
+
+    def records(self, count: int) -> tuple[int, int]:
+        """The place of its first record, from 0, and the place behind its last one, of `count` records."""
+        return count * (self.number - 1) // self.of, count * self.number // self.of
+
+    @classmethod
+    def all_of(cls, count: int) -> list[Self]:
+        """The shards of a job with `count` of them."""
+        return [cls(number, count) for number in range(1, count + 1)]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The shard that a command line names, such as ``3/16``."""
+        if (shard := cls._match(_WRITTEN, text)) is None:
+            raise UserError(f"{text!r} is no shard", todo="write K/N, such as 1/4 for the first of four")
+        return shard
+
+    @classmethod
+    def named(cls, file: str) -> Self | None:
+        """The shard that a file's name tells."""
+        return cls._match(_NAMED, file)
+
+    @classmethod
+    def _match(cls, pattern: re.Pattern[str], text: str) -> Self | None:
+        found = pattern.fullmatch(text)
+        shard = cls(int(found[1]), int(found[2])) if found else None
+        return shard if shard and 1 <= shard.number <= shard.of else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +153,328 @@ def scan_inputs(
             none = "none of its records can be used; the first: {where}: {what}"
             raise UserError("is empty" if first is None else none.format(**first), where=location)
     return Inputs(count, digest.hexdigest(), longest, names, read_again, hashed(location), invalid)
+
+
+STDIN: Final = "-"
+
+_SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
+#: What to do about a folder without such a file.
+_NAME_FILES: Final = "name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
+_HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
+_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
+_CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
+
+
+def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitName, ...]:
+    """The splits of a folder or hub data set, else (); a UserError with `todo` for a folder without any."""
+    path = Path(location)
+    if path.is_dir():
+        return tuple(split_files(path, todo))
+    return () if str(location) == STDIN or path.exists() else tuple(_hub(location)[2])
+
+
+def files_by_split(
+    folder: Path, name: re.Pattern[str], accepts: Callable[[Path], bool]
+) -> dict[SplitName, list[Path]]:
+    """The files of a folder by split, without empty splits; the first group of the pattern finds a split in a name."""
+    found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
+    for file in sorted(folder.iterdir()):
+        if (word := name.search(file.name)) and file.is_file() and accepts(file):
+            found[SPLIT_NAMES[word[1].lower()]].append(file)
+    return {split: files for split, files in found.items() if files}
+
+
+def _is_data(file: Path) -> bool:
+    return file.name.lower().endswith(_SUFFIXES)
+
+
+def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
+    """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
+    found = files_by_split(folder, _SPLIT_FILE, _is_data)
+    if not found:
+        raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
+    return found
+
+
+def corpus_files(folder: Path) -> list[Path]:
+    """The JSON lines and parquet files of a folder by name; none if a file is named after a split."""
+    if files_by_split(folder, _SPLIT_FILE, _is_data):
+        return []
+    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    return sorted(file for file in files if file.name.lower().endswith(_CORPUS))
+
+
+def is_hub_name(location: str | Path) -> bool:
+    """Whether nothing of that name is here, so that the hub is asked for it."""
+    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
+
+
+def _hub_match(location: str | Path) -> re.Match[str] | None:
+    """The location as a hub name; None if it looks like a mistyped path."""
+    text = str(location)
+    mistyped = text.lower().endswith(_SUFFIXES) or Path(text).parent.exists()
+    return None if mistyped else _HUB_NAME.fullmatch(text)
+
+
+def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
+    """Name, configuration and splits of a hub data set; its own name of a split by ours."""
+    if (found := _hub_match(location)) is None:
+        todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
+        raise UserError("no such file", where=str(location), todo=todo)
+    name, config = found["name"], found["config"]
+    with _hub_errors(name, "no such file here either"):
+        splits = _datasets().get_dataset_split_names(name, config)
+    return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
+
+
+def hub_rows(location: str | Path, split: SplitName) -> Iterator[tuple[int, str, Any]]:
+    """Number, place and value of each row of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
+    name, config, splits = _hub(location)
+    if (theirs := splits.get(split)) is None:
+        raise UserError(f"has no split for {split}", where=name)
+    with _hub_errors(name):
+        rows = _datasets().load_dataset(name, config, split=theirs, streaming=True)
+        for number, value in enumerate(rows, start=1):
+            yield number, f"{name} {theirs} row {number}", value
+
+
+def _datasets() -> Any:
+    """The library `datasets`: without its logs, running no code of a data set, counting no downloads."""
+    import datasets
+    import huggingface_hub
+
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # release 3 ran code, or asked
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    for library in (datasets, huggingface_hub):
+        library.utils.logging.set_verbosity(logging.CRITICAL)
+    return datasets
+
+
+@contextmanager
+def _hub_errors(name: str, todo: str | None = None) -> Iterator[None]:
+    """Make the errors of `datasets` one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises the errors of its file systems, parsers and HTTP client
+        deepest: BaseException = error
+        while deepest.__cause__ is not None:
+            deepest = deepest.__cause__
+        what = f"cannot be read: {first_line(deepest)}"
+        if "script" in what:
+            what = "needs a loading script, and no program of a data set is run here"
+            todo = (
+                f"fetch its files (`hf download {name} --repo-type dataset --local-dir DIR`) and import those"
+            )
+        raise UserError(what, where=name, todo=todo) from error
+
+
+_Binary = io.BufferedReader | gzip.GzipFile
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row that is not decoded yet, so that a reader can skip one that cannot be."""
+
+    number: int  # of the line; in a format without lines, the place from 1
+    where: str  # file:line or "file row N", for messages
+    decode: Callable[[], Any]
+
+    @property
+    def value(self) -> Any:
+        """The decoded row; its fields are not checked. Raises a UserError if it cannot be decoded."""
+        return self.decode()
+
+
+def read_records(
+    location: str | Path,
+    names: FieldNames | None = None,
+    *,
+    split: SplitName | None = None,
+    plain: bool = False,
+    allow_empty: bool = False,
+    warn: Callable[[str], None] | None = None,
+    invalid: OnInvalid | None = None,
+    skippable: bool = False,
+) -> Iterator[Record]:
+    """Read the rows of `read_rows` in order and check each.
+
+    A target that is a list of strings is segmented already, and so is a record with ``target_segments``. Half surrogate
+    pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. `warn` is called once, at
+    the end, if text was mended. With `invalid`, records that cannot be used are given to it and skipped; `skippable` says
+    that the user could have asked for that.
+    """
+    names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
+    try:
+        for row in read_rows(location, split, plain):
+            with skipping_invalid(invalid):
+                value = row.value
+                record = record_of(value, row.where, row.number, names)
+                if _has_half_pairs(record):
+                    mended_count, first = mended_count + 1, first or row.where
+                    record = record_of(mended(value), row.where, row.number, names)
+                    record = structs.replace(record, fields=value)
+                count += 1
+                _check_source(record, names, skippable)
+                if (before := places.before(record.id, row.where)) is not None:
+                    raise UserError(f"id {record.id!r} was already used at {before}", where=row.where)
+                yield record
+        if not count and not allow_empty:
+            place = "standard input" if location == STDIN else str(location)
+            raise UserError("is empty", where=place, todo="it must hold at least one record")
+    finally:
+        places.close()
+        if mended_count and warn is not None:
+            warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {many(mended_count, 'record')}")
+
+
+def _has_half_pairs(record: Record) -> bool:
+    listed = (*(record.target_segments or ()), *record.references)
+    text = "".join((record.id, record.source, record.target or "", *listed))
+    return not text.isascii() and mended_text(text) != text
+
+
+def _check_source(record: Record, names: FieldNames, skippable: bool) -> None:
+    todo = "give the record a source, or leave it out" + (" with --skip-invalid" if skippable else "")
+    if record.fields.get(names.source) is None:
+        raise missing_field(
+            record.fields, names.source, record.where, f"--source-field names another, or {todo}"
+        )
+    if not record.source.strip():
+        raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
+
+
+def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
+    """Yield the raw rows of a place in order; of a folder or a hub data set those of a split (default: train).
+
+    The place is ``-`` (JSON lines on standard input), a file (JSON lines; ``.json``, an array or lines; ``.csv`` and ``.tsv``
+    with a header; ``.parquet``; all but parquet also gzipped), a folder with a file for each split or with `corpus_files`,
+    or a hub data set ``owner/name[:config]``. With `plain`, each line that is not blank is a ``source``.
+    """
+    path = Path(location)
+    if str(location) == STDIN:
+        yield from _line_rows(sys.stdin.buffer, "stdin", plain)
+    elif path.is_dir():
+        files = corpus_files(path) or split_files(path).get(split or "train", [])
+        rows = (row for file in files for row in _file_rows(file, plain))
+        for number, row in enumerate(rows, start=1):
+            yield replace(row, number=number)
+    elif path.exists() or plain:
+        yield from _file_rows(path, plain)
+    else:
+        for number, where, value in hub_rows(location, split or "train"):
+            yield RawRow(number, where, partial(_plain_value, value, where))
+
+
+def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
+    place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
+    kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    if kind == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    with _opened(path) as file:
+        if kind in (".csv", ".tsv"):
+            yield from _table_rows(file, place, "," if kind == ".csv" else "\t")
+        elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
+            values = as_json(file.read().removeprefix(BYTE_ORDER_MARK), place)
+            for number, value in enumerate(values, start=1):
+                where = f"{path} item {number}"
+                yield RawRow(number, where, partial(_plain_value, value, where))
+        else:
+            yield from _line_rows(file, place, plain)
+
+
+def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
+    """The rows of JSON lines, or of plain lines as sources, without blank lines."""
+    for number, line in _numbered(stream):
+        where = f"{name}:{number}"
+        if plain and line.decode("utf-8", "replace").strip():
+            read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
+            yield RawRow(number, where, read)
+        elif not plain and line.strip():
+            yield RawRow(number, where, partial(as_json, line, name, number))
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, gzipped or not, each with its number from 1. Only a line feed ends a line."""
+    with _opened(path) as file:
+        for number, line in _numbered(file):
+            yield number, as_text(line.rstrip(b"\r\n"), f"{path}:{number}")
+
+
+def _numbered(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(stream, start=1):
+        yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Binary]:
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
+    except (FileNotFoundError, PermissionError) as error:
+        raise unreadable(path, error) from None
+
+
+def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
+    # Not by a library for tables: those guess numbers, dates and missing values, and shift the columns of a row that
+    # has a cell too many. Here every cell stays text, and such a row is refused.
+    csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
+    line = 1
+    header = file.peek(1).partition(b"\n")[0]
+    if separator == "," and b";" in header and b"," not in header:
+        what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
+        raise UserError(what, where=f"{name}:1", todo=todo)
+    try:
+        with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=separator, strict=True)
+            columns = next(reader, [])
+            if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
+                raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
+            line = reader.line_num + 1
+            for cells in reader:
+                if cells:
+                    where = f"{name}:{line}"
+                    yield RawRow(line, where, partial(_named_cells, columns, cells, where))
+                line = reader.line_num + 1
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
+    except csv.Error as error:
+        todo = "are the quotation marks closed?"
+        raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
+
+
+def _named_cells(columns: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
+    if len(cells) != len(columns):
+        raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
+    return dict(zip(columns, cells, strict=True))
+
+
+def _parquet_rows(path: Path) -> Iterator[RawRow]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            values = (value for batch in file.iter_batches(batch_size=1000) for value in batch.to_pylist())
+            for number, value in enumerate(values, start=1):
+                where = f"{path} row {number}"
+                yield RawRow(number, where, partial(_plain_value, value, where))
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
+
+
+def _plain_value(value: Any, where: str) -> Any:
+    """A value of a table as JSON has it: dates and times in ISO 8601, decimals in digits, bytes as text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain_value(one, f"{where} field {name!r}") for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_value(one, where) for one in value]
+    if isinstance(value, bytes):
+        return as_text(value, where, "leave the column out, or save it as text")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, str | int | float) else str(value)

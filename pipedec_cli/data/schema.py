@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.checking import some_names
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, Kind, alike, kind_of, require_kind
-from pipedec_cli.data.objects import Keys, any_item, leaves, path_name, shapes
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.fields import (
+    Absent,
+    Field,
+    Keys,
+    Kind,
+    alike,
+    any_item,
+    kind_of,
+    leaves,
+    path_name,
+    require_kind,
+    shapes,
+    text_of,
+)
+from pipedec_cli.data.reading import as_json, contents, some_names
 from pipedec_cli.data.records import Record
 
 #: Each key is a row, and all rows are decoded at the same time.
@@ -108,3 +127,252 @@ def object_of(record: Record) -> Mapping[str, Any]:
         todo = 'write {"key": "value", …}, or choose another --level'
         raise UserError("the target is not an object", where=record.where, todo=todo)
     return record.target_fields
+
+
+#: Our kinds by the types of JSON Schema, and by the words of the short form.
+_KINDS: Final[dict[str, Kind]] = {
+    "string": "string",
+    "number": "number",
+    "integer": "integer",
+    "boolean": "boolean",
+    "array": "list",
+}
+_WORDS: Final[dict[str, Kind]] = _KINDS | {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "list",
+}
+#: The keywords that are read, those that say nothing of a value, and those that no row can hold to.
+_READ: Final = {*str.split("type enum const properties required items description $ref anyOf oneOf allOf")}
+_SILENT: Final = {
+    *str.split("title default example examples $schema $id $comment $defs definitions $anchor"),
+    *str.split("deprecated readOnly writeOnly additionalProperties discriminator"),
+}
+_REFUSED: Final = {
+    *str.split("not if then else patternProperties prefixItems contains dependentSchemas propertyNames"),
+    *str.split("dependentRequired $dynamicRef $recursiveRef unevaluatedProperties unevaluatedItems"),
+}
+_CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
+
+
+def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:
+    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``, by name and in order.
+
+    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. `warn` gets a line with
+    the keywords that values are not held to. A UserError for a schema that no rows can hold to, and for a broken class.
+    """
+    found = _CLASS.fullmatch(location)
+    where = location if found else str(Path(location))
+    schema = _of_class(found[1], found[2]) if found else as_json(contents(Path(location)), where)
+    return keys_of(schema, where, warn)
+
+
+def keys_of(schema: Any, where: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:
+    """The same of a schema that was read from `where`."""
+    reader = _Reader(schema, where)
+    fields = [*reader.fields()]
+    if not fields:
+        todo = 'write {"properties": {"name": {"type": "string"}, …}}'
+        raise UserError("the schema has no properties", where=where, todo=todo)
+    check_names(fields, dict.fromkeys((field.name for field in fields), where))
+    if passed := sorted(reader.passed):
+        warn(f"{where}: these keywords are not checked: {', '.join(passed)}")
+    return {field.name: field for field in fields}
+
+
+def read_short(text: str) -> dict[str, Field]:
+    """The keys of a short form: ``name, age int, tags list, kind: pub|restaurant, address.city, menu[].price number``."""
+    fields: dict[str, Field] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, colon, choices = (piece.strip() for piece in part.partition(":"))
+        before, _, word = name.rpartition(" ")
+        kind = _WORDS.get(word) if before else None
+        name = before.strip() if kind else name
+        enum = tuple(dict.fromkeys(filter(None, map(str.strip, choices.split("|")))))
+        if bool(colon) != bool(enum) or not name or name in fields or name.endswith("[]"):
+            todo = 'write for example --fields "name, age int, tags list, kind: pub|restaurant"'
+            raise UserError(f"--fields has {part!r}, which is no key, or is there twice", todo=todo)
+        keys: Keys = tuple(
+            key for step in name.split(".") for key in ((step[:-2], 0) if step.endswith("[]") else (step,))
+        )
+        fields[name] = Field(name, kind or "any", enum, path=keys if len(keys) > 1 else ())
+    if not fields:
+        raise UserError("--fields names no key", todo="write --fields NAME,NAME")
+    check_names([*fields.values()], {})
+    return fields
+
+
+def settled(field: Field) -> Field:
+    """The same key; one of any kind is a string."""
+    return replace(field, kind="string") if field.kind == "any" else field
+
+
+def _of_class(file: str, name: str) -> Any:
+    """The JSON Schema of a pydantic class in a Python file, which is run; what it prints goes to stderr."""
+    path = Path(file).resolve()
+    spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UserError("no such file", where=file)
+    module = module_from_spec(spec)
+    before, sys.path = sys.path, [str(path.parent), *sys.path]
+    sys.modules[spec.name] = module  # pydantic looks up names of types there
+    try:
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+            if not hasattr(getattr(module, name, None), "model_json_schema"):
+                todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
+                raise UserError(f"it has no pydantic class {name!r}", where=file, todo=todo)
+            return getattr(module, name).model_json_schema()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"the file or its class {name!r} cannot be used: {what}", where=file) from error
+    finally:
+        sys.path = before
+        sys.modules.pop(spec.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a schema without references and alternatives. The `trail` are the references that led to it."""
+
+    schema: Mapping[str, Any]
+    types: set[str]  # without null
+    nullable: bool
+    allowed: list[Any] | None  # the values that it may have
+    trail: tuple[str, ...]
+
+    @property
+    def is_object(self) -> bool:
+        return "object" in self.types or "properties" in self.schema
+
+
+class _Reader:
+    """Reads the parts of a schema, and notes the keywords that it passes over."""
+
+    def __init__(self, schema: Any, where: str) -> None:
+        self.schema, self.where, self.passed = schema, where, set[str]()
+
+    def fields(self) -> Iterator[Field]:
+        """The fields of the whole schema."""
+        yield from self._object(self._resolved(self.schema, (), ()), (), ())
+
+    def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
+        if part.is_object:
+            yield from self._object(part, keys, absent)
+            return
+        items, described = self._items(part, keys), part.schema.get("description")
+        described = described if isinstance(described, str) else ""
+        if items and items.is_object:
+            if 0 in keys:
+                self._refuse(keys, "is a list of objects within another", "make it a list of strings")
+            fields = [*self._object(items, (*keys, 0), (*absent, "omit"))]
+            at = next((at for at, one in enumerate(fields) if one.kind in ("string", "any")), 0)  # the names
+            fields[at] = replace(fields[at], description=fields[at].description or described)
+            yield from fields
+            return
+        kind, enum = self._kind(part, items, keys)
+        yield Field(path_name(keys), kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent)
+
+    def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
+        properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
+        if part.types - {"object"} or (keys and not properties):
+            self._refuse(keys, "is an object without properties, or has another type", "give it properties")
+        if lacking := [name for name in required if name not in [*properties]]:  # a name may be a list
+            self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
+        for name, value in properties.items():
+            inner = self._resolved(value, (*keys, name), part.trail)
+            must: Absent = "null" if inner.nullable else "never"
+            yield from self._read(inner, (*keys, name), (*absent, must if name in required else "omit"))
+
+    def _items(self, part: _Part, keys: Keys) -> _Part | None:
+        """The items of a list; None if it is no list."""
+        given = part.schema.get("items", {"type": "string"})
+        return self._resolved(given, keys, part.trail) if part.types == {"array"} else None
+
+    def _kind(self, part: _Part, items: _Part | None, keys: Keys) -> tuple[Kind, tuple[str, ...]]:
+        """The kind of a value and the texts that it may have."""
+        allowed, wanted = (items or part).allowed, (items or part).types
+        if allowed is None and not part.types:
+            return "any", ()
+        kinds = {kind for value in allowed or () if (kind := kind_of(value))}
+        kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
+        wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
+        if len(wanted) != 1 or not kinds <= wanted or not wanted <= ({"string"} if items else _KINDS.keys()):
+            what = "is no string, number, boolean, object, or list of strings or of objects"
+            self._refuse(keys, what, "give it one `type`, and an `enum` of values of that type")
+        texts = dict.fromkeys(map(text_of, allowed or ()))
+        return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts))
+
+    def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
+        nullable = False
+        while True:
+            part = {} if part is True else part
+            if not isinstance(part, dict):
+                self._refuse(keys, "is no schema", 'write for example {"type": "string"}')
+            if refused := sorted(_REFUSED & part.keys()):
+                self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
+            self.passed |= part.keys() - _READ - _SILENT
+            step = next((one for one in ("$ref", "anyOf", "oneOf", "allOf") if one in part), None)
+            if step is None:
+                break
+            rest = {name: value for name, value in part.items() if name != step}
+            if step != "$ref":
+                chosen, null = self._chosen(part[step], keys)
+                part, nullable = {**chosen, **rest}, nullable or null
+                continue
+            if part[step] in trail:
+                self._refuse(keys, f"refers to itself: {part[step]}", "write the levels out")
+            trail = (*trail, part[step])
+            part = {**self._referred(part[step], keys), **rest}
+        types, allowed = part.get("type", []), [part["const"]] if "const" in part else part.get("enum")
+        types = [types] if isinstance(types, str) else types
+        if not isinstance(types, list) or not isinstance(allowed, list | None):
+            what = "has a `type` or an `enum` of the wrong kind"
+            self._refuse(keys, what, "give it one `type`, and a list as `enum`")
+        if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
+            todo = "take string, number, integer, boolean, object or array"
+            self._refuse(keys, f"has the type {unknown[0]!r}", todo)
+        if {*types} == {"null"} or (allowed is not None and not any(map(text_of, allowed))):
+            self._refuse(keys, "allows no value", "leave it out")
+        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
+            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
+        nullable = nullable or "null" in types or None in (allowed or ())
+        return _Part(part, {*map(str, types)} - {"null"}, nullable, allowed, trail)
+
+    def _chosen(self, alternatives: Any, keys: Keys) -> tuple[dict[str, Any], bool]:
+        """The only alternative that is not null, or all as one enum, and whether null is an alternative."""
+        nulls = ({"type": "null"}, {"const": None}, {"enum": [None]})
+        listed = alternatives if isinstance(alternatives, list) else []
+        others = [one for one in listed if one not in nulls]
+        if len(others) > 1 and all(
+            isinstance(one, dict) and {"const", "enum"} & one.keys() for one in others
+        ):
+            values = [
+                value for one in others for value in ([one["const"]] if "const" in one else one["enum"])
+            ]
+            return {"enum": values}, len(others) < len(listed)
+        if len(others) != 1 or not isinstance(others[0], dict):
+            self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
+        return others[0], len(others) < len(listed)
+
+    def _referred(self, reference: Any, keys: Keys) -> dict[str, Any]:
+        """The part that a reference within the schema names."""
+        found = self.schema
+        steps = unquote(str(reference)).split("/")[1:] if re.match("#(/|$)", str(reference)) else ["", ""]
+        for step in steps:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            todo = "put it into $defs and refer to #/$defs/NAME"
+            self._refuse(keys, f"refers to {reference!r}, which is no path in this file", todo)
+        return found
+
+    def _refuse(self, keys: Keys, what: str, todo: str) -> NoReturn:
+        name = f"the property {path_name(keys)!r}" if keys else "the schema"
+        raise UserError(f"{name} {what}", where=self.where, todo=todo)

@@ -6,15 +6,31 @@ them, and empty phrases, as in ``a;;b``, are dropped and counted.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, FieldSegmenter
-from pipedec_cli.data.records import Level, Record
-from pipedec_cli.data.sentences import SentenceModel, mostly_spaceless, train_sentences
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.fields import Field, FieldSegmenter, any_item, kind_of, leaves, value_texts
+from pipedec_cli.data.records import Level, Record, Segmentation
+from pipedec_cli.data.sentences import (
+    SentenceModel,
+    clause_ends,
+    count_words,
+    mostly_spaceless,
+    train_sentences,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +121,255 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     if telling:
         return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
     return "" if mostly_spaceless(texts) else " "
+
+
+#: The most characters that a file may make of a single one: NFKC, in T5's and many others, makes up to 33 bytes.
+MOST: Final = 1_000
+#: The most characters of JSON of what stands around each text.
+_AROUND: Final = 20_000
+
+
+def check_growth(name: str, *, local: bool) -> None:
+    """Refuse, with a ValueError, a folder's or hub model's tokenizer.json by which a short text fills the memory."""
+    from transformers.utils import cached_file
+
+    found = cached_file(
+        name, "tokenizer.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
+    )
+    if found:
+        check_content(Path(found).read_bytes())
+
+
+def check_content(tokenizer: bytes) -> None:
+    """The same of the content of a tokenizer.json."""
+    content = json.loads(tokenizer)
+    if not isinstance(content, dict):  # the tokenizer has other files, or cannot be loaded
+        return
+    for part in ("normalizer", "decoder"):
+        if _growth(content.get(part)) > MOST:
+            raise ValueError(f"the {part} in tokenizer.json makes more than {MOST:,} characters of one")
+    if len(json.dumps(content.get("post_processor"))) > _AROUND:
+        raise ValueError("the post_processor in tokenizer.json puts too much around a text")
+
+
+def _growth(step: Any) -> int:
+    """The most characters that a step makes of one; steps that follow one another multiply."""
+    if isinstance(step, list):
+        return prod(map(_growth, step))
+    if not isinstance(step, dict):
+        return 1
+    longest = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
+    if charsmap := step.get("precompiled_charsmap"):
+        table = base64.b64decode(charsmap)
+        texts = table[4 + int.from_bytes(table[:4], "little") :]
+        longest = max(map(len, texts.split(b"\0")))
+    return max(1, longest) * prod(_growth(step.get(name)) for name in ("normalizers", "decoders"))
+
+
+#: Gives the length of each text, at least 1.
+TokenCounter = Callable[[Sequence[str]], list[int]]
+
+
+def token_counter(tokenizer: str | None) -> TokenCounter:
+    """Counts tokens, without special ones, by the tokenizer of a folder or the hub; without a tokenizer, words."""
+    if tokenizer is None:
+        return lambda texts: [max(1, count_words(text)) for text in texts]
+    if not Path(tokenizer).exists() and (tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))):
+        raise UserError("no such folder", where=tokenizer, todo="give a checkpoint folder or a hub name")
+    from transformers import AutoTokenizer
+
+    try:
+        local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
+        check_growth(tokenizer, local=local["local_files_only"])
+        loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the errors of its parsers, in Python and in Rust, and of its HTTP client
+        what = f"no tokenizer can be loaded from {tokenizer!r}: {first_line(error).removesuffix('.')}"
+        raise UserError(what, todo="give a checkpoint folder or a hub name") from error
+
+    def tokens(texts: Sequence[str]) -> list[int]:
+        ids = loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else ()
+        return [max(1, len(row)) for row in ids]
+
+    return tokens
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done to the targets."""
+
+    targets: int = 0
+    given: int = 0  # targets that came segmented, as a list
+    empty: int = 0  # targets without a segment
+    merged: int = 0  # targets with too many segments, whose neighbours were joined
+    split: int = 0  # cuts in segments that were too long
+    dropped: int = 0  # empty phrases, as in ``a;;b``, and empty parts of lists, which were left out
+    too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1; decoding would cut them
+    too_long_targets: int = 0
+    longest: int = 0  # the length of the longest subsequence
+    unlisted: int = 0  # values of keys that the schema does not have
+    repeated: int = 0  # segments left out because their text had them before
+
+
+@dataclass(slots=True)
+class Preparer:
+    """Segments the targets of records, one after the other, and counts what it does."""
+
+    segmenter: Segmenter  # for targets that are no lists
+    segmentation: Segmentation  # gives the joiner and sub_max
+    count_tokens: TokenCounter
+    time_max: int
+    split_long: bool = False  # else segments that are too long are only counted
+    each_once: bool = False  # leave out a segment that a text repeats
+    counts: Counts = field(default_factory=Counts)
+
+    def segment(self, record: Record) -> Record:
+        """The record with its `target_segments`; a target that was a list is now one string."""
+        if self.segmentation.level == "field":
+            return self._fields(record)
+        if record.target_fields is not None:
+            todo = "--level field makes a row of each of its keys"
+            raise UserError("the target is an object", where=record.where, todo=todo)
+        if record.target_segments is None:
+            target, segments = self._cut(record.target or "")
+        else:
+            target, segments = self._given(record.target or "", record.target_segments)
+        most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
+        if len(segments) > most:
+            self.counts.merged += 1
+            rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
+            segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
+        self._count(segments, delay=1)
+        return replace(record, target=target, target_segments=segments)
+
+    def _cut(self, target: str) -> tuple[str, tuple[str, ...]]:
+        segments = self.segmenter.cut(target)
+        if isinstance(self.segmenter, PhraseSegmenter):
+            self.counts.dropped += self.segmenter.dropped(target)
+        if self.split_long:
+            cuts = split_long(segments, self.time_max, self.segmentation.sub_max - 1, self.count_tokens)
+            self.counts.split += len(cuts) - len(segments)
+            segments = cuts
+        once = tuple(dict.fromkeys(segments))
+        if self.each_once and len(once) < len(segments):
+            self.counts.repeated += len(segments) - len(once)
+            return self.segmentation.joiner.join(once), once
+        return target, segments
+
+    def _given(self, target: str, given: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        segments = tuple(filter(None, map(str.strip, given)))
+        self.counts.given += 1
+        self.counts.dropped += len(given) - len(segments)
+        if target == " ".join(given):  # the reader put a list together
+            target = self.segmentation.joiner.join(segments)
+        return target, segments
+
+    def _fields(self, record: Record) -> Record:
+        """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""
+        fields, target = self.segmentation.fields, record.target_fields
+        if target is None:
+            texts = self.segmenter.cut(record.target or "")
+        else:
+            texts = value_texts(target, fields, record.where)
+            known = {field.keys for field in fields}
+            self.counts.unlisted += sum(
+                kind_of(value) is not None for keys, value in leaves(target) if any_item(keys) not in known
+            )
+        self._count(tuple(filter(None, texts)), delay=0)
+        return replace(record, target_segments=texts)
+
+    def _count(self, segments: Sequence[str], delay: int) -> None:
+        counts, lengths = self.counts, self.count_tokens(segments)
+        # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
+        too_long = sum(length >= self.time_max - i * delay for i, length in enumerate(lengths))
+        counts.targets += 1
+        counts.empty += not segments
+        counts.too_long += too_long
+        counts.too_long_targets += too_long > 0
+        counts.longest = max(counts.longest, *lengths, 0)
+
+
+def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
+    """The sizes of groups of neighbours, `most` of them if there are as many items; the longest group is the shortest possible."""
+    if len(lengths) <= most:
+        return [1] * len(lengths)
+    limits = range(max(lengths), sum(lengths))
+    shortest = bisect_left(limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most)
+    sizes = _filled(lengths, limits.start + shortest)
+    # There may be fewer groups than allowed. Take grouped items apart again, the last groups first: a subsequence that
+    # starts late should be short.
+    spare, apart = most - len(sizes), list[int]()
+    for size in reversed(sizes):
+        taken = min(spare, size - 1)
+        spare -= taken
+        apart[:0] = [size - taken] + [1] * taken
+    return apart
+
+
+def _filled(lengths: Sequence[int], limit: int) -> list[int]:
+    """The sizes of groups, each filled up to a limit."""
+    sizes, total = list[int](), limit + 1
+    for length in lengths:
+        if total + length > limit:
+            sizes.append(0)
+            total = 0
+        sizes[-1] += 1
+        total += length
+    return sizes
+
+
+def split_long(
+    segments: Sequence[str], time_max: int, most: int, count_tokens: TokenCounter
+) -> tuple[str, ...]:
+    """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end, space or character.
+
+    Only scripts without spaces are split at a character; a single word stays whole. Merging keeps to `most` later.
+    """
+    done: list[str] = []
+    for segment in segments:
+        rest = segment
+        while rest:
+            allowed = max(1, time_max - min(len(done) + 1, most))
+            fits = count_tokens([rest])[0] <= allowed
+            piece, rest = (rest, "") if fits else _split(rest, allowed, count_tokens)
+            done.append(piece)
+    return tuple(done)
+
+
+def _split(segment: str, allowed: int, count_tokens: TokenCounter) -> tuple[str, str]:
+    """The longest start of a segment that fits and ends well, and the rest; a single word has no rest."""
+    spaces = [match.start() for match in re.finditer(r"\s+", segment)]
+    characters = range(1, len(segment)) if mostly_spaceless([segment]) else ()
+    for ends in (clause_ends(segment), spaces, characters):
+        fitting = bisect_right(ends, allowed, key=lambda end: count_tokens([segment[:end]])[0])
+        if fitting and (rest := segment[ends[fitting - 1] :].strip()):
+            return segment[: ends[fitting - 1]].strip(), rest
+    if places := characters or spaces:  # the first word alone does not fit; the next words may
+        return segment[: places[0]].strip(), segment[places[0] :].strip()
+    return segment, ""
+
+
+class TargetStatistics(Struct, frozen=True):
+    """The paper's Table 1 for one set of records; `count_words` counts the words."""
+
+    examples: int
+    words_per_target: float
+    subsequences_per_target: float
+    words_per_subsequence: float  # over the whole set
+    histogram: Mapping[int, int]  # the number of targets with n subsequences, by n, ascending
+
+
+def describe_targets(records: Iterable[Record]) -> TargetStatistics:
+    """The statistics of segmented records; records without segments and keys without a value do not count."""
+    words = 0
+    histogram: Counter[int] = Counter()
+    for record in records:
+        if record.target_segments is not None:
+            filled = list(filter(None, record.target_segments))
+            words += sum(map(count_words, filled))
+            histogram[len(filled)] += 1
+    examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
+    per_target, per_subsequence = max(1, examples), max(1, subsequences)  # without targets the means are 0
+    means = (words / per_target, subsequences / per_target, words / per_subsequence)
+    return TargetStatistics(examples, *means, dict(sorted(histogram.items())))

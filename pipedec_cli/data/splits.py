@@ -9,12 +9,10 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipedec_cli.data.checking import missing_field
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.places import given_splits
-from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, Record, SplitName
-from pipedec_cli.data.rows import read_records
+from pipedec_cli.data.inputs import given_splits, read_records
+from pipedec_cli.data.reading import missing_field
+from pipedec_cli.data.records import SPLIT_NAMES, SPLITS, FieldNames, Record, SplitName
 from pipedec_cli.data.stored import StoredRecords
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
-from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError, naming
-from pipedec_cli.data.reading import read_json, real
+from pipedec_cli.data.inputs import read_records
+from pipedec_cli.data.reading import checked, read_json, real
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
-from pipedec_cli.data.rows import read_records
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
 from pipedec_cli.data.writing import atomic_writer, record_fields, to_json, write_json

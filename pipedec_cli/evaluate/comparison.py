@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final
 
 from msgspec import to_builtins
 
+from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import PaperFigures
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.advice import Advice, advise, exact_advice
 from pipedec_cli.evaluate.entry import Entry, Quality, Totals
 from pipedec_cli.evaluate.machine import Machine

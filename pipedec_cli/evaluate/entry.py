@@ -12,8 +12,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.metrics.measure import PERCENT, ScoringItem
 from pipedec_cli.evaluate.metrics.rouge import Rouge, is_scorable
-from pipedec_cli.evaluate.scoring import ScoredRun
-from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.scoring import Difference, ScoredRun
 from pipedec_cli.evaluate.timing import Gain, Output, Runner, Source, Timing, gain
 
 

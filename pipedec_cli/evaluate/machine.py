@@ -13,7 +13,7 @@ from math import ceil, inf
 from pathlib import Path
 from typing import Final
 
-from pipedec_cli.data.wording import many
+from pipedec_cli.data.errors import many
 
 
 def processors() -> int:

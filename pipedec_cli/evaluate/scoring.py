@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import to_builtins
+from numpy.typing import NDArray
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import kind_of, pairs_of
-from pipedec_cli.data.objects import by_path, leaves, mapped, path_name
+from pipedec_cli.data.fields import by_path, kind_of, leaves, mapped, pairs_of, path_name
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import as_json
@@ -24,13 +24,81 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
-from pipedec_cli.evaluate.metrics.confidence import Judged, Reliability, reliability
-from pipedec_cli.evaluate.metrics.fields import Fields, judged
+from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, judged, reliability
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.metrics.measure import Measure, Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.significance import Difference, score_differences
+
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference on the given examples, with the percentile interval of its bootstrap; one example has none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval is on one side of zero. Equal runs, with the interval 0 to 0, do not differ."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def method(resamples: int, seed: int) -> str:
+    """How `score_differences` makes its intervals, with library and version."""
+    import scipy
+
+    interval = f"percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
+    return f"paired bootstrap, {interval}, scipy.stats.bootstrap {scipy.__version__}"
+
+
+def score_differences(
+    first: Scores, second: Scores, *, resamples: int = 9999, seed: int = 0
+) -> dict[str, Difference]:
+    """First minus second by metric, in points of per cent; {} if nothing was scorable.
+
+    The same seed gives the same intervals. A ValueError if the two do not have the same examples (in any order) and the
+    same protocol.
+    """
+    measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
+    if measure.signature != second.measure.signature or place.keys() != set(first.ids):
+        raise ValueError("the two runs are not of the same examples by the same protocol")
+    if not first.ids:
+        return {}
+    examples, columns = first.statistics.shape
+    rows = np.hstack([first.statistics, second.statistics[[place[example] for example in first.ids]]])
+
+    def difference(means: Floats) -> Floats:
+        return measure.corpus(means[..., :columns]) - measure.corpus(means[..., columns:])
+
+    def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
+        """The differences [metrics, …] of draws [..., examples]; scipy joins batches along the last axis."""
+        flat = draws.reshape(-1, examples)
+        apart = flat + examples * np.arange(len(flat))[:, None]  # each draw counts in places of its own
+        drawn = np.bincount(apart.ravel(), minlength=flat.size).reshape(flat.shape).astype(np.float64)
+        return np.moveaxis(difference(drawn @ rows / examples), -1, 0).reshape(-1, *draws.shape[:-1])
+
+    values = difference(rows.mean(axis=0)).tolist()
+    ends: list[list[Any]] = [[None] * len(values)] * 2
+    if examples > 1:
+        from scipy.stats import bootstrap
+
+        result: Any = bootstrap(
+            (np.arange(examples),),
+            of_draws,
+            n_resamples=resamples,
+            batch=max(1, 4_000_000 // examples),  # draws × examples counts of 8 bytes
+            vectorized=True,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
+        ends = [np.ravel(end).tolist() for end in result.confidence_interval]
+    return dict(zip(measure.metrics, map(Difference, values, *ends), strict=True))
+
 
 _KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA, Fields)
 #: The names of metrics in tables.

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
-from pipedec_cli.data.wording import many
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pipedec_cli.data.places import STDIN
+from pipedec_cli.data.inputs import STDIN, Shard
 from pipedec_cli.data.records import Delay, Draft
-from pipedec_cli.data.shards import Shard
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, option, parse_shard
 from pipedec_cli.pipeline.grid import EmptyRows

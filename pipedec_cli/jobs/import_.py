@@ -16,12 +16,11 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
+from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.data.preparation import TargetStatistics, describe_targets
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Level, Record, SplitName
-from pipedec_cli.data.rows import read_records
-from pipedec_cli.data.segmentation import make_segmenter
+from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import rounded, write_json_lines
 from pipedec_cli.jobs.events import Notify

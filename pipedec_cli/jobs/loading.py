@@ -8,20 +8,23 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.data.checking import mended_text, some_names
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, FieldSegmenter, kind_of, list_places, rows_of, texts_of
-from pipedec_cli.data.inputs import Inputs, scan_inputs
-from pipedec_cli.data.json_schema import read_schema, read_short, settled
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.objects import any_item, leaves
-from pipedec_cli.data.places import STDIN, corpus_files, given_splits
-from pipedec_cli.data.records import Record, SplitName
-from pipedec_cli.data.rows import read_records
-from pipedec_cli.data.schema import learn_schema
+from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.fields import (
+    Field,
+    FieldSegmenter,
+    any_item,
+    kind_of,
+    leaves,
+    list_places,
+    rows_of,
+    texts_of,
+)
+from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
+from pipedec_cli.data.reading import mended_text, some_names
+from pipedec_cli.data.records import FieldNames, Record, SplitName
+from pipedec_cli.data.schema import learn_schema, read_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -347,7 +350,7 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
 
 def announce_compiling(device: str, notify: Notify) -> None:
     """Say that some seconds pass when the kernels are about to be compiled."""
-    from pipedec_cli.model.engine.native import build
+    from pipedec_cli.model.engine.native import library as build
     from pipedec_cli.model.engine.native.library import carried_library
 
     asked = build.asked_variant()
@@ -357,7 +360,8 @@ def announce_compiling(device: str, notify: Notify) -> None:
 
 def warn_uncompiled(checkpoint: Checkpoint, notify: Notify) -> None:
     """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
-    from pipedec_cli.model.engine.native import build, specs
+    from pipedec_cli.model.engine.native import library as build
+    from pipedec_cli.model.engine.native import packing as specs
     from pipedec_cli.model.engine.native.library import carried_library
     from pipedec_cli.model.engine.native.variants import find_compiler
 

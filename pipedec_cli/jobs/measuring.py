@@ -9,9 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.records import Draft
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
 from pipedec_cli.evaluate.comparison import Conditions

@@ -26,13 +26,9 @@ from typing import Any, Final
 import msgspec
 
 from pipedec_cli.data.artifact import Artifact, settings_diff
-from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.inputs import Inputs
-from pipedec_cli.data.merging import begin_job, whole_parts
-from pipedec_cli.data.places import STDIN
-from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.shards import Shard
-from pipedec_cli.data.wording import many
+from pipedec_cli.data.errors import UserError, first_line, many
+from pipedec_cli.data.inputs import STDIN, Inputs, Shard
+from pipedec_cli.data.predictions import PredictionsFile, begin_job, whole_parts
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.evaluate.machine import settle_threads
 from pipedec_cli.jobs.commands import command_line

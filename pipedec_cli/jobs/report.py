@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import paper_figures
-from pipedec_cli.data.places import is_hub_name
 from pipedec_cli.data.reading import read_json, real, require_place
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, is_model, taught_by
@@ -22,8 +21,14 @@ from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
-from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, settle_metrics, unscored_run
-from pipedec_cli.evaluate.significance import method
+from pipedec_cli.evaluate.scoring import (
+    ScoredRun,
+    compare_runs,
+    load_runs,
+    method,
+    settle_metrics,
+    unscored_run,
+)
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings

@@ -15,15 +15,12 @@ from typing import Any, Final, Self
 
 from msgspec import structs, to_builtins
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field
+from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.fields import Field, any_item, leaves
 from pipedec_cli.data.inputs import Inputs
-from pipedec_cli.data.merging import begin_job
-from pipedec_cli.data.objects import any_item, leaves
-from pipedec_cli.data.predictions import PredictionsFile, line
+from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest
 from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
@@ -33,7 +30,7 @@ from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
-from pipedec_cli.model.engine.torch.block import can_prepack
+from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Whole

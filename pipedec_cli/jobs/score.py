@@ -17,8 +17,7 @@ from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.scoring import LoadedRun, ScoredRun
-    from pipedec_cli.evaluate.significance import Difference
+    from pipedec_cli.evaluate.scoring import Difference, LoadedRun, ScoredRun
 
 #: The names of predictions for the training split, which a teacher writes.
 _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
@@ -74,8 +73,7 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.data.answers import format_of
     from pipedec_cli.data.predictions import INVALID
-    from pipedec_cli.evaluate.scoring import compare_runs, load_runs
-    from pipedec_cli.evaluate.significance import method
+    from pipedec_cli.evaluate.scoring import compare_runs, load_runs, method
 
     if (first := settings.predictions) is None:
         folder = settings.place.generations("any").parent

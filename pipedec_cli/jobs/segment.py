@@ -12,27 +12,26 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.fields import Field, plain_text
-from pipedec_cli.data.json_schema import read_schema, read_short, settled
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.places import is_hub_name
-from pipedec_cli.data.preparation import (
+from pipedec_cli.data.inputs import is_hub_name
+from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
+from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.schema import learn_schema, object_of, read_schema, read_short, settled
+from pipedec_cli.data.segmentation import (
     Counts,
+    PhraseSegmenter,
     Preparer,
     TargetStatistics,
     TokenCounter,
     describe_targets,
+    joiner_of,
+    make_segmenter,
     token_counter,
 )
-from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
-from pipedec_cli.data.records import SPLITS, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.schema import learn_schema, object_of
-from pipedec_cli.data.segmentation import PhraseSegmenter, joiner_of, make_segmenter
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, g
 import msgspec
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.inputs import Shard
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 

@@ -10,11 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from pipedec_cli.data.artifact import Artifact
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.merging import whole_parts
-from pipedec_cli.data.predictions import PredictionsFile
+from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.predictions import PredictionsFile, whole_parts
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.wording import many
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify

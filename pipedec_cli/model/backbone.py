@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from pipedec_cli.model.engine.torch.block import Blocks
-from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.engine.torch.parts import Blocks, Modules
 
 #: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")

@@ -12,9 +12,8 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
-from pipedec_cli.data.checking import mended
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.reading import contents
+from pipedec_cli.data.reading import contents, mended
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model

@@ -14,8 +14,18 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, kind_of, list_places, read_values, rows_with, text_of
-from pipedec_cli.data.objects import Keys, any_item, by_path, mapped
+from pipedec_cli.data.fields import (
+    Field,
+    Keys,
+    any_item,
+    by_path,
+    kind_of,
+    list_places,
+    mapped,
+    read_values,
+    rows_with,
+    text_of,
+)
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.rows import Asked

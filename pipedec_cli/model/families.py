@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pipedec_cli.model.backbone import OPENERS, Backbone, Sizes
-from pipedec_cli.model.engine.torch.block import Block, Blocks, Form, Function
-from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.engine.torch.parts import Block, Blocks, Form, Function, Modules
 
 #: The most layers, and the most of each other size in a config.
 _MOST_LAYERS, _MOST = 256, 1 << 20

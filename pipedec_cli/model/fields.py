@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from pipedec_cli.data.fields import (
     Field,
     list_places,
+    mapped,
+    path_name,
     plain_text,
     read_plain,
     read_values,
@@ -20,7 +22,6 @@ from pipedec_cli.data.fields import (
     text_of,
     texts_of,
 )
-from pipedec_cli.data.objects import mapped, path_name
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place

@@ -20,12 +20,11 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import nn
 
-from pipedec_cli.data.tokenizer_file import check_content
-from pipedec_cli.model.engine.native import specs
+from pipedec_cli.data.segmentation import check_content
+from pipedec_cli.model.engine.native import packing as specs
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
-from pipedec_cli.model.engine.native.packing import check_spec
-from pipedec_cli.model.engine.native.specs import describe, describe_t5
+from pipedec_cli.model.engine.native.packing import check_spec, describe, describe_t5
 from pipedec_cli.model.families import FAMILIES, T5, check_config
 from pipedec_cli.model.pretrained import (
     CONFIG,

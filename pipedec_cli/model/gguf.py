@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from pipedec_cli.data.cache import cache_folder, is_safe
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.trained import UNFINISHED, is_gguf
-from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe
 from pipedec_cli.model.families import check_config
 from pipedec_cli.model.pretrained import quiet
 

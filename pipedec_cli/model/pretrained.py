@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.tokenizer_file import MOST, check_growth
+from pipedec_cli.data.segmentation import MOST, check_growth
 from pipedec_cli.model.backbone import OPENERS
 from pipedec_cli.model.families import FAMILIES, backbone_of, check_config
 from pipedec_cli.model.text import TextCodec

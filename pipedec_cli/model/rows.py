@@ -22,8 +22,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, list_places, rows_of, rows_with, text_of, value_texts
-from pipedec_cli.data.objects import path_name
+from pipedec_cli.data.fields import Field, list_places, path_name, rows_of, rows_with, text_of, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader

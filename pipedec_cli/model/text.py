@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final
 
-from pipedec_cli.data.checking import mended_text
 from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.reading import mended_text
 
 #: Of a long source, so many characters are tokenized first for each token that is kept: more than most tokens have.
 _CHARACTERS_A_TOKEN: Final = 8

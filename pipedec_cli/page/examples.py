@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.data.wording import many
+from pipedec_cli.data.errors import many
 from pipedec_cli.evaluate.comparison import choose_sample
 from pipedec_cli.evaluate.failures import aligned, aligned_by_key, dropped, duplicates
 from pipedec_cli.evaluate.metrics.fields import Fields, renumbered, wrong

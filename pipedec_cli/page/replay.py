@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.data.wording import many
+from pipedec_cli.data.errors import many
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.page.examples import shortened, shown_first, shown_places, size
 from pipedec_cli.page.page import Section, template

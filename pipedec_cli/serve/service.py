@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.json_schema import keys_of, settled
+from pipedec_cli.data.schema import keys_of, settled
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions
 from rich.live import Live
 from rich.text import Text
 
-from pipedec_cli.data.wording import many
+from pipedec_cli.data.errors import many
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
-from pipedec_cli.data.wording import many
 from pipedec_cli.evaluate.comparison import MANY, Report
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.scoring import LABELS

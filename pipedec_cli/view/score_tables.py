@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pipedec_cli.evaluate.metrics.confidence import PRECISION, kept
+from pipedec_cli.evaluate.metrics.fields import PRECISION, kept
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
     NONE,
@@ -30,8 +30,7 @@ from pipedec_cli.view.tables import (
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.failures import Failures
     from pipedec_cli.evaluate.metrics.measure import Measure
-    from pipedec_cli.evaluate.scoring import ScoredRun
-    from pipedec_cli.evaluate.significance import Difference
+    from pipedec_cli.evaluate.scoring import Difference, ScoredRun
 
 
 def show_scores(

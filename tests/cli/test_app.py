@@ -25,7 +25,7 @@ from pipedec_cli.cli import app as module
 from pipedec_cli.cli import segment
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.writing import only_writer
 from pipedec_cli.jobs.commands import command_line, quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.segment import SegmentSettings
@@ -47,7 +47,7 @@ def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
 
 COMMANDS = sorted({*get_command(app).commands} - {"shard"} | {"shard merge"})  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
-MOST_OPTIONS_AND_KEYS = 200
+MOST_OPTIONS_AND_KEYS = 216
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 

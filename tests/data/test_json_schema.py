@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.json_schema import keys_of, read_schema, read_short
+from pipedec_cli.data.schema import keys_of, read_schema, read_short
 from pipedec_cli.model.rows import Asked
 
 

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.writing import atomic_writer, write_text
+from pipedec_cli.data.writing import atomic_writer, only_writer, write_text
 
 WRITE = """
 import sys
 from pathlib import Path
-from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.writing import only_writer
 from pipedec_cli.data.writing import atomic_writer
 with {}:
     print(flush=True)

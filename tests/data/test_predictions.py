@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
-from pipedec_cli.data.lines import OUTPUT_FIELDS, FieldNames, generated_of
 from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions, spans_of
-from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
 

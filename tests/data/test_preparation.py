@@ -6,10 +6,15 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.preparation import Preparer, describe_targets, group_adjacent, split_long, token_counter
-from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.segmentation import PhraseSegmenter
+from pipedec_cli.data.records import FieldNames, Record, Segmentation
+from pipedec_cli.data.segmentation import (
+    PhraseSegmenter,
+    Preparer,
+    describe_targets,
+    group_adjacent,
+    split_long,
+    token_counter,
+)
 
 WORDS = token_counter(None)
 CHARACTERS = lambda texts: [*map(len, texts)]  # noqa: E731

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.places import given_splits
-from pipedec_cli.data.rows import read_records, read_rows
+from pipedec_cli.data.inputs import given_splits, read_records, read_rows
+from pipedec_cli.data.records import FieldNames
 from pipedec_cli.data.writing import record_fields, to_json, write_json_lines
 
 TEXT = st.text(min_size=1).filter(str.strip)

@@ -4,7 +4,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.lines import record_of
+from pipedec_cli.data.records import record_of
 from pipedec_cli.data.schema import learn_schema
 
 FACTS = [

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.records import SPLITS, Record
+from pipedec_cli.data.records import SPLITS, FieldNames, Record
 from pipedec_cli.data.splits import count_leaks, gather_splits, split_by_field, split_by_source
 from pipedec_cli.data.stored import StoredRecords
 

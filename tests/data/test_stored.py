@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipedec_cli.data.inputs import scan_inputs
-from pipedec_cli.data.lines import FieldNames
-from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
-from pipedec_cli.data.writing import write_text
+from pipedec_cli.data.writing import only_writer, write_text
 from tests.running import run
 
 ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split, save_segmented
+from pipedec_cli.data.writing import only_writer
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
 

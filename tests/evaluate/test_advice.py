@@ -7,7 +7,7 @@ import pytest
 
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.entry import Quality, TextAgreement, Totals
-from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.scoring import Difference
 from pipedec_cli.evaluate.timing import Gain
 from tests.evaluate.decoders import entry
 

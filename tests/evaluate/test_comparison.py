@@ -21,7 +21,7 @@ from pipedec_cli.evaluate.comparison import (
 from pipedec_cli.evaluate.entry import Entry, Quality, TextAgreement, TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine, disturbance
 from pipedec_cli.evaluate.runners import Lengths
-from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.scoring import Difference
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
 from tests.evaluate.decoders import FakeDecoder, entry, scored, timing
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.lines import generated_of
-from pipedec_cli.evaluate.metrics.confidence import Group, kept, reliability
-from pipedec_cli.evaluate.metrics.fields import judged
+from pipedec_cli.data.records import generated_of
+from pipedec_cli.evaluate.metrics.fields import Group, judged, kept, reliability
 from pipedec_cli.evaluate.scoring import scoring_item
 
 JUDGED = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.35001, 0.9, 1.0]), st.booleans()), min_size=1)

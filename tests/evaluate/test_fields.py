@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import pairs_of
-from pipedec_cli.data.lines import generated_of
+from pipedec_cli.data.records import generated_of
 from pipedec_cli.evaluate.metrics.fields import Fields, normalise_value, renumbered, wrong
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.scoring import scoring_item

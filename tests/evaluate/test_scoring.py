@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.lines import record_of
-from pipedec_cli.data.records import Generated
+from pipedec_cli.data.records import Generated, record_of
 from pipedec_cli.evaluate.failures import count_failures, dropped, duplicates
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.significance import Difference, method, score_differences
+from pipedec_cli.evaluate.scoring import Difference, method, score_differences
 
 
 def phrases(identifier: str, predicted: str, right: str) -> ScoringItem:

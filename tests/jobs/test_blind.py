@@ -6,10 +6,9 @@ import random
 import jsonschema
 import pytest
 
-from pipedec_cli.data.fields import Field
-from pipedec_cli.data.objects import by_path, leaves, mapped
+from pipedec_cli.data.fields import Field, by_path, leaves, mapped
+from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.rows import read_records
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _are_long
 from pipedec_cli.model.decoder import load

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from pipedec_cli.data.importers import IMPORTERS
-from pipedec_cli.data.places import given_splits
+from pipedec_cli.data.inputs import given_splits
 from pipedec_cli.data.workspace import load_segmentation
 from pipedec_cli.jobs.import_ import DataSet
 from tests import running

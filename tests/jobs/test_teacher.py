@@ -14,7 +14,7 @@ from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import run as predicting
 from pipedec_cli.jobs.events import Message, Notify
-from pipedec_cli.jobs.train_data import TrainingData, load_data
+from pipedec_cli.jobs.train import TrainingData, load_data
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.scratch import SHAPES

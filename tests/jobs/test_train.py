@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipedec_cli.data.locking import only_writer
+from pipedec_cli.data.writing import only_writer
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.native.build import BuildError
-from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.torch.block import can_prepack
-from pipedec_cli.model.engine.torch.operators import TorchStepper
+from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.torch.parts import can_prepack
+from pipedec_cli.model.engine.torch.stepper import TorchStepper
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Listed, RandomStarts, Together, Waiting, Whole

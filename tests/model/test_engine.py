@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.torch import operators
+from pipedec_cli.model.engine.torch import stepper as operators
 from pipedec_cli.model.training.loss import full_states, head_of
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -141,7 +141,7 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
 
 def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
     """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.engine.torch.context.FIRST_ROOM", 4)
+    monkeypatch.setattr("pipedec_cli.model.engine.torch.stepper.FIRST_ROOM", 4)
     model = copy.deepcopy(small_model("t5"))
     with torch.no_grad():
         model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends

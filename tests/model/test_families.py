@@ -11,9 +11,8 @@ from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.training.collate import Turn, collator, encode
-from pipedec_cli.model.training.cost import run_longest
 from pipedec_cli.model.training.loss import TeacherForcing, recompute, recomputes
-from pipedec_cli.model.training.trainer import _Trainer, train
+from pipedec_cli.model.training.trainer import _Trainer, run_longest, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
 from tests.running import read_json
 

@@ -9,9 +9,15 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
-from pipedec_cli.model.engine.native import build
-from pipedec_cli.model.engine.native.build import BuildError, carried, compiled, is_compiled
-from pipedec_cli.model.engine.native.library import carried_library, library
+from pipedec_cli.model.engine.native import library as build
+from pipedec_cli.model.engine.native.library import (
+    BuildError,
+    carried,
+    carried_library,
+    compiled,
+    is_compiled,
+    library,
+)
 from pipedec_cli.model.engine.native.variants import VARIANTS, compile_variants
 from tests.model.engines import needs_kernels
 

@@ -19,10 +19,9 @@ from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native import library as native
 from pipedec_cli.model.engine.native import stepper as native_stepper
-from pipedec_cli.model.engine.native.build import BuildError, cache_path
-from pipedec_cli.model.engine.native.encoder import TOKENS_TOGETHER, NativeEncoder
-from pipedec_cli.model.engine.native.library import Library, library
+from pipedec_cli.model.engine.native.library import BuildError, Library, cache_path, library
 from pipedec_cli.model.engine.native.packing import pack_native
+from pipedec_cli.model.engine.native.stepper import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 from tests.model.engines import (

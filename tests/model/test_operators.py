@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
-from pipedec_cli.model.engine.torch import context, operators
-from pipedec_cli.model.engine.torch.block import can_prepack, step_form
-from pipedec_cli.model.engine.torch.block_layers import BlockLayers
-from pipedec_cli.model.engine.torch.operators import VARIABLE, bucket, wants_graphs
+from pipedec_cli.model.engine.torch import stepper as context
+from pipedec_cli.model.engine.torch import stepper as operators
+from pipedec_cli.model.engine.torch.parts import can_prepack, step_form
+from pipedec_cli.model.engine.torch.stepper import VARIABLE, BlockLayers, bucket, wants_graphs
 from pipedec_cli.model.families import distance_buckets, layers, output_scale
 from tests.model.engines import (
     SOURCES,

@@ -9,11 +9,10 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import lay_out, make_encoder
 from pipedec_cli.model.engine.native import kinds
-from pipedec_cli.model.engine.native.build import BuildError
-from pipedec_cli.model.engine.native.encoder import NativeEncoder
-from pipedec_cli.model.engine.native.packing import pack_native
-from pipedec_cli.model.engine.native.specs import describe
-from pipedec_cli.model.engine.torch.block_layers import BlockLayers
+from pipedec_cli.model.engine.native.library import BuildError
+from pipedec_cli.model.engine.native.packing import describe, pack_native
+from pipedec_cli.model.engine.native.stepper import NativeEncoder
+from pipedec_cli.model.engine.torch.stepper import BlockLayers
 from tests.model.engines import (
     KINDS,
     SOURCES,

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from pipedec_cli.data.rows import read_records
+from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.schema import learn_schema
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.model.decoder import load

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import torch
 
-from pipedec_cli.data.lines import record_of
-from pipedec_cli.data.preparation import Preparer
-from pipedec_cli.data.rows import read_rows
+from pipedec_cli.data.inputs import read_rows
+from pipedec_cli.data.records import record_of
+from pipedec_cli.data.segmentation import Preparer
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.training.collate import Turn, collator, encode
 from pipedec_cli.pipeline.decode import Row

@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from pipedec_cli.data.rows import read_records
+from pipedec_cli.data.inputs import read_records
 
 HEAD = {"Content-Type": "application/json"}
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.checking import checked, missing_field
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.places import files_by_split, given_splits
+from pipedec_cli.data.inputs import files_by_split, given_splits, read_rows
+from pipedec_cli.data.reading import checked, missing_field
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
-from pipedec_cli.data.rows import read_rows
 
 _DATA_SUFFIXES: Final = (
     *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),

@@ -14,8 +14,8 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.layout import Example, files_of
+from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import text_lines
 
 _TAG: Final = re.compile(r"([BIESLU])-(\S+)|O")
 

@@ -12,12 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pipedec_cli.data.checking import checked
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.layout import Example, Fields, files_of, one_line, parts, qa_source, rows_at
-from pipedec_cli.data.reading import as_json
+from pipedec_cli.data.inputs import text_lines
+from pipedec_cli.data.reading import as_json, checked
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import text_lines
 
 _SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers.layout import Example, files_of, one_line, parts, qa_source, rows_at
+from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
-from pipedec_cli.data.rows import text_lines
 
 _HIGHLIGHT = "@highlight"
 _SENTENCE_MARKS = re.compile(r"</?S>")

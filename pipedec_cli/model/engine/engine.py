@@ -16,14 +16,11 @@ from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.native import kinds
-from pipedec_cli.model.engine.native.build import BuildError
-from pipedec_cli.model.engine.native.encoder import NativeEncoder
+from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
-from pipedec_cli.model.engine.native.stepper import NativeStepper
-from pipedec_cli.model.engine.torch.block import Blocks
-from pipedec_cli.model.engine.torch.block_layers import BlockLayers
-from pipedec_cli.model.engine.torch.context import StepLayers
-from pipedec_cli.model.engine.torch.operators import TorchStepper, wants_graphs
+from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
+from pipedec_cli.model.engine.torch.parts import Blocks
+from pipedec_cli.model.engine.torch.stepper import BlockLayers, StepLayers, TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 

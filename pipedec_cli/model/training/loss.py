@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model.engine.torch.block import MODULES, Block, Blocks, Function
-from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.engine.torch.parts import MODULES, Block, Blocks, Function, Modules
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import distance, position, visible
 

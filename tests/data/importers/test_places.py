@@ -12,7 +12,7 @@ from pipedec_cli.data.importers.layout import rows_at, split_files
 from pipedec_cli.data.importers.phrases import keyphrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail
-from pipedec_cli.data.rows import RawRow
+from pipedec_cli.data.inputs import RawRow
 from tests.data.importers.published import question, questions_file
 
 ROW = {"title": "T", "abstract": "B", "keyword": "a"}

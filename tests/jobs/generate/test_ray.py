@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipedec_cli.data.shards import Shard
+from pipedec_cli.data.inputs import Shard
 from pipedec_cli.jobs import ray as jobs_ray
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.ray import ShardWorker

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.locking import only_writer
-from pipedec_cli.data.writing import JsonLinesAppender
+from pipedec_cli.data.writing import JsonLinesAppender, only_writer
 from pipedec_cli.jobs import run as predicting
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings

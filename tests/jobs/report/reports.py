@@ -8,7 +8,7 @@ from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.comparison import Conditions, Report, Sample, SizeRow
 from pipedec_cli.evaluate.entry import TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.significance import Difference
+from pipedec_cli.evaluate.scoring import Difference
 from tests.evaluate.decoders import entry as made_entry
 from tests.evaluate.decoders import scored, timing
 

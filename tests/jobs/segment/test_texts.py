@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.cli.segment import EXAMPLES
-from pipedec_cli.data.preparation import TargetStatistics
 from pipedec_cli.data.records import SPLITS, Segmentation
+from pipedec_cli.data.segmentation import TargetStatistics
 from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
 from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.view.segment_tables import segment_sheets

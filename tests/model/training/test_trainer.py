@@ -13,9 +13,8 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training.collate import Encoded
-from pipedec_cli.model.training.cost import run_longest, training_disk
 from pipedec_cli.model.training.hyperparameters import TrainingProgress, hyperparameters
-from pipedec_cli.model.training.trainer import Best, _Reporter, train
+from pipedec_cli.model.training.trainer import Best, _Reporter, run_longest, train, training_disk
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
 

@@ -19,9 +19,7 @@ from torch import Tensor
 
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.model.arguments import INT4
-from pipedec_cli.model.engine.native.build import BuildError, cache_path
-from pipedec_cli.model.engine.native.library import Library
-from pipedec_cli.model.engine.native.structures import ModelStruct
+from pipedec_cli.model.engine.native.library import BuildError, Library, ModelStruct, cache_path
 
 Way = Literal["wide", "pairs", "tiles"]
 WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, INT4: 3}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import addressof, c_int64
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipedec_cli.model.engine.native.packing import NativeWeights
-from pipedec_cli.model.engine.native.structures import CacheStruct
+from pipedec_cli.model.engine.native.library import CacheStruct
+from pipedec_cli.model.engine.native.packing import NativeWeights, describe_t5, pack
 from pipedec_cli.model.engine.prompts import FIRST_ROOM, Prompts
 from pipedec_cli.pipeline.decode import Row
 
@@ -163,3 +163,33 @@ def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor
     for before, after in zip(old, wider, strict=True):
         after[tuple(map(slice, before.shape))] = before
     return wider
+
+
+#: Tokens that are encoded together, unless one source has more: enough for the arithmetic, with small buffers.
+TOKENS_TOGETHER: Final = 2048
+
+
+class NativeEncoder(nn.Module):
+    """A T5's encoder in C++. The states of a source depend on this source alone."""
+
+    def __init__(
+        self,
+        encoder: Any,
+        decoder: NativeWeights,
+        dtype: torch.dtype = torch.float32,
+        *,
+        consume: bool = False,
+    ) -> None:
+        """Pack an encoder of transformers in a dtype. The packed decoder may share its embedding."""
+        super().__init__()
+        beside = decoder if decoder.dtype == dtype else None
+        self.weights = pack(describe_t5(encoder), decoder.library, dtype, consume=consume, beside=beside)
+
+    def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Encode sources of token ids, none of them empty: float32 [sources, longest, d_model], 0 behind a source's end."""
+        longest, weights = max(map(len, sources)), self.weights
+        states = torch.zeros(len(sources), longest, weights.struct.width)
+        together = max(1, TOKENS_TOGETHER // longest)
+        for first in range(0, len(sources), together):
+            weights.library.encode(weights.struct, sources[first : first + together], states[first:])
+        return states

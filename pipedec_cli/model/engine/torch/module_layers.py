@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
-from pipedec_cli.model.engine.torch.context import StepContext
-from pipedec_cli.model.engine.torch.modules import Modules
+from pipedec_cli.model.engine.torch.parts import Modules
+from pipedec_cli.model.engine.torch.stepper import StepContext
 from pipedec_cli.model.families import backbone_of
 
 

@@ -8,16 +8,159 @@ filled up to a few sizes, and the buffers stay in place while graphs refer to th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pipedec_cli.model.engine.prompts import Prompts
-from pipedec_cli.model.engine.torch.context import Call, GridCache, StepContext, StepLayers
-from pipedec_cli.pipeline.attention import PADDING
+from pipedec_cli.model.engine.prompts import FIRST_ROOM, Prompts
+from pipedec_cli.model.engine.torch.parts import Block, Blocks, Function, can_prepack, step_form
+from pipedec_cli.model.families import backbone_of
+from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
+
+
+class StepLayers(Protocol):
+    """What a stepper needs of a decoder, which has `layers` with `heads` of `width` numbers each."""
+
+    dtype: torch.dtype
+    device: torch.device
+    layers: int
+    heads: int
+    width: int
+    head: Function  # from last states, [rows, d_model], to logits, [rows, vocabulary]
+    kernels: str  # what computes the layers, for tables and logs
+
+    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
+        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+
+    def states(self, context: StepContext) -> Tensor:
+        """Run the layers: last states of the rows, [rows, d_model]."""
+
+
+class GridCache:
+    """Keys and values of sources and grids, in buffers that grow and are never given back.
+
+    Attributes:
+        grid: for each layer keys and values of the grid, [2, sequences, heads, room, width].
+        sources: for each layer keys and values of the sources, [2, sequences, heads, source room, width].
+        places: subsequence, time and position of the token in each column, int64 [3, sequences, room].
+            An empty column has PADDING.
+        source_hidden: true where a sequence has no source token, bool [sequences, source room].
+    """
+
+    def __init__(self, layers: StepLayers, sequences: int) -> None:
+        empty = torch.empty(
+            2, sequences, layers.heads, 0, layers.width, dtype=layers.dtype, device=layers.device
+        )
+        self.grid = self.sources = [empty] * layers.layers
+        self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=layers.device)
+        self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=layers.device)
+        self.grow(1)
+
+    def grow(self, columns: int) -> bool:
+        """Make room for this many columns in each sequence; True if the buffers have moved."""
+        room = self.places.shape[2]
+        if columns <= room:
+            return False
+        room = max(columns, 2 * room, FIRST_ROOM)
+        self.places = _widened(self.places, room, 2, PADDING)
+        self.grid = [_widened(both, room, 3, 0) for both in self.grid]
+        return True
+
+    def grow_sources(self, tokens: int) -> bool:
+        """Make room for sources of this many tokens; True if the buffers have moved."""
+        if tokens <= self.source_hidden.shape[1]:
+            return False
+        self.source_hidden = _widened(self.source_hidden, tokens, 1, 1)
+        self.sources = [_widened(both, tokens, 3, 0) for both in self.sources]
+        return True
+
+
+@dataclass(slots=True)
+class Call:
+    """A decoder call of one shape, over n sequences with at most r rows each."""
+
+    #: For each row its token, lane, column, subsequence, time, position, and its number in the lane: int64 [7, rows].
+    given: Tensor
+    shape: tuple[int, int]  # n and r. Where there are n · r rows, they are ordered by lane
+    columns: int  # how many columns of the cache attention reads
+    source: int  # how many source tokens attention reads
+    logits: Tensor  # the result, [rows, vocabulary]; without meaning before the call has run
+    answers: Tensor  # the most probable token of each row, int64 [rows]
+    graph: Any = None  # the recorded CUDA graph, if there is one
+    lanes: Tensor | None = None  # the sequence of each lane; None: the first n sequences
+
+
+class StepContext:
+    """A call as the layers see it. It enters the places of the rows into the cache.
+
+    Attributes:
+        tokens: int64 [rows].
+        position: of the rows, int64 [rows].
+        key_position: of the columns, int64 [n, columns].
+        places: (subsequence, time) of the rows, [n, r] each, and of the columns, [n, columns] each.
+        sees: whether a row sees a column, bool [n, r, columns].
+        source_hidden: bool [n, source tokens].
+    """
+
+    def __init__(self, cache: GridCache, call: Call) -> None:
+        self.tokens, self._lane, self._column, subsequence, time, self.position, self._place = call.given
+        self._cache, self._call, (n, r) = cache, call, call.shape
+        self._full = n * r == len(self.tokens)
+        self._lanes = slice(n) if call.lanes is None else call.lanes
+        self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
+        cache.places[:, self._sequence, self._column] = call.given[3:6]
+        *columns, self.key_position = cache.places[:, self._lanes, : call.columns]
+        self.places = (
+            (self.spread(subsequence, PADDING), self.spread(time, PADDING)),
+            (columns[0], columns[1]),
+        )
+        self.sees = visible(*self.places)
+        self.source_hidden = cache.source_hidden[self._lanes, : call.source]
+
+    def spread(self, rows: Tensor, filling: int = 0) -> Tensor:
+        """Sort rows into lanes: [rows, ...] → [n, r, ...]."""
+        shape = (*self._call.shape, *rows.shape[1:])
+        if self._full:
+            return rows.view(shape)
+        spread = rows.new_full(shape, filling)
+        spread[self._lane, self._place] = rows
+        return spread
+
+    def rows(self, spread: Tensor) -> Tensor:
+        """Undo `spread`: [n, r, ...] → [rows, ...]."""
+        return spread.flatten(0, 1) if self._full else spread[self._lane, self._place]
+
+    def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the rows' keys and values, [rows, heads, width], into the cache.
+
+        Returns:
+            All keys and values of the grid that the call reads, [n, heads, columns, width] each.
+        """
+        keys, values = self._cache.grid[layer]
+        keys[self._sequence, :, self._column] = key
+        values[self._sequence, :, self._column] = value
+        columns = self._call.columns
+        return keys[self._lanes, :, :columns], values[self._lanes, :, :columns]
+
+    def source(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the sources, [n, heads, source tokens, width] each."""
+        keys, values = self._cache.sources[layer][:, self._lanes, :, : self._call.source]
+        return keys, values
+
+
+def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
+    shape = list(tensor.shape)
+    kept, shape[dim] = shape[dim], room
+    wider = torch.full(shape, filling, dtype=tensor.dtype, device=tensor.device)
+    wider.narrow(dim, 0, kept).copy_(tensor)
+    return wider
+
 
 #: Set to 0, this environment variable turns CUDA graphs off.
 VARIABLE: Final = "PIPEDEC_CUDA_GRAPHS"
@@ -243,3 +386,69 @@ def _best(logits: Tensor) -> Tensor:
     """The token of each row's largest logit; −1 if one of them is NaN."""
     largest, tokens = logits.max(dim=-1)
     return tokens.masked_fill(largest.isnan(), -1)
+
+
+class BlockLayers:
+    """A decoder of `Blocks` as a stepper drives it; see `StepLayers`.
+
+    `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
+    a row does not see. Layers that share a bias share the tensor.
+    """
+
+    def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
+        """Lay out a model's weights, in their dtype; for oneDNN (`prepack`) by default where that is possible."""
+        backbone, config = backbone_of(model.config), model.config
+        parts = backbone.parts
+        assert isinstance(parts, Blocks), f"the layers of {backbone.name} are modules"
+        self.embedding: Tensor = backbone.embedding(model).weight.detach()
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        if prepack is None:
+            prepack = self.device.type == "cpu" and can_prepack(self.dtype)
+        self.kernels = "oneDNN prepacked" if prepack else "plain operators"
+        form = step_form(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
+        self.blocks: list[Block] = parts.layers(model, form)
+        final, output = parts.final(model, form), parts.head(model, form)
+        self.head = lambda states: output(final(states))
+        sizes = backbone.sizes(config)
+        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
+        buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min
+        tables = {
+            bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
+            for bias in {block.bias for block in self.blocks}
+        }
+        self.tables = [tables[block.bias] for block in self.blocks]
+
+    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
+        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+        return (block.source_kv(states) for block in self.blocks)
+
+    def states(self, context: StepContext) -> Tensor:
+        """Run the layers: last states of the rows, float32 [rows, d_model]."""
+        query, key = context.places
+        invisible = self.tables[0].shape[1] - 1
+        apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
+        columns_of_table = torch.where(context.sees, apart, invisible)  # [n, r, columns]
+        hidden_source = context.source_hidden[:, None, None]
+        source_bias = torch.zeros(hidden_source.shape, dtype=self.dtype, device=self.device)
+        source_bias = source_bias.masked_fill_(hidden_source, torch.finfo(self.dtype).min)
+
+        def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+            """T5's unscaled attention: queries [rows, heads · width] over keys and values [n, heads, length, width]."""
+            spread = context.spread(query.view(len(query), self.heads, -1))
+            scores = torch.matmul(spread.transpose(1, 2), keys.transpose(2, 3)) + bias
+            mixed = torch.matmul(torch.softmax(scores, dim=-1), values).transpose(1, 2)
+            return context.rows(mixed).flatten(1)
+
+        def attend_grid(query: Tensor, key: Tensor, value: Tensor, *, layer: int, bias: Tensor) -> Tensor:
+            by_head = (states.view(len(states), self.heads, -1) for states in (key, value))
+            return attend(query, *context.keep(layer, *by_head), bias)
+
+        hidden = self.embedding[context.tokens].float()
+        bias: Tensor | None = None
+        for layer, (block, table) in enumerate(zip(self.blocks, self.tables, strict=True)):
+            if bias is None or table is not self.tables[layer - 1]:
+                bias = table[:, columns_of_table].transpose(0, 1)
+            keys, values = context.source(layer)
+            attend_source = partial(attend, keys=keys, values=values, bias=source_bias)
+            hidden = block(hidden, partial(attend_grid, layer=layer, bias=bias), attend_source)
+        return hidden
