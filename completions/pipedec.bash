@@ -34,23 +34,19 @@ _pipedec() {
         "bench --dtypes") words="bfloat16 float16 float32 int4 int8" ;;
         "bench --device") words="cpu cuda" ;;
         "import --split") words="dev test train" ;;
-        "shard run --delay") words="1 2 3 wait" ;;
-        "shard run --dtype") words="bfloat16 float16 float32 int4 int8" ;;
-        "shard run --address") words="auto" ;;
-        *" --address"|*" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --epochs"|*" --exact"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
+        *" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --epochs"|*" --exact"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --max-tokens"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --sources"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
         *) case "$command" in
             "") words="segment train generate serve score report bench import demo shard" ;;
-            shard) words="run merge" ;;
+            shard) words="merge" ;;
             "segment") [[ $current == -* ]] && words="--level --separator --source-field --target-field --sources-only --fields --schema --dev --test --split-long --tokenizer --limit --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "train") [[ $current == -* ]] && words="--teacher --model --decoder --delay --epochs --max-steps --batch-size --learning-rate --bf16 --lora --chat --no-chat --max-source-tokens --seed --device --resume --overwrite --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
-            "generate") [[ $current == -* ]] && words="--model --delay --exact --draft --confidence --spans --schema --fields --shots --ask --calibrate --plain --split --limit --source-field --prompt-template --chat --no-chat --max-source-tokens --skip-invalid --batch-size --dtype --device --out --show-prompt --text --resume --live --workspace --config --set --json --quiet --help-all --help" ;;
+            "generate") [[ $current == -* ]] && words="--model --delay --exact --max-tokens --draft --confidence --spans --schema --fields --shots --ask --calibrate --plain --split --limit --source-field --prompt-template --chat --no-chat --max-source-tokens --skip-invalid --batch-size --dtype --device --out --show-prompt --text --resume --live --part --ray --workspace --config --set --json --quiet --help-all --help" ;;
             "serve") [[ $current == -* ]] && words="--model --batch-size --dtype --device --host --port --name --api-key-file --insecure --queue --grace --workspace --config --set --help-all --help" ;;
-            "score") [[ $current == -* ]] && words="--task --protocol --gold --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
-            "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
-            "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --config --set --quiet --json --help-all --help" ;;
+            "score") [[ $current == -* ]] && words="--task --protocol --gold --sources --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --max-tokens --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --set --quiet --json --help-all --help" ;;
             "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help" ;;
-            "demo") [[ $current == -* ]] && words="--updates --out --set --quiet --help-all --help" ;;
-            "shard run") [[ $current == -* ]] && words="--model --delay --dtype --out --part --ray --address --workspace --config --set --json --quiet --help-all --help" ;;
+            "demo") [[ $current == -* ]] && words="--updates --out --help" ;;
             "shard merge") [[ $current == -* ]] && words="--out --json --quiet --help" ;;
         esac ;;
     esac
