@@ -1,4 +1,4 @@
-"""The error that the user can correct."""
+"""The error that the user can correct, and nouns with their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records to generate from. All are read once before anything is generated, so that errors come first."""
+"""Reads the rows of a file, a folder, standard input or the hub as records, and the shards of a job. All are read once first."""
 
 from __future__ import annotations
 

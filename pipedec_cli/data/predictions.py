@@ -1,4 +1,4 @@
-"""Files of predictions: what a line holds, reading the lines back, and the file as an artifact.
+"""Files of predictions: what a line holds, reading the lines back, the file as an artifact, and all parts of a job.
 
 The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.manifest.json stands beside it.
 """

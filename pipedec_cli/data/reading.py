@@ -1,4 +1,4 @@
-"""Reads text, JSON and TOML, and checks paths. Every fault is a `UserError` with its place."""
+"""Reads text, JSON and TOML, and checks paths and types. Every fault is a `UserError` with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that travel between the commands, and the manifest of a run.
+"""The records that travel between the commands, the fields of a line, and the manifest of a run.
 
 `segment` writes what `train`, `generate` and `report` read. `generate` writes what `score` and `report` read. A file holds
 JSON lines. Fields that the commands do not know belong to the user; the commands carry them along unchanged.

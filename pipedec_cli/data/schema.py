@@ -1,4 +1,4 @@
-"""The schema of objects: the keys and kinds of training targets, or chosen keys of them."""
+"""The keys and kinds of objects: learnt from training targets, or given as a JSON Schema, a pydantic class or ``name, age int``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts a target into its subsequences, and chooses the joiner that puts them together again.
+"""Cuts a target into its subsequences, makes them fit the grid, and chooses the joiner that puts them together again.
 
 The joined segments give the text back, except for white space. At level ``phrase`` the first separator stands for all of
 them, and empty phrases, as in ``a;;b``, are dropped and counted.

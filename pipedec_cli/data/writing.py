@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, files that grow by one whole line at a time, and what made a result."""
+"""Files that are whole or not there, files that grow by a line, the lock of their only writer, and what made a result."""
 
 from __future__ import annotations
 

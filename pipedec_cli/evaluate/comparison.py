@@ -1,4 +1,4 @@
-"""A comparison of decoders: what reports and benches share, and what is in each alone."""
+"""A comparison of decoders: what reports and benches share, and a report put together. Pure: nothing runs here."""
 
 from __future__ import annotations
 

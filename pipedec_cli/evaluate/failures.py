@@ -1,4 +1,4 @@
-"""What goes wrong with pipelined decoding in particular, counted."""
+"""What goes wrong with pipelined decoding in particular, counted; and two texts side by side."""
 
 from __future__ import annotations
 

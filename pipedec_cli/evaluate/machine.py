@@ -1,4 +1,4 @@
-"""The machine that a speed was measured on, and other work on it at the time."""
+"""The machine that a speed was measured on, other work on it at the time, and how many threads compute."""
 
 from __future__ import annotations
 

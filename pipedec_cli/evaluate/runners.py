@@ -1,4 +1,4 @@
-"""Our decoders as runners that can be timed: on the engine, and in exact mode with the cost and gain of its draft."""
+"""Our decoders as runners that can be timed: on the engine, on forced lengths, and in exact mode."""
 
 from __future__ import annotations
 

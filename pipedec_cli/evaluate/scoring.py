@@ -1,4 +1,4 @@
-"""Runs of predictions, the protocol that suits them, their scores, and two runs compared."""
+"""Runs of predictions, the protocol that suits them, their scores, and whether two runs differ by more than chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job of `pipedec generate`: text from sources, with a model."""
+"""The job of `pipedec generate`: text from sources, with a model; and what is counted and said while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that are read and the models that are loaded, as the settings of a run say."""
+"""The records that are read and the models that are loaded, blind rows among them, as the settings of a run say."""
 
 from __future__ import annotations
 

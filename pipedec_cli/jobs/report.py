@@ -1,4 +1,4 @@
-"""`pipedec report`: decoders side by side, and which one to take."""
+"""`pipedec report`: plan the entries, write and score their texts, measure them, and say which one to take."""
 
 from __future__ import annotations
 

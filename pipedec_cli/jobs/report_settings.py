@@ -1,4 +1,4 @@
-"""The settings of `pipedec report`."""
+"""The settings of `pipedec report` and `pipedec bench`."""
 
 from __future__ import annotations
 

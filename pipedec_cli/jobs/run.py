@@ -1,4 +1,4 @@
-"""A run: one decoder on some records, with every setting resolved, before anything is generated."""
+"""A run: a decoder on some records with every setting resolved, and the lines that it writes."""
 
 from __future__ import annotations
 

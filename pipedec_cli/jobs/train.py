@@ -1,4 +1,4 @@
-"""`pipedec train`: train a model on segmented data."""
+"""`pipedec train`: train a model on segmented data, or on the texts of a teacher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of all families, and the families that transformers computes: decoder-only models, BART and T5Gemma."""
+"""The table of all families: T5, decoder-only models, BART and T5Gemma."""
 
 from __future__ import annotations
 

@@ -76,7 +76,6 @@ def folder(file):
 def test_llama_cpp_of_another_environment_is_timed_beside_ours_on_a_file(
     folder, file, python, monkeypatch, is_the_model
 ):
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
     model = ("--model", file) if is_the_model else ("--model", folder, "--set", f"peer_gguf={file}")
     compared = ("--compare", "llama.cpp", "--set", f"peer_python={python}")
     content = json.loads(run("bench", *model, *FEW, *compared, "--json").stdout)
@@ -90,7 +89,6 @@ def test_llama_cpp_of_another_environment_is_timed_beside_ours_on_a_file(
 
 
 def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, python, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.evaluate.steps.MemoryProbe.__init__.__defaults__", (1 << 16, "cpu"))
     few = ("--subsequences", "3", "--tokens", "4", "--source", "13", "--set", "repeats=1")
     compared = ("--compare", "llama.cpp", "--set", f"peer_python={python}")
     content = json.loads(run("bench", "--model", file, *few, *compared, "--json").stdout)

@@ -85,7 +85,7 @@ def _double(name):
         ("llama, no panel", _set("model_type", "bart"), "no kernels for bart"),
         (
             "llama, no panel",
-            lambda model: setattr(model.model.rotary_emb, "rope_type", "dynamic"),
+            lambda model: model.config.rope_parameters.update(rope_type="dynamic"),
             "is dynamic",
         ),
         ("gemma3_text, windows", _set("attn_logit_softcapping", 5.0), "capped"),

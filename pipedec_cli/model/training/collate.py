@@ -1,4 +1,4 @@
-"""Records as training batches: each target lies on its grid, token by token (Eq. 5 of the method).
+"""The order of the training examples, and records as batches: each target lies on its grid (Eq. 5 of the method).
 
 The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F = [<bos>, <eos>]. <bos> of
 subsequence i stands at time start_i, its j-th token at start_i + j. Each token but the last of its subsequence learns

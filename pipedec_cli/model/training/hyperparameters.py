@@ -1,4 +1,4 @@
-"""How to train: the settings of the optimizer and the length of a training, with defaults for each kind of start."""
+"""How to train, with defaults for each kind of start; and what a training reports and results in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop: transformers' Trainer, which gives checkpoints, resuming, several devices and mixed precision."""
+"""The training loop: transformers' Trainer, the best weights so far, and what a training costs."""
 
 from __future__ import annotations
 

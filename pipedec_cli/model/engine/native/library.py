@@ -1,4 +1,4 @@
-"""The functions of the compiled kernels, as ``kernels.cpp`` exports them."""
+"""The library of the compiled kernels: found or compiled once, and its functions and structures."""
 
 from __future__ import annotations
 

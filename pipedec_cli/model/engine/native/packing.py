@@ -1,4 +1,4 @@
-"""Weights packed for the compiled kernels: matrices in panels, one behind the other in the order of reading."""
+"""A model as the compiled kernels see it, and its weights packed for them: matrices in panels, in the order of reading."""
 
 from __future__ import annotations
 

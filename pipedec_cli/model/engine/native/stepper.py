@@ -1,4 +1,4 @@
-"""Decoder calls by the compiled kernels."""
+"""Encoder and decoder calls by the compiled kernels."""
 
 from __future__ import annotations
 

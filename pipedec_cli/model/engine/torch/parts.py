@@ -1,4 +1,4 @@
-"""The decoder layer of a T5 as functions. It is written once; its form differs in training and in decoding steps."""
+"""The parts of a decoder: the layers of a T5 as functions, and decoders that run through transformers' own modules."""
 
 from __future__ import annotations
 
