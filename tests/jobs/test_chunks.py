@@ -137,6 +137,9 @@ def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that
 def test_chunks_that_nothing_can_be_made_of_are_refused(place):
     given = ("generate", "--text", LONG, "--model", place / "model", *FEW, "--set")
     assert "chunk=… is for a model that writes objects" in refused(*given, "chunk=24")
+    config = write_lines(place / "c.toml")
+    config.write_text("[generate]\nchunk = 24\n", encoding="utf-8")
+    assert "chunk=… is for a model that writes objects" in refused(*given[:-1], "--config", config)
     assert "the model takes sources of at most" in refused(*given, "chunk=999999", "--fields", "name")
     run(*given, "chunk=7", "--fields", "name", exit_code=2)
     shown = run(*given, "chunk=24", "--fields", "name", "--show-prompt").stdout

@@ -114,6 +114,15 @@ def test_the_live_view_calls_rows_by_their_keys(workspace):
     assert "<bos>" not in shown
 
 
+@pytest.mark.parametrize("place", ["typed", "in a file"])
+def test_how_sure_values_are_is_refused_of_a_model_without_rows_wherever_it_is_asked_for(workspace, place):
+    config = workspace / "c.toml"
+    config.write_text("[generate]\nconfidence = true\n", encoding="utf-8")
+    asked = ("--confidence",) if place == "typed" else ("--config", config)
+    said = refused("generate", "-w", workspace, "--model", "sequential", "--limit", "1", *asked)
+    assert said.startswith("--confidence is for a model that writes objects, a row for each value")
+
+
 def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
     run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", "8")
     (path,) = (workspace / "generations").glob("sequential-maxtokens8.jsonl")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.checkpoints import change
 from tests.jobs.report.running import options_of, report_of, reported, trained_with
-from tests.running import read_json, run
+from tests.running import lines_of, read_json, run
 
 TELLING = ("decoder", "delay", "empty_rows", "exact", "source_prefix", "max_source_tokens")
 
@@ -81,3 +81,18 @@ def test_models_that_were_given_are_named_whatever_signs_their_names_have(worksp
         "waiting schedule": "--model 'my pipe' --delay wait",
         "exact-pipelined": f"--model 'my pipe' --delay 1 --exact {plain} --draft pipelined",
     }
+
+
+def test_the_commands_of_a_report_on_some_data_write_the_texts_that_it_compares(workspace):
+    shutil.move(workspace / "data/test.jsonl", "own.jsonl")
+    reported("own.jsonl", "--limit", "3", "--delays", "1", "--compare", "exact-source")
+    for name, command in options_of_all(workspace).items():
+        assert "own.jsonl" in command and "--limit 3" in command, name
+        run("generate", *shlex.split(command), "--out", "again.jsonl", "--device", "cpu")
+        (compared,) = (
+            path
+            for path in (workspace / "generations").glob("*.jsonl")
+            if path.stem.startswith({"Δt = 1": "pipelined"}.get(name, name))
+        )
+        texts = [[line["prediction"] for line in lines_of(path)] for path in (compared, Path("again.jsonl"))]
+        assert texts[0] == texts[1] and len(texts[0]) == 3
