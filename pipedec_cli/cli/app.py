@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -45,7 +45,9 @@ class _Commands(TyperGroup):
     """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
 
     def make_context(self, info_name: Any, args: list[str], *others: Any, **more: Any) -> Any:
-        with _usage_on_one_line() if args else nullcontext():  # without arguments, the help is what is told
+        if not args:  # Typer prints the help
+            return super().make_context(info_name, args, *others, **more)
+        with _usage_on_one_line():
             return super().make_context(info_name, args, *others, **more)
 
     def invoke(self, ctx: Any) -> Any:

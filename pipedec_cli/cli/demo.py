@@ -42,7 +42,7 @@ class DemoSettings(Settings):
     examples: int = 6000  # examples that are made
     updates: int = option(
         600,
-        "Training updates of the sequential model, of 8 examples; the other has two thirds. After fewer than 120 or so it ends no text.",
+        "Training updates of 8 examples for the sequential model. The pipelined model gets two thirds. With fewer than 120, texts do not end.",
         min=1,
     )
     test: int = 100  # test examples that are generated from

@@ -146,10 +146,10 @@ def disturbance(others: float) -> str | None:
     )
 
 
-#: How long a waiting thread looks for the others before it sleeps: where there are cores to spare, and where there are not.
-#: There it holds the core that the one which it waits for needs; else to sleep and be woken costs more than to look.
-#: GNU's library counts turns, 10,000 of which take some 0.1 to 0.5 ms, and itself takes 300,000; Intel's and LLVM's count
-#: milliseconds, and take 200.
+#: How long a waiting thread looks for the others before it sleeps, on an idle machine and on a busy machine. On a busy
+#: machine a thread that looks holds a core that another thread needs. On an idle machine sleeping costs more than looking.
+#: GNU's library counts turns (10,000 take 0.1 to 0.5 ms; its default is 300,000). Intel's and LLVM's count milliseconds
+#: (their default is 200).
 WAITING: Final = {"GOMP_SPINCOUNT": ("10000", "1000"), "KMP_BLOCKTIME": ("1", "0")}
 COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOK_SECONDS: Final = 0.1  # for which others are watched; processor time is counted in hundredths

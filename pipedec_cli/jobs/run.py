@@ -38,7 +38,7 @@ from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Who
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What is decoded, by what and how; inputs and decoder may serve several runs. `path` tells what is unusual."""
+    """The records that a decoder decodes, and how. Several runs may share inputs and decoder. `path` names what is unusual."""
 
     decoder: Decoder
     inputs: Inputs
@@ -47,17 +47,20 @@ class Run:
     is_auto: bool  # whether the batch size was chosen for these inputs
     path: Path  # the file in the workspace
     used: dict[str, Any]  # the resolved settings, as the manifest has them
-    asked: frozenset[str]  # of `trace` and `confidence` what is asked for, also behind lines without it
+    asked: frozenset[str]  # the names that a person set to true, of `trace` and `confidence`
     live: bool
     chunks: Chunks | None  # how long sources are cut, if they are
 
     @property
     def more(self) -> dict[str, bool]:
-        """What lines hold besides: the grid, how sure values are, and where they stand."""
+        """Whether lines also hold the grid, the confidence of each value, and its place in the source."""
         return {name: bool(self.used.get(name)) for name in ("trace", "confidence", "spans")}
 
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
-        """The run as one with these settings goes on: with grid and confidences if that has them, unless they are asked for."""
+        """This run, so that it continues a run with these settings: its lines have a grid and confidences if those lines have them.
+
+        A person who asks for grid or confidences gets them in any case.
+        """
         trace, sure = (begun.get(name) is True or name in self.asked for name in ("trace", "confidence"))
         used = {name: value for name, value in self.used.items() if name != "confidence"}
         used |= {"trace": trace, **({"confidence": True} if sure else {})}
@@ -66,7 +69,7 @@ class Run:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What makes the lines: it hashes the weights, so a run that writes no file never asks for it."""
+        """Model, data and settings of the lines. It hashes the weights, so only a run that writes a file computes it."""
         decoder, inputs = self.decoder, self.inputs
         checkpoint = decoder.checkpoint
         made: dict[str, Any] = {

@@ -34,8 +34,11 @@ class _Product(torch.autograd.Function):
     def forward(
         ctx: Any, kept: deque[Tensor], again: bool, states: Tensor, weight: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        result = kept.popleft() if again else F.linear(states, weight, bias)
-        None if again else kept.append(result.detach())
+        if again:
+            result = kept.popleft()
+        else:
+            result = F.linear(states, weight, bias)
+            kept.append(result.detach())
         ctx.save_for_backward(states, weight)
         ctx.of_bias = bias.dtype if bias is not None else None
         return result

@@ -172,7 +172,7 @@ class Best:
     def offer(self, evaluation: Evaluation, *, writes: bool) -> None:
         """Keep the present weights if this evaluation of them is the best. Only one process `writes`.
 
-        However long that takes, unlike a checkpoint-N: weights that are not written cannot be the best.
+        This is done however long it takes. A checkpoint-N that takes long is left out, but the best weights must be on disk.
         """
         if not evaluation.better_than(self.evaluation):
             return
@@ -196,7 +196,7 @@ class Best:
         return self._target / f"best-{self.evaluation.update if self.evaluation else 0}"
 
 
-#: Of a checkpoint that takes more than a second, each further second is written in so many seconds of training.
+#: A checkpoint that takes 1 + n seconds to write is written after n times so many seconds of training.
 _SAVE_EVERY: Final = 20
 
 
