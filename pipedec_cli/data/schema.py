@@ -251,6 +251,21 @@ class _Part:
         return "object" in self.types or "properties" in self.schema
 
 
+#: A fault and its remedy.
+_OTHER_KIND: Final = (
+    "is no string, number, boolean, object, or list of strings or of objects",
+    "give it one `type`, and an `enum` of values of that type",
+)
+
+
+def _choices(part: Any) -> list[Any] | None:
+    """The values that a part with ``const`` or ``enum`` may have; None of another part."""
+    if not isinstance(part, dict):
+        return None
+    values = [part["const"]] if "const" in part else part.get("enum")
+    return values if isinstance(values, list) else None
+
+
 class _Reader:
     """Reads the parts of a schema, and notes the keywords that it passes over."""
 
@@ -305,8 +320,7 @@ class _Reader:
         kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
         wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
         if len(wanted) != 1 or not kinds <= wanted or not wanted <= ({"string"} if items else _KINDS.keys()):
-            what = "is no string, number, boolean, object, or list of strings or of objects"
-            self._refuse(keys, what, "give it one `type`, and an `enum` of values of that type")
+            self._refuse(keys, *_OTHER_KIND)
         texts = dict.fromkeys(map(text_of, allowed or ()))
         return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts))
 
@@ -339,6 +353,8 @@ class _Reader:
         if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
             todo = "take string, number, integer, boolean, object or array"
             self._refuse(keys, f"has the type {unknown[0]!r}", todo)
+        if any(isinstance(value, list | dict) for value in allowed or ()):
+            self._refuse(keys, *_OTHER_KIND)
         if {*types} == {"null"} or (allowed is not None and not any(map(text_of, allowed))):
             self._refuse(keys, "allows no value", "leave it out")
         if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
@@ -351,13 +367,9 @@ class _Reader:
         nulls = ({"type": "null"}, {"const": None}, {"enum": [None]})
         listed = alternatives if isinstance(alternatives, list) else []
         others = [one for one in listed if one not in nulls]
-        if len(others) > 1 and all(
-            isinstance(one, dict) and {"const", "enum"} & one.keys() for one in others
-        ):
-            values = [
-                value for one in others for value in ([one["const"]] if "const" in one else one["enum"])
-            ]
-            return {"enum": values}, len(others) < len(listed)
+        choices = [_choices(one) for one in others]
+        if len(others) > 1 and None not in choices:
+            return {"enum": [value for some in choices for value in some or ()]}, len(others) < len(listed)
         if len(others) != 1 or not isinstance(others[0], dict):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
         return others[0], len(others) < len(listed)

@@ -14,7 +14,7 @@ from pipedec_cli.model.backbone import OPENERS, Backbone, Sizes
 from pipedec_cli.model.engine.torch.parts import Block, Blocks, Form, Function, Modules
 
 #: The most layers, and the most of each other size in a config.
-_MOST_LAYERS, _MOST = 256, 1 << 20
+_MOST_LAYERS, _MOST, _MOST_PLACES = 256, 1 << 20, 1 << 40
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
     *("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "hidden_size", "intermediate_size", "head_dim"),
@@ -47,8 +47,9 @@ def check_config(config: Any) -> None:
 
 def _check_sizes(config: Any) -> None:
     """The same of a config without its ids, or of one half of a config."""
-    for name in (*_SIZES, *_LAYERS):
-        value, most = getattr(config, name, None), _MOST_LAYERS if name in _LAYERS else _MOST
+    bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
+    for name, most in (*bounds.items(), ("max_position_embeddings", _MOST_PLACES)):
+        value = getattr(config, name, None)
         if value is not None and (type(value) is not int or not 1 <= value <= most):
             raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
     for name, value in vars(config).items():

@@ -102,6 +102,14 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         ('{"properties": {"a": {"type": ["null", "null"]}}}', "the property 'a' allows no value"),
         ('{"properties": {"a": {"enum": ["", null]}}}', "the property 'a' allows no value"),
         ('{"properties": {"a": {"enum": []}}}', "the property 'a' allows no value"),
+        ('{"properties": {"a": {"enum": [[1], [2]]}}}', "the property 'a' is no string, number"),
+        *(
+            (
+                f'{{"properties": {{"a": {{"anyOf": [{{"enum": {one}}}, {{"enum": ["b"]}}]}}}}}}',
+                "several alternatives",
+            )
+            for one in ("5", "null")
+        ),
         ('{"properties": {"a": {"enum": ["x", " y"]}}}', "the property 'a' has the choice ' y' with spaces"),
         ('{"properties": {"a": {"$ref": "#b"}}}', "the property 'a' refers to '#b', which is no path"),
         ('{"properties": {"a": {"type": "object"}}}', "the property 'a' is an object without properties"),

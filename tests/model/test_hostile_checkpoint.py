@@ -87,6 +87,13 @@ def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(
             part[field] = before
 
 
+def test_positions_that_are_no_number_are_refused(tmp_path):
+    settings = replace(PLAIN, decoder="sequential", delay="any")
+    save_checkpoint(Checkpoint(small_model("llama"), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
+    change(tmp_path / "config.json", max_position_embeddings="512")
+    assert "max_position_embeddings" in refused(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
