@@ -79,9 +79,8 @@ def test_a_task_has_its_usual_protocol_and_a_protocol_its_settings(task, name, s
 def test_a_protocol_or_setting_that_does_not_fit_is_refused_with_those_there_are():
     with pytest.raises(UserError, match="keyphrases has no protocol 'rouge'; choose from chan2019, meng2017"):
         make_protocol("keyphrases", "rouge")
-    with pytest.raises(
-        UserError, match="`hard` does not belong to the protocol chan2019; it has pretokenized"
-    ):
+    wrong = "`hard` does not belong to the protocol chan2019; it has pretokenized"
+    with pytest.raises(UserError, match=wrong):
         make_protocol("keyphrases", hard=True)
 
 
@@ -97,12 +96,8 @@ MERGED = {"target": "a; b; c", "target_segments": ["a", "b; c"]}
 
 def test_summaries_are_held_against_the_references_and_else_the_target():
     item = item_of("summarization", "a", **TARGET)
-    assert (item.references, item.gold, item.target, item.truncated) == (
-        ("a b",),
-        ("a", "b"),
-        "a b",
-        "time_max",
-    )
+    assert (item.references, item.gold) == (("a b",), ("a", "b"))
+    assert (item.target, item.truncated) == ("a b", "time_max")
     assert item_of("summarization", "a", **TARGET, references=["x", "a b"]).references == ("a b", "x")
 
 
@@ -207,6 +202,8 @@ def test_texts_are_alike_as_far_as_neither_equal_sources_nor_equal_right_answers
     assert of("a", "A.", "b", "a") == 0.5
     assert of("a", "a", "b", "b", sources="ppqq") == of("a", "a", "b", "b", right="xxyy") == 0
     assert of("a", "b", "c", "d") == of(*"abcd", sources="pppp") == 0
+    unanswered = [ScoringItem(str(n), "yes", ("yes",), source=f"s{n // 2}") for n in range(8)]
+    assert count_failures(unanswered).alike_rate == 0.75
 
 
 @pytest.mark.parametrize(
@@ -216,8 +213,3 @@ def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(items, dropp
     failures = count_failures(items)
     assert (failures.duplicated_rate, failures.truncated_rate) == (0.0, 0.0)
     assert failures.dropped_rate == dropped_rate
-
-
-def test_texts_without_right_answers_are_alike_where_their_sources_differ():
-    items = [ScoringItem(str(n), "yes", ("yes",), source=f"s{n // 2}") for n in range(8)]
-    assert count_failures(items).alike_rate == 0.75

@@ -18,6 +18,8 @@ from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
 
 def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
+    assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
+    assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
     view = FIGURE_2.after(4, Fixed(1), method="Δt = 1")  # admitted, and three decoder calls
     assert shown(view) == [
         "example 1, Δt = 1",
@@ -85,11 +87,6 @@ def test_rows_that_are_a_keys_are_called_by_it_from_their_first_token_on():
         "",
     ]
     assert frames[-1][7] == "[name] The Mill [x] a"
-
-
-def test_before_the_first_step_the_source_is_being_encoded_and_before_that_there_is_nothing():
-    assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
-    assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
 
 
 def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
