@@ -91,20 +91,20 @@ def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> 
     values = _parsed(typed, settings) | _parsed(chosen, settings, "--set")
     path = values.get("config")
     file = _parsed(_of_file(path, context), settings, f"in {path}") if path else {}
-    named, recipe = values.get("recipe") or file.get("recipe"), dict[str, Any]()
+    named, merged = values.get("recipe") or file.get("recipe"), dict[str, Any]()
     if named:
         from pipedec_cli.data.paper import recipe as settings_of_recipe
 
-        recipe = _parsed(settings_of_recipe(named, _table(context)), settings, f"in recipe {named}")
-    from_recipe = set(recipe)
+        merged = _parsed(settings_of_recipe(named, _table(context)), settings, f"in recipe {named}")
+    from_recipe = set(merged)
     for layer in (file, values):
         # A task that is typed drops the protocol of a recipe, and a protocol its task.
         for one in settings.values():
             if one.belongs_to in layer and one.name not in layer:
-                recipe.pop(one.name, None)
-        recipe |= layer
+                merged.pop(one.name, None)
+        merged |= layer
         from_recipe -= set(layer)
-    return kind(**recipe, from_recipe=frozenset(from_recipe & set(recipe)))
+    return kind(**merged, from_recipe=frozenset(from_recipe & set(merged)))
 
 
 def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
@@ -138,30 +138,31 @@ def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
         raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
     own = content.get(command)
     given = {**shared, **(own if isinstance(own, dict) else {})}
-    if unknown := given.keys() - _names(context):
+    settings = {one.name: one for one in getattr(context.command, "settings", ())}
+    known = _by_name(settings)
+    unknown = [name for name in given if name == "config" or name.replace("-", "_") not in known]
+    if unknown:
         what = f"unknown setting {min(unknown)!r} for `pipedec {command}`"
-        has_keys = any(one.role == "key" for one in _names(context).values())
+        has_keys = any(one.role == "key" for one in settings.values())
         see = f"`{context.command_path} --help{'-all' if has_keys else ''}`"
         raise UserError(what, where=str(path), todo=f"see {see} for the settings")
     return given
 
 
-def _names(context: typer.Context) -> dict[str, Setting]:
-    """The settings of a command by their names in a config file: the field's name, or that of the option."""
-    settings = getattr(context.command, "settings", ())
-    names = {one.name: one for one in settings if one.name != "config"}
-    for one in settings:
+def _by_name(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The settings by each name, with ``_`` for ``-``: that of the field, and those of the option."""
+    names = dict(settings)
+    for one in settings.values():
         for name in one.names:
             names.setdefault(name.partition("/")[0].lstrip("-").replace("-", "_"), one)
-    return names | {name.replace("_", "-"): one for name, one in names.items()}
+    return names
 
 
 def _parsed(given: Mapping[str, Any], settings: Mapping[str, Setting], where: str = "") -> dict[str, Any]:
     """The values of settings by the names of their fields. An error names the option, or the key and its place."""
-    by_option = {one.option.partition("/")[0].lstrip("-"): one for one in settings.values()}
-    found = {}
+    by_name, found = _by_name(settings), {}
     for name, value in given.items():
-        setting = settings.get(name.replace("-", "_")) or by_option[name.replace("_", "-")]
+        setting = by_name[name.replace("-", "_")]
         try:
             found[setting.name] = setting.parse(value)
         except ValueError as error:

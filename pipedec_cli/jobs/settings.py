@@ -41,9 +41,7 @@ class Setting:
     max: float | None = None
     metavar: str = ""
     parser: Callable[[Any], Any] | None = None  # text to value; a ValueError says what is wrong
-    belongs_to: str = (
-        ""  # a setting that chooses between the values of this one, such as the task of a protocol
-    )
+    belongs_to: str = ""  # the setting that chooses between its values, such as the task of a protocol
     name: str = ""
     kind: Any = None
     default: Any = None
@@ -71,7 +69,7 @@ class Setting:
         if self.metavar == "PATH" and value == "-":
             raise ValueError("- is standard output, no path")
         if self.parser is not None:
-            return self.parser(",".join(map(str, value)) if isinstance(value, list) else value)
+            return self._bounded(self.parser(",".join(map(str, value)) if isinstance(value, list) else value))
         if self.kind == tuple[str, ...]:
             return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
         try:
@@ -82,13 +80,19 @@ class Setting:
             *others, last = (_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
             kinds = f"{', '.join(others)} or {last}" if others else last
             raise ValueError(f"{value!r} is not {kinds}") from None
-        low, high = self.min, self.max
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        if is_number and not abs(found) < 2**53:  # nan is not
-            raise ValueError(f"{found!r} cannot be used")
-        if is_number and ((low is not None and found < low) or (high is not None and found > high)):
-            raise ValueError(f"{found} is not from {low} {'up' if high is None else f'to {high}'}")
-        return found
+        return self._bounded(found)
+
+    def _bounded(self, value: Any) -> Any:
+        """The value, whose numbers must have a size that can be used and keep the bounds of the setting."""
+        for number in value if isinstance(value, tuple) else (value,):
+            if not isinstance(number, int | float) or isinstance(number, bool):
+                continue
+            if not abs(number) < 2**53:  # nan is not
+                raise ValueError(f"{number!r} cannot be used")
+            if (self.min is not None and number < self.min) or (self.max is not None and number > self.max):
+                bounds = f"{self.min} {'up' if self.max is None else f'to {self.max}'}"
+                raise ValueError(f"{number} is not from {bounds}")
+        return value
 
 
 def settings_of(kind: type[Settings]) -> Iterator[Setting]:

@@ -294,6 +294,8 @@ def test_a_config_file_is_not_written_over(tmp_path):
         ("segment none.jsonl", '[segment]\nsub-max = "many"'),
         ("segment none.jsonl", "dev-fraction = nan"),
         ("segment none.jsonl", "level = 2024-01-01"),
+        ("generate", f"batch-size = {10**20}"),
+        ("report", f"delays = [1, {10**20}]"),
         ("train", "epochs = inf"),
         ("report", "split = 0"),
         ("report", "batch-sizes = [[]]"),
@@ -337,6 +339,9 @@ def test_a_key_that_is_typed_wins_over_a_config_file_and_that_over_a_recipe(tmp_
     assert [one.sub_max for one in asked] == [20, 7, 9]
     assert [one.time_max for one in asked] == [50, 30, 30]
     assert ["sub_max" in one.from_recipe for one in asked] == [True, False, False]
+    path.write_text('[segment]\nw = "elsewhere"\nq = true\n', encoding="utf-8")  # -w and -q
+    run("segment", "x", "--config", path)
+    assert (asked[-1].workspace, asked[-1].quiet) == (Path("elsewhere"), True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
