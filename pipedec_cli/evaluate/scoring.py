@@ -31,6 +31,7 @@ from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 
 CONFIDENCE: Final = 0.95
+RESAMPLES: Final = 9999  # draws of the bootstrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +48,18 @@ class Difference:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
-def method(resamples: int, seed: int) -> str:
+def method() -> str:
     """How `score_differences` makes its intervals, with library and version."""
     import scipy
 
-    interval = f"percentile interval at {CONFIDENCE:.0%}, {resamples} resamples, seed {seed}"
+    interval = f"percentile interval at {CONFIDENCE:.0%}, {RESAMPLES} resamples, seed 0"
     return f"paired bootstrap, {interval}, scipy.stats.bootstrap {scipy.__version__}"
 
 
-def score_differences(
-    first: Scores, second: Scores, *, resamples: int = 9999, seed: int = 0
-) -> dict[str, Difference]:
+def score_differences(first: Scores, second: Scores, resamples: int = RESAMPLES) -> dict[str, Difference]:
     """First minus second by metric, in points of per cent; {} if nothing was scorable.
 
-    The same seed gives the same intervals. A ValueError if the two do not have the same examples (in any order) and the
+    The intervals are the same each time. Raises a ValueError if the two do not have the same examples (in any order) and the
     same protocol.
     """
     measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
@@ -94,7 +93,7 @@ def score_differences(
             vectorized=True,
             confidence_level=CONFIDENCE,
             method="percentile",
-            rng=np.random.default_rng(seed),
+            rng=np.random.default_rng(0),
         )
         ends = [np.ravel(end).tolist() for end in result.confidence_interval]
     return dict(zip(measure.metrics, map(Difference, values, *ends), strict=True))
@@ -397,7 +396,7 @@ def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
     return tuple(filter(None, parts))
 
 
-def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: int) -> dict[str, Difference]:
+def compare_runs(first: ScoredRun, second: ScoredRun) -> dict[str, Difference]:
     """First minus second by metric. Both runs must have the same examples with the same right answers."""
     one, other = first.run.path, second.run.path
     right = {item.id: item.right for item in second.items}
@@ -411,7 +410,7 @@ def compare_runs(first: ScoredRun, second: ScoredRun, *, resamples: int, seed: i
     if unpaired:
         todo = "compare predictions for the same examples of the same data"
         raise UserError(f"the two runs cannot be paired: {unpaired[0]}", todo=todo)
-    return score_differences(first.scores, second.scores, resamples=resamples, seed=seed)
+    return score_differences(first.scores, second.scores)
 
 
 MOSTLY: Final = 0.5  # of the texts, as a share of 1

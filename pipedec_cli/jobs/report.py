@@ -335,7 +335,7 @@ def compare(
         sample=Sample(len(chosen), len(records), settings.repeats),
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
-        significance=f"decoder minus baseline, {method(settings.resamples, settings.seed)}",
+        significance=f"decoder minus baseline, {method()}",
         paper=paper_figures(recipe) if recipe else None,
     )
 
@@ -371,18 +371,18 @@ def _write_and_score(
                 if run.is_unscored:
                     of_entry[split] = replace(run, scores=replace(run.scores, measure=measure))
     qualities = [{split: Quality(run) for split, run in scored[0].items()}]
-    qualities += [_beside(settings, runs, scored[0]) for runs in scored[1:]]
+    qualities += [_beside(runs, scored[0]) for runs in scored[1:]]
     keys = max(len(run.method.openings) for one in entries for run in one.runs)
     return files, [with_quality(*pair, keys) for pair in zip(entries, qualities, strict=True)]
 
 
 def _beside(
-    settings: ReportSettings, runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
+    runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
 ) -> dict[SplitName, Quality]:
     """The quality of an entry by split, beside the baseline's runs."""
     found = {}
     for split, run in runs.items():
-        differences = compare_runs(run, baseline[split], **settings.some("resamples", "seed"))
+        differences = compare_runs(run, baseline[split])
         agreement = TextAgreement.between(run.run.predictions, baseline[split].run.predictions)
         found[split] = Quality(run, differences, agreement)
     return found

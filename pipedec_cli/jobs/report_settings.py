@@ -86,8 +86,6 @@ class ReportSettings(WorkflowSettings):
     protocol: ProtocolName | None = key(
         None, "The scoring protocol [default: the first of the task].", belongs_to="task"
     )
-    resamples: int = key(9999, "Bootstrap draws for the intervals.", min=99)
-    seed: int = 0  # of these draws
     timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")

@@ -50,8 +50,6 @@ class ScoreSettings(WorkflowSettings):
     autojunk: bool | None = key(
         None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
     )
-    resamples: int = key(9999, "Bootstrap draws for the interval of a difference.", min=99)
-    seed: int = key(0, "The seed of these draws.", min=0)
     out: Path | None = option(
         None,
         "Save the scores in this file, those of each example beside it [default: scores/ in the workspace].",
@@ -94,12 +92,12 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
     contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
-        differences = compare_runs(*runs, **settings.some("resamples", "seed"))
+        differences = compare_runs(*runs)
         texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
         pair: dict[str, Any] = dict(zip(("first", "second"), contents, strict=True))
         pair |= {
             "differences": to_builtins(differences),
-            "method": method(settings.resamples, settings.seed),
+            "method": method(),
             "identical_predictions": len(set.intersection(*texts)),
         }
         contents.append(pair)
@@ -162,7 +160,7 @@ def _save(
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
         **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
-        **settings.some("gold", "sources", "resamples", "seed"),
+        **settings.some("gold", "sources"),
     }
     made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'
     for path in files:

@@ -46,7 +46,7 @@ class ServeSettings(RunSettings):
     queue: int = _server(64, "Requests that may wait for a place. Others are refused.", min=0, max=100_000)
     grace: float = _server(30.0, "Seconds to finish what is running after SIGTERM.", min=0, metavar="SECONDS")
     timeout: float = key(300.0, "The most seconds of a request, its waiting included.", min=0.1)
-    read_timeout: float = key(30.0, "The most seconds in which a client has to send a request.", min=0.1)
+    read_timeout: float = 30.0  # the most seconds in which a client has to send a request
     max_body: int = key(1_000_000, "The most bytes of a request.", min=1)
     log_texts: bool = key(False, "Log sources and texts as well.")
 

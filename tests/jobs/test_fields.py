@@ -123,7 +123,7 @@ def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
 
 
 def test_the_report_compares_values_and_steps(workspace):
-    few = ("timing_examples=2", "repeats=1", "resamples=99", "memory=false")
+    few = ("timing_examples=2", "repeats=1", "memory=false")
     quick = [word for key in few for word in ("--set", key)]
     run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *quick)
     content = read_json(workspace / "report" / "report.json")

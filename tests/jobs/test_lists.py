@@ -55,7 +55,7 @@ def test_items_are_written_scored_and_shown_by_their_names(workspace):
 
 
 def test_the_report_and_its_page_and_card_know_lists(workspace):
-    few = ("timing_examples=2", "repeats=1", "resamples=99", "memory=false")
+    few = ("timing_examples=2", "repeats=1", "memory=false")
     run("report", "-w", workspace, *(word for key in few for word in ("--set", key)))
     content = read_json(workspace / "report" / "report.json")
     assert [one["name"] for one in content["entries"]] == ["sequential", "fields together"]

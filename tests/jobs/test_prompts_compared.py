@@ -11,7 +11,7 @@ from tests.jobs.report.running import options_of
 from tests.model.chats import CHATML
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-FEW = ("timing_examples=2", "repeats=1", "resamples=99", "memory=false")
+FEW = ("timing_examples=2", "repeats=1", "memory=false")
 QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
 reported = partial(run, "report", "--set", "task=summarization", *QUICK)
 

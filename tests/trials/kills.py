@@ -134,7 +134,9 @@ class Unsaved(Train):
 
 
 class Report(Trial):
-    command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false --set resamples=99"
+    command = (
+        "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false"
+    )
 
     def prepare(self, folder: Path) -> None:
         shutil.copytree(self.ground, folder / "work")

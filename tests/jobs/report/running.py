@@ -10,7 +10,7 @@ from tests.checkpoints import change
 from tests.running import read_json, run, write_lines
 
 #: Keys that make a report quick.
-FEW = ("timing_examples=3", "repeats=1", "resamples=99", "memory=false")
+FEW = ("timing_examples=3", "repeats=1", "memory=false")
 QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
 reported = partial(run, "report", "--set", "task=summarization", *QUICK)
 
