@@ -2,12 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pipedec_cli.data.writing import cache_folder
+from tests import browser
 
 # Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -53,3 +56,12 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PIPEDEC_WORKSPACE", raising=False)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser, for tests of the page and of the service."""
+    if why := browser.lacking():
+        pytest.skip(f"no page is looked at: {why}")
+    with browser.chromium() as started:
+        yield started

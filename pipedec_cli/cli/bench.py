@@ -23,7 +23,7 @@ def bench(settings: BenchSettings) -> None:
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.bench import bench as measure
-    from pipedec_cli.view.report_tables import bench_sheets
+    from pipedec_cli.view.results import bench_sheets
 
     measured, content = measure(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:

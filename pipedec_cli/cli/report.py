@@ -25,7 +25,7 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.jobs.report import report as compare
     from pipedec_cli.page.page import show_page
     from pipedec_cli.page.report import report_page
-    from pipedec_cli.view.report_tables import report_markdown, show_report
+    from pipedec_cli.view.results import report_markdown, show_report
 
     terminal = Terminal(quiet=settings.quiet)
     made = compare(settings, terminal.notify)

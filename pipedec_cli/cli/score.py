@@ -21,7 +21,7 @@ def score(settings: ScoreSettings) -> None:
     With a second file, the difference between the two as well, with a 95 % interval from a paired bootstrap.
     """
     from pipedec_cli.data.writing import to_json
-    from pipedec_cli.view.score_tables import show_scores
+    from pipedec_cli.view.results import show_scores
 
     made = job.score(settings, Terminal(quiet=settings.quiet).notify)
     if settings.as_json:

@@ -18,7 +18,7 @@ from pipedec_cli.evaluate.comparison import MANY
 from pipedec_cli.evaluate.estimate import WORTHWHILE
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.console import fit, one_line
-from pipedec_cli.view.report_tables import time_parts
+from pipedec_cli.view.results import time_parts
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -10,7 +10,7 @@ from pipedec_cli.page.examples import examples
 from pipedec_cli.page.page import Section, render, template
 from pipedec_cli.page.plots import Curves, report_plots, training_plots
 from pipedec_cli.page.replay import replay
-from pipedec_cli.view.report_tables import report_sheets
+from pipedec_cli.view.results import report_sheets
 
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.comparison import Report

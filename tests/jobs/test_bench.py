@@ -9,7 +9,7 @@ import pytest
 
 from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.model.scratch import SHAPES
-from pipedec_cli.view.report_tables import _ratios
+from pipedec_cli.view.results import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.running import refused, run
 

@@ -1,4 +1,4 @@
-"""A clock that stands still unless a test moves it, displays that are stopped, and a real browser."""
+"""A clock that stands still unless a test moves it, and displays that are stopped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,16 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-from tests import browser
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    if why := browser.lacking():
-        pytest.skip(f"no page is looked at: {why}")
-    with browser.chromium() as started:
-        yield started
 
 
 @dataclass

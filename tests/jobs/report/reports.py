@@ -6,8 +6,10 @@ from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.comparison import Conditions, Report, Sample, SizeRow
-from pipedec_cli.evaluate.entry import TokenAgreement, Totals
+from pipedec_cli.evaluate.entry import Entry, TokenAgreement, Totals
 from pipedec_cli.evaluate.machine import Machine
+from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.scoring import Difference
 from tests.evaluate.decoders import entry as made_entry
 from tests.evaluate.decoders import scored, timing
@@ -71,3 +73,11 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
         "paper": figures,
     }
     return Report(**{**values, **more})
+
+
+def scored_as_objects(entry: Entry) -> Entry:
+    """The entry with its texts scored by their fields."""
+    scored = entry.quality.scored
+    assert scored is not None
+    scored = replace(scored, scores=score(scored.items, Fields()))
+    return replace(entry, quality=replace(entry.quality, scored=scored))

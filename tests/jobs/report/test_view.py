@@ -15,11 +15,10 @@ from pipedec_cli.evaluate.failures import count_failures
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.page.report import report_page
 from pipedec_cli.view.console import visible
-from pipedec_cli.view.report_tables import report_markdown, show_report
-from pipedec_cli.view.report_tables import report_sheets as sheets
+from pipedec_cli.view.results import report_markdown, show_report
+from pipedec_cli.view.results import report_sheets as sheets
 from pipedec_cli.view.tables import Section, Sheet, escaped, figure, fitting_table, show_sheet, times
-from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report
-from tests.view.page.reports import scored_as_objects
+from tests.jobs.report.reports import ALL, CURVES, conditions, entry, make_report, scored_as_objects
 
 
 def cells(report, title, name):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.checkpoints import TOLD
-from tests.jobs.test_serve import models, serving  # noqa: F401
+from tests.serve.test_serve import models, serving  # noqa: F401
 
 pytestmark = pytest.mark.browser
 

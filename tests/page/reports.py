@@ -9,8 +9,6 @@ from typing import Any
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.evaluate.comparison import Report
 from pipedec_cli.evaluate.entry import Entry, Quality, Role
-from pipedec_cli.evaluate.metrics.fields import Fields
-from pipedec_cli.evaluate.metrics.measure import score
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.evaluate.scoring import LoadedRun, score_run
@@ -20,7 +18,7 @@ from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
 from tests.evaluate.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
-from tests.jobs.report.reports import make_report
+from tests.jobs.report.reports import make_report, scored_as_objects
 from tests.view.live.scripts import Script
 
 #: Each example's source, its target's subsequences, and what the pipelined decoder writes.
@@ -101,14 +99,6 @@ def objects_report() -> Report:
     made = ["name: The Eagle", "area: riverside", "rating: 3"]
     report = traced_report([("a pub", right, made)], ["sequential", "Δt = 1"], metric="fields_f1")
     return replace(report, entries=tuple(map(scored_as_objects, report.entries)))
-
-
-def scored_as_objects(entry: Entry) -> Entry:
-    """The entry with its texts scored by their fields."""
-    scored = entry.quality.scored
-    assert scored is not None
-    scored = replace(scored, scores=score(scored.items, Fields()))
-    return replace(entry, quality=replace(entry.quality, scored=scored))
 
 
 def _grids(events: Iterable[object], *, exact: bool) -> dict[int, dict[str, Any]]:

@@ -7,7 +7,7 @@ from pipedec_cli.page.examples import examples
 from pipedec_cli.page.page import Section, render, template
 from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.attention import visible
-from tests.view.page.reports import EXAMPLES, objects_report, traced_report
+from tests.page.reports import EXAMPLES, objects_report, traced_report
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>alert(1)</script> <img/src=x/onerror=alert(2)> **b** \u202eabc \x1b[31m \x00 `x`"

@@ -13,7 +13,7 @@ from pipedec_cli.page.examples import examples, shortened
 from pipedec_cli.page.page import render
 from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.grid import Opening
-from tests.view.page.reports import EXAMPLES, METHODS, objects_report, traced_report
+from tests.page.reports import EXAMPLES, METHODS, objects_report, traced_report
 
 LONG = "word " * 100_000
 
