@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
 from pipedec_cli.cli.options import add
 from pipedec_cli.data.errors import UserError, is_out_of_memory
-from pipedec_cli.model.training import processes
+from pipedec_cli.model.training.hyperparameters import count, is_main
 from pipedec_cli.serve.command import EXAMPLES, serve
 from pipedec_cli.view.console import Talk, tame_libraries
 
@@ -162,10 +162,10 @@ def _terminate(*_: object) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if processes.count() > 1:
-        if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not processes.is_main()):
+    if count() > 1:
+        if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not is_main()):
             sys.exit(code)  # whoever ended them, or one of them, says so
-        if not processes.is_main():  # the first says what ends all of them; its launcher ends the others
+        if not is_main():  # the first says what ends all of them; its launcher ends the others
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             time.sleep(_PRECEDENCE)
     Talk().error(message)

@@ -8,7 +8,7 @@ from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import train as job
 from pipedec_cli.jobs.train import Trained
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.model.training.processes import is_main
+from pipedec_cli.model.training.hyperparameters import is_main
 from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.progress import Terminal
 
@@ -29,16 +29,14 @@ def train(settings: TrainSettings) -> None:
 
     With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from its weights and learns to write like it.
     """
-    terminal = terminal_of(settings)
+    if is_main():
+        terminal = Terminal(quiet=settings.quiet)
+    else:  # only the first of several processes speaks
+        terminal = Terminal(quiet=True, console=Console(quiet=True))
     made = job.train(settings, terminal.notify)
     describe(made, terminal)
     if is_main() and settings.as_json:
         write_stdout(to_json(made.result) + "\n")
-
-
-def terminal_of(settings: TrainSettings) -> Terminal:
-    """The terminal of the first process. The others say nothing."""
-    return Terminal(quiet=settings.quiet) if is_main() else Terminal(quiet=True, console=Console(quiet=True))
 
 
 def describe(made: Trained, terminal: Terminal) -> None:

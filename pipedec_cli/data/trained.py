@@ -97,11 +97,12 @@ def require_model(name: str) -> bool:
 
 def require_start(name: str) -> None:
     """A `UserError` unless a training can start from it: fresh weights, or a model that is there."""
-    if name.startswith("scratch") and name not in FRESH and not Path(name).is_dir():
+    if name in FRESH:
+        return
+    if name.startswith("scratch") and not Path(name).is_dir():
         todo = f"use one of {', '.join(FRESH[1:])}, or {FRESH[0]} with --teacher"
         raise UserError(f"there is no shape {name!r}", todo=todo)
-    if name not in FRESH:
-        require_model(name)
+    require_model(name)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -115,43 +116,23 @@ def checkpoints(folder: Path) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-def forget(checkpoints: Iterable[Path]) -> None:
-    """Remove ``checkpoint-N`` folders; the state goes first, so that a half removed folder is not whole."""
-    for path in checkpoints:
-        (path / STATE).unlink(missing_ok=True)
-        shutil.rmtree(path)
-
-
 def best_folders(folder: Path) -> list[Path]:
     """The whole ``best-N`` folders. There are two of them if a training was killed before it removed the older one."""
     return sorted(record.parent for record in folder.glob(f"best-*/{BEST}"))
 
 
-def forget_best(folders: Iterable[Path]) -> None:
-    """Remove ``best-N`` folders; the evaluation goes first, so that a half removed folder is not whole."""
-    for path in folders:
-        (path / BEST).unlink(missing_ok=True)
-        shutil.rmtree(path)
-
-
-def keep_last(folder: Path, count: int) -> list[Path]:
-    """Remove all ``checkpoint-N`` folders but the last `count`; returns these."""
-    found = checkpoints(folder)
-    forget(found[: -count or None])
-    return found[-count:] if count else []
+def forget(folders: Iterable[Path]) -> None:
+    """Remove ``checkpoint-N`` and ``best-N`` folders. The file that makes a folder whole goes first."""
+    for folder in folders:
+        for name in (STATE, BEST):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder)
 
 
 def clean(folder: Path) -> list[str]:
     """Remove what a killed training was writing; returns the names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
-    forget(half)
-    forget_best({*folder.glob("best-*")}.difference(best_folders(folder)))
+    forget([*half, *{*folder.glob("best-*")}.difference(best_folders(folder))])
     unfinished = [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"checkpoint-*/{UNFINISHED}*")]
-    for path in unfinished:
-        shutil.rmtree(path)
+    forget(unfinished)
     return [path.name for path in (*half, *unfinished)]
-
-
-def size(folders: Iterable[Path]) -> int:
-    """The bytes that folders take on disk."""
-    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())

@@ -35,14 +35,13 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.processes import count, is_main
+from pipedec_cli.model.training.hyperparameters import Hyperparameters, count, hyperparameters, is_main
 from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
     from pipedec_cli.model.decoder import Decoder
     from pipedec_cli.model.training.collate import Encoded
-    from pipedec_cli.model.training.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)
@@ -65,32 +64,26 @@ class TrainingData:
 
 
 def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> TrainingData:
-    """Read a folder that `segment` wrote. With a teacher, have it write the targets, or read what it has written."""
-    if settings.teacher is not None:
-        return _load_taught(settings, folder, notify)
+    """Read a folder that `segment` wrote. With a teacher, have it write the targets, or read what it has written.
+
+    A `UserError` if none of the teacher's texts can be learnt from.
+    """
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
     segmenter = load_segmenter(folder, segmentation)
-    prefix, longest = settings.source_prefix or "", settings.max_source_tokens or 2048
-    sources = {"source_prefix": prefix, "max_source_tokens": longest} | _prompt(settings)
-    dev_records = [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
-    records = notify.track(islice(read_split(train), settings.limit), settings.limit, "reading the examples")
-    stored = StoredRecords(folder, records)
-    return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)
-
-
-def _prompt(settings: TrainSettings) -> dict[str, Any]:
-    if not settings.prompted:
-        return {}
-    chat, template = bool(settings.chat), settings.prompt_template
-    return {"prompt": usual_prompt(chat=chat) if template is None else template, "chat": chat}
-
-
-def _load_taught(settings: TrainSettings, folder: Path, notify: Notify) -> TrainingData:
-    """The teacher's texts for the sources of a folder; a `UserError` if none can be learnt from."""
-    train, dev = folder / "train.jsonl", folder / "dev.jsonl"
-    segmentation = load_segmentation(folder / SEGMENTATION_FILE)
-    segmenter = load_segmenter(folder, segmentation)
+    prompt: dict[str, Any] = {}
+    if settings.prompted:
+        chat, template = bool(settings.chat), settings.prompt_template
+        prompt = {"prompt": usual_prompt(chat=chat) if template is None else template, "chat": chat}
+    if settings.teacher is None:
+        prefix, longest = settings.source_prefix or "", settings.max_source_tokens or 2048
+        sources = {"source_prefix": prefix, "max_source_tokens": longest} | prompt
+        dev_records = [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
+        records = notify.track(
+            islice(read_split(train), settings.limit), settings.limit, "reading the examples"
+        )
+        stored = StoredRecords(folder, records)
+        return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)
     teacher, generate = _load_teacher(settings, segmenter, notify)
     splits: dict[SplitName, int | None] = {"train": settings.limit}
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
@@ -111,8 +104,8 @@ def _load_taught(settings: TrainSettings, folder: Path, notify: Notify) -> Train
         segmentation = structs.replace(segmentation, joiner=joiner_of(complete, segmenter))
     each_once = segmentation.level != "sentence"
     preparer = Preparer(segmenter, segmentation, token_counter(None), time_max=1, each_once=each_once)
-    records = {split: _segment(found, split, preparer, notify) for split, found in texts.items()}
-    if not records["train"]:
+    taught = {split: _segment(found, split, preparer, notify) for split, found in texts.items()}
+    if not taught["train"]:
         todo = "train the teacher until it ends its texts, or take another"
         raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
     if repeated := preparer.counts.repeated:
@@ -120,12 +113,12 @@ def _load_taught(settings: TrainSettings, folder: Path, notify: Notify) -> Train
         notify.say(f"{what}: left out")
     sources = teacher.text.described
     if teacher.text.prompt is None:  # an encoder-decoder says nothing of the student's prompts
-        sources |= _prompt(settings)
+        sources |= prompt
     own = islice(read_split(train, need_target=False), settings.limit)
     return TrainingData(
         [train, *files],
-        records["train"],
-        records.get("dev", []),
+        taught["train"],
+        taught.get("dev", []),
         segmentation,
         segmenter,
         sources,
@@ -267,7 +260,7 @@ def estimate(
     needed = f"{disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     notify.say(
-        f"{many(total, 'example')}, {hyper.updates(total, count()):,} updates of {hyper.update_size(count())}{together}: "
+        f"{many(total, 'example')}, {hyper.updates(total):,} updates of {hyper.update_size}{together}: "
         f"{needed} in {target}. Checkpoints of {folder / 1e6:,.0f} MB "
         "take about 5 % of the time at most. The first updates tell how long the training takes"
     )
@@ -360,10 +353,13 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
         settings = replace(settings, device=_one_gpu(settings.device))
         made = _train(artifact, data, settings, notify)
         if is_main():
-            trained.forget_best(trained.best_folders(artifact.path))  # the weights are in the model's folder
-        if is_main() and (stay := trained.keep_last(artifact.path, settings.keep_checkpoints)):
-            taken = f"{trained.size(stay) / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-            notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
+            trained.forget(trained.best_folders(artifact.path))  # the weights are in the model's folder
+            written, keep = trained.checkpoints(artifact.path), settings.keep_checkpoints
+            trained.forget(written[: -keep or None])
+            if stay := written[-keep:] if keep else []:
+                size = sum(file.stat().st_size for one in stay for file in one.rglob("*") if file.is_file())
+                taken = f"{size / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
+                notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
     return made
 
 
@@ -408,7 +404,17 @@ def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -
 
 def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: Notify) -> Trained:
     target, data = artifact.path, load_data(settings, folder, notify)
-    hyper, delay = hyperparameters_of(settings, data), _delay(settings, data)
+    hyper = hyperparameters(
+        start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
+        fields=bool(data.segmentation.fields),
+        schedule=settings.rate_schedule,
+        cpu=settings.device == "cpu",
+        **settings.some(
+            "batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16"
+        ),
+        **settings.some("seed", "evaluations", "max_steps", "keep", "patience"),
+    )
+    delay = _delay(settings, data)
     record = _record(settings, folder, data, delay, hyper)
     if settings.resume and artifact.begun:
         todo = "give the settings and data that it was begun with, or start over with --overwrite"
@@ -420,17 +426,25 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
 
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.training import trainer
     from pipedec_cli.model.training.collate import Encoded, encode, fit_limits
 
     choose_device(settings.device)
-    method = method_of(settings, data)
+    method = MethodSettings(  # its time_max is fitted later
+        decoder=settings.decoder,
+        delay=delay,
+        segmentation=data.segmentation,
+        empty_rows="stop" if data.teacher else "retry",
+        stop_on_repeat=data.teacher is not None and data.segmentation.level == "sentence",
+        **data.sources,
+    )
     if settings.resume:
         nothing = f"nothing to resume in {target}: training starts at update 0"
         notify.say(next((f"going on from {one}" for one in trained.checkpoints(target)[-1:]), nothing))
     elif is_main():
-        trained.forget(trained.checkpoints(target))  # else a later --resume would go on from another training
-        trained.forget_best(trained.best_folders(target))
+        # else a later --resume would go on from another training
+        trained.forget([*trained.checkpoints(target), *trained.best_folders(target)])
     checkpoint = build_model(settings, data, method)
     texts = notify.track(data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
@@ -446,15 +460,20 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     notify(Training(measure.headline[measure.primary]))
     try:
         with _explain_stop(target, notify):
-            how = settings.some("resume", "log_to") | {
-                "keep": settings.keep_checkpoints,
-                "show": notify,
-                "score": dev_scorer(checkpoint, data.dev[:32], dev[:32]),
-            }
-            result = trainer.train(checkpoint, examples, dev, target, hyper, **how)
+            result = trainer.train(
+                checkpoint,
+                examples,
+                dev,
+                target,
+                hyper,
+                keep=settings.keep_checkpoints,
+                show=notify,
+                score=dev_scorer(checkpoint, data.dev[:32], dev[:32]),
+                **settings.some("resume", "log_to"),
+            )
     finally:
         notify(TrainingEnded())
-    if result.updates < hyper.updates(len(examples), count()):
+    if result.updates < hyper.updates(len(examples)):
         missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
         notify.say(f"ended after {many(result.updates, 'update')}: {missed}")
     which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
@@ -466,20 +485,6 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     return Trained(target, record["result"], checkpoint, record, folder, len(examples))
 
 
-def hyperparameters_of(settings: TrainSettings, data: TrainingData) -> Hyperparameters:
-    """How the settings train; defaults depend on the start and on the data."""
-    from pipedec_cli.model.training.hyperparameters import hyperparameters
-
-    same = ("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16", "seed")
-    return hyperparameters(
-        start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
-        fields=bool(data.segmentation.fields),
-        schedule=settings.rate_schedule,
-        cpu=settings.device == "cpu",
-        **settings.some(*same, "evaluations", "max_steps", "keep", "patience"),
-    )
-
-
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:
     """The delay that the model is for. The rows of fields all start at once, but for later items of lists."""
     listed = any(field.listed for field in data.segmentation.fields)
@@ -488,21 +493,6 @@ def _delay(settings: TrainSettings, data: TrainingData) -> Any:
         what = f"the data's fields are written at the same time: --delay {settings.delay} does not apply"
         raise UserError(what, todo="leave --delay out")
     return "together" if together else settings.delay
-
-
-def method_of(settings: TrainSettings, data: TrainingData) -> MethodSettings:
-    """What the model is trained for. Its time_max is fitted later."""
-    from pipedec_cli.model.checkpoint import MethodSettings
-
-    taught = data.teacher is not None
-    return MethodSettings(
-        decoder=settings.decoder,
-        delay=_delay(settings, data),
-        segmentation=data.segmentation,
-        empty_rows="stop" if taught else "retry",
-        stop_on_repeat=taught and data.segmentation.level == "sentence",
-        **data.sources,
-    )
 
 
 def _record(
@@ -544,17 +534,24 @@ def build_model(settings: TrainSettings, data: TrainingData, method: MethodSetti
 @contextmanager
 def _explain_stop(target: Path, notify: Notify) -> Iterator[None]:
     """Say how to go on after Ctrl-C or the end of another process. Make a file that cannot be written an OSError."""
+
+    def say_stopped(reason: str) -> None:
+        kept = " before there was a first checkpoint; nothing is kept"
+        if any(target.glob("checkpoint-*")):
+            kept = "; the same command with --resume goes on from the last checkpoint"
+        notify.say(f"stopped{reason}{kept}")
+
     try:
         with naming(target):
             yield
     except KeyboardInterrupt:
-        notify.say(f"stopped{_what_is_kept(target)}")
+        say_stopped("")
         raise
     except UserError:
         raise
     except Exception as error:
         if count() > 1 and any(words in str(error) for words in _PEER_GONE):
-            notify.say(f"stopped, since another process has ended{_what_is_kept(target)}")
+            say_stopped(", since another process has ended")
             raise SystemExit(1) from error  # the other process says why
         if unwrapped := _system_error(str(error), target):
             raise unwrapped from error
@@ -568,16 +565,8 @@ def _system_error(text: str, target: Path) -> OSError | None:
         number = int(found[1])
     elif shutil.disk_usage(target).free < 1 << 20 or "No space left" in text:
         number = errno.ENOSPC
-    if number is not None:
-        return OSError(number, os.strerror(number), str(target))
-    if "unexpected pos" in text:  # torch.save does not say which error it was
-        return OSError(
-            None, "a file cannot be written: a quota, a limit of its size, or a broken disk", str(target)
-        )
-    return None
-
-
-def _what_is_kept(target: Path) -> str:
-    if any(target.glob("checkpoint-*")):
-        return "; the same command with --resume goes on from the last checkpoint"
-    return " before there was a first checkpoint; nothing is kept"
+    elif "unexpected pos" not in text:
+        return None
+    # torch.save does not say which error it was.
+    unknown = "a file cannot be written: a quota, a limit of its size, or a broken disk"
+    return OSError(number, unknown if number is None else os.strerror(number), str(target))

@@ -240,7 +240,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         written = Path(unfinished)
         with quiet():
-            if lora.has_adapters(model):
+            if lora.adapted(model):
                 model.config.save_pretrained(written)
                 lora.save_adapters(model, written)
             else:

@@ -12,7 +12,7 @@ import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -105,7 +105,7 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
 
     Segments without a token are left out, except the values of fields.
     """
-    codec, settings = checkpoint.codec(), _settings(checkpoint)
+    codec, settings = checkpoint.codec(), checkpoint.settings or PLAIN
     fields = settings.segmentation.fields
     for record in records:
         source, cut = codec.source(record.source)
@@ -123,9 +123,8 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     time_max is the last time-step of a target; item_max are the items of its longest list, with the empty one. Neither is
     less than that of the settings. sub_max needs no such fit: targets with more subsequences were merged.
     """
-    plans: Sequence[Schedule] = (Fixed(1), Fixed(2), Fixed(3))
-    if settings.delay != "any":
-        plans = [_schedule_of(settings.delay)]
+    delays = (1, 2, 3) if settings.delay == "any" else (settings.delay,)
+    plans = [_schedule_of(delay) for delay in delays]
     fields = settings.segmentation.fields if settings.decoder == "pipelined" else ()
     listed = sum(field.listed for field in fields)
     ends, items = array("I"), array("I")
@@ -134,8 +133,8 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
         rows = [row for plan in plans for row in _placed(plan, lengths, fields, closing=True)]
         ends.append(max(start + (0 if at is None else lengths[at]) + 1 for start, _, _, at in rows))
         items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
-    most = _most(ends, settings.time_max), _most(items, settings.item_max)
-    return replace(settings, time_max=most[0], item_max=most[1])
+    time_max, item_max = _most(ends, settings.time_max), _most(items, settings.item_max)
+    return replace(settings, time_max=time_max, item_max=item_max)
 
 
 def _most(numbers: array[int], least: int) -> int:
@@ -161,15 +160,14 @@ def collator(
     checkpoint: Checkpoint, seed: int
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
     """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
-    settings, pad = _settings(checkpoint), int(checkpoint.model.config.pad_token_id or 0)
-    bos, eos = checkpoint.bos, checkpoint.eos
+    settings, pad = checkpoint.settings or PLAIN, int(checkpoint.model.config.pad_token_id or 0)
     fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields) if checkpoint.together else None
-    closing = settings.decoder == "pipelined" and not fields
+    same: Any = {"bos": checkpoint.bos, "eos": checkpoint.eos, "pad": pad, "fields": fields}
+    same["closing"] = settings.decoder == "pipelined" and not fields
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
         plans = [schedule(settings, seed, turn, 1 + len(example.texts)) for turn, example in batch]
-        examples = [example for _, example in batch]
-        return collate(examples, plans, bos=bos, eos=eos, pad=pad, closing=closing, fields=fields)
+        return collate([example for _, example in batch], plans, **same)
 
     return lay_out
 
@@ -232,10 +230,6 @@ def collate(
         "time": _padded(times, PADDING),
         "labels": _padded(labels, IGNORED),
     }
-
-
-def _settings(checkpoint: Checkpoint) -> MethodSettings:
-    return checkpoint.settings or PLAIN
 
 
 def _padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:

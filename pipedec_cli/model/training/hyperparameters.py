@@ -1,13 +1,24 @@
-"""How to train, with defaults for each kind of start; and what a training reports and results in."""
+"""How to train, with defaults for each kind of start; the processes of a training; its progress and its result."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from msgspec import Struct
 
 from pipedec_cli.data.trained import Start
+
+
+def count() -> int:
+    """The number of processes that train together. `torchrun` and `accelerate launch` set it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes files and messages."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +48,21 @@ class Hyperparameters:
     keep: Literal["best", "last"] = "best"
     patience: int | None = None
 
-    def update_size(self, devices: int = 1) -> int:
-        """The number of examples in one update."""
-        return self.batch_size * self.accumulation * devices
+    @property
+    def update_size(self) -> int:
+        """The number of examples in one update, over all processes."""
+        return self.batch_size * self.accumulation * count()
 
-    def updates(self, examples: int, devices: int = 1) -> int:
+    def updates(self, examples: int) -> int:
         """The number of updates of a training on so many examples."""
         if self.max_steps is not None:
             return self.max_steps
-        per_epoch = max(1, -(-examples // self.update_size(devices)))
+        per_epoch = max(1, -(-examples // self.update_size))
         return max(1, round(per_epoch * self.epochs))
 
-    def evaluated(self, updates: int, devices: int = 1) -> int:
+    def evaluated(self, updates: int) -> int:
         """How often the dev set is evaluated in so many updates."""
-        return self.evaluations or max(1, min(MOST, updates * self.update_size(devices) // _PER_EVALUATION))
+        return self.evaluations or max(1, min(MOST, updates * self.update_size // _PER_EVALUATION))
 
 
 #: The evaluations of a long training.
@@ -59,19 +71,14 @@ MOST: Final = 10
 #: examples learnt between two evaluations they take a fifth of the time.
 _PER_EVALUATION: Final = 500
 
-#: The default optimizer and batch size. Weights made from scratch learn most from many small updates. For other
-#: weights these are the paper's settings.
-_DEFAULTS: Final[dict[Start, tuple[str, int]]] = {
-    "fresh": ("adafactor", 8),
-    "from-scratch": ("adafactor", 8),
-    "published": ("adamw", 24),
-    "adapters": ("adamw", 24),
-}
-#: The default learning rates; adamw's for published weights is the paper's. The matrices of a fresh T5 differ in size
-#: by a factor of 100 (embeddings 1, queries 0.008), so no absolute rate suits them all. Adafactor's rate is relative.
-_RATES: Final[dict[str, dict[Start, float]]] = {
-    "adafactor": {"fresh": 3e-2, "from-scratch": 1e-2, "published": 1e-3, "adapters": 1e-2},
-    "adamw": {"fresh": 1e-3, "from-scratch": 3e-4, "published": 1e-4, "adapters": 2e-4},
+#: The default optimizer, batch size and learning rates. Weights made from scratch learn most from many small updates.
+#: For published weights, adamw and its rate are the paper's. The matrices of a fresh T5 differ in size by a factor of
+#: 100 (embeddings 1, queries 0.008), so no absolute rate suits them all. Adafactor's rate is relative.
+_DEFAULTS: Final[dict[Start, tuple[str, int, dict[str, float]]]] = {
+    "fresh": ("adafactor", 8, {"adafactor": 3e-2, "adamw": 1e-3}),
+    "from-scratch": ("adafactor", 8, {"adafactor": 1e-2, "adamw": 3e-4}),
+    "published": ("adamw", 24, {"adafactor": 1e-3, "adamw": 1e-4}),
+    "adapters": ("adamw", 24, {"adafactor": 1e-2, "adamw": 2e-4}),
 }
 #: Adafactor's rate for fresh weights that learn fields. Both decoders learn them sooner and better at this rate.
 _RATE_OF_FIELDS: Final = 1e-2
@@ -82,9 +89,9 @@ def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparamet
 
     The default depends on the weights to `start` from and on whether the model learns `fields` or texts.
     """
-    optimizer, batch_size = _DEFAULTS[start]
+    optimizer, batch_size, rates = _DEFAULTS[start]
     optimizer = asked["optimizer"] or optimizer
-    rate = _RATES[optimizer][start]
+    rate = rates[optimizer]
     if fields and (optimizer, start) == ("adafactor", "fresh"):
         rate = _RATE_OF_FIELDS
     defaults = {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}

@@ -43,19 +43,14 @@ def add_adapters(model: Any, rank: int, seed: int) -> None:
         weight.data = weight.data.float()
 
 
-def has_adapters(model: Any) -> bool:
-    """Whether the model has adapters that are not merged."""
-    return bool(_adapted(model))
-
-
-def _adapted(model: Any) -> dict[str, Any]:
-    """The layers with an adapter, by name."""
+def adapted(model: Any) -> dict[str, Any]:
+    """The layers with an adapter that is not merged, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 
 def merge(model: Any) -> None:
     """Add the adapters to the weights for good. The model is a plain one again."""
-    for name, layer in _adapted(model).items():
+    for name, layer in adapted(model).items():
         layer.merge()
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, layer.get_base_layer())
@@ -66,7 +61,7 @@ def merge(model: Any) -> None:
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
     """Merge the adapters for a while. Afterwards all weights are bit for bit as before."""
-    layers = _adapted(model).values()
+    layers = adapted(model).values()
     before = [layer.get_base_layer().weight.detach().clone() for layer in layers]
     for layer in layers:
         layer.merge()

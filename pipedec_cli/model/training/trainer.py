@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +21,18 @@ from transformers.optimization import Adafactor
 
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_memory
 from pipedec_cli.data.reading import as_json, checked, contents
-from pipedec_cli.data.trained import BEST, STATE, UNFINISHED, best_folders, checkpoints, forget_best
+from pipedec_cli.data.trained import BEST, STATE, UNFINISHED, best_folders, checkpoints, forget
 from pipedec_cli.data.writing import write_json
 from pipedec_cli.model.checkpoint import Checkpoint, Positive, save_checkpoint
-from pipedec_cli.model.training import lora, processes
+from pipedec_cli.model.training import lora
 from pipedec_cli.model.training.collate import ByTurn, Encoded, Turn, Turns, collator
-from pipedec_cli.model.training.hyperparameters import MOST, Hyperparameters, TrainingProgress, TrainResult
+from pipedec_cli.model.training.hyperparameters import (
+    MOST,
+    Hyperparameters,
+    TrainingProgress,
+    TrainResult,
+    count,
+)
 from pipedec_cli.model.training.loss import LOGITS, TeacherForcing
 
 #: Bytes of a number in float32.
@@ -75,7 +82,7 @@ def require_memory(
     A `UserError` if there are no examples, or if a lower bound of the memory that a batch of the longest takes exceeds the
     free memory. It gives the example's `name`.
     """
-    require_examples(examples)
+    _require_examples(examples)
     longest = max(range(len(examples)), key=lambda number: _batch_bytes(checkpoint, examples[number], 1))
     trained = _trained_bytes(checkpoint, hyper)
     single = trained + _batch_bytes(checkpoint, examples[longest], 1)
@@ -121,8 +128,7 @@ def _device(hyper: Hyperparameters) -> str:
     return "cuda" if torch.cuda.is_available() and not hyper.cpu else "cpu"
 
 
-def require_examples(examples: Sequence[Encoded]) -> None:
-    """A `UserError` if there are no training examples."""
+def _require_examples(examples: Sequence[Encoded]) -> None:
     if not examples:
         raise UserError("there are no training examples", todo="segment a data set with at least one record")
 
@@ -143,57 +149,10 @@ class Evaluation(Struct, frozen=True):
         return self.dev_score or 0.0, -math.inf if math.isnan(self.dev_loss) else -self.dev_loss
 
 
-def evaluations(history: Iterable[Mapping[str, float]]) -> list[Evaluation]:
+def evaluations(history: Sequence[Mapping[str, float]]) -> list[Evaluation]:
     """The evaluations in the log of the Trainer."""
-    found = (log for log in history if "eval_loss" in log)
-    return [Evaluation(int(log["step"]), log["eval_loss"], log.get("eval_score")) for log in found]
-
-
-class Best:
-    """The best evaluation so far and, if `keeps`, the weights that it is of.
-
-    They lie in the folder ``best-N`` of the training's folder, N being the update. The folder gets its name when all is
-    written, and only then the one before is removed. So a training that is killed at any time finds them again.
-    """
-
-    def __init__(self, target: Path, checkpoint: Checkpoint, *, keeps: bool) -> None:
-        self.keeps = keeps
-        self.evaluation: Evaluation | None = None
-        self._target, self._checkpoint = target, checkpoint
-
-    def recall(self, history: Sequence[Evaluation]) -> None:
-        """Go on from these evaluations and from the weights on disk, which may be of a later update."""
-        records = [folder / BEST for folder in best_folders(self._target) if self.keeps]
-        kept = [checked(as_json(contents(file), str(file)), Evaluation, str(file)) for file in records]
-        for evaluation in (*history, *kept):
-            if evaluation.better_than(self.evaluation):
-                self.evaluation = evaluation
-
-    def offer(self, evaluation: Evaluation, *, writes: bool) -> None:
-        """Keep the present weights if this evaluation of them is the best. Only one process `writes`.
-
-        This is done however long it takes. A checkpoint-N that takes long is left out, but the best weights must be on disk.
-        """
-        if not evaluation.better_than(self.evaluation):
-            return
-        self.evaluation = evaluation
-        if self.keeps and writes:
-            unfinished = self._target / f"{UNFINISHED}best"
-            save_checkpoint(self._checkpoint, unfinished)
-            write_json(unfinished / BEST, to_builtins(evaluation))
-            older = best_folders(self._target)
-            unfinished.replace(self.folder)
-            forget_best(folder for folder in older if folder != self.folder)
-
-    def idle(self, history: Sequence[Evaluation]) -> int:
-        """The number of evaluations since the best."""
-        best = self.evaluation
-        return 0 if best is None else sum(later.update > best.update for later in history)
-
-    @property
-    def folder(self) -> Path:
-        """Where the best weights lie."""
-        return self._target / f"best-{self.evaluation.update if self.evaluation else 0}"
+    evaluated = (log for log in history if "eval_loss" in log)
+    return [Evaluation(int(log["step"]), log["eval_loss"], log.get("eval_score")) for log in evaluated]
 
 
 #: A checkpoint that takes 1 + n seconds to write is written after n times so many seconds of training.
@@ -221,69 +180,13 @@ def train(
     `log_to` names integrations of transformers. A `UserError` if there are no examples, or if a
     checkpoint-N or best-N folder cannot be read.
     """
-    require_examples(examples)
+    _require_examples(examples)
     last = next(reversed(checkpoints(folder)), None) if resume else None
     set_seed(hyper.seed)
-    updates = hyper.updates(len(examples), processes.count())
-    best = Best(folder, checkpoint, keeps=hyper.keep == "best" and bool(dev))
-    reporter = _Reporter(show, best, hyper.patience)
+    updates, on_cpu = hyper.updates(len(examples)), _device(hyper) == "cpu"
+    reporter = _Reporter(show, folder, checkpoint, hyper.patience, keeps=hyper.keep == "best" and bool(dev))
     relative = {"lr": hyper.learning_rate, "scale_parameter": True, "relative_step": False}
-    trainer = _Trainer(
-        checkpoint,
-        score if dev else None,
-        args=_arguments(hyper, updates, folder, has_dev=bool(dev), keep=keep, log_to=log_to),
-        optimizer_cls_and_kwargs=(Adafactor, relative) if hyper.optimizer == "adafactor" else None,
-        train_dataset=ByTurn(examples),
-        eval_dataset=ByTurn(dev) if dev else None,
-        data_collator=collator(checkpoint, hyper.seed),
-        callbacks=[reporter],
-    )
-    trainer.remove_callback(PrinterCallback)
-    if trainer.is_fsdp_enabled:
-        processes.check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
-        trainer.score, best.keeps = None, False  # no process has all weights, to generate with or to keep
-        if lora.has_adapters(checkpoint.model):
-            raise UserError("adapters are not sharded", todo="leave --lora out, or FSDP")
-    else:
-        processes.refuse_unsharded()
-    began = time.perf_counter()
-    checkpoint.model.train()
-    with _blame(last, reporter):
-        done = _read_state(last) if last else None
-        if resume:
-            best.recall(evaluations(done.log_history if done else ()))
-        if done and (done.global_step >= updates or reporter.is_over(done.log_history)):
-            # It was killed after its last checkpoint. The Trainer would make another update.
-            trainer._load_from_checkpoint(str(last))
-            trainer.state.global_step, trainer.state.log_history = done.global_step, done.log_history
-        else:
-            trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if has_best := best.keeps and best.folder.exists():
-        try:
-            trainer._load_from_checkpoint(str(best.folder))
-        except Exception as error:
-            what, todo = f"cannot read the best weights: {first_line(error)}", "start over with --overwrite"
-            raise UserError(what, where=str(best.folder), todo=todo) from error
-    checkpoint.model.eval()
-    if lora.has_adapters(checkpoint.model):
-        lora.merge(checkpoint.model)
-    trainer.save_model(str(folder))
-    return TrainResult(
-        checkpoint=str(folder),
-        seconds=time.perf_counter() - began,
-        updates=trainer.state.global_step,
-        examples_seen=trainer.state.global_step * hyper.update_size(trainer.args.world_size),
-        **{"weights_update": trainer.state.global_step}
-        | _losses(trainer.state.log_history, best.evaluation if has_best else None),
-    )
-
-
-def _arguments(
-    hyper: Hyperparameters, updates: int, folder: Path, *, has_dev: bool, keep: int, log_to: Sequence[str]
-) -> TrainingArguments:
-    on_cpu = hyper.cpu or not torch.cuda.is_available()
-    every = max(1, updates // hyper.evaluated(updates, processes.count()))
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=updates,
         per_device_train_batch_size=hyper.batch_size,
@@ -296,8 +199,8 @@ def _arguments(
         seed=hyper.seed,
         use_cpu=on_cpu,
         logging_steps=max(1, min(50, updates // 20)),
-        eval_strategy="steps" if has_dev else "no",
-        eval_steps=every,
+        eval_strategy="steps" if dev else "no",
+        eval_steps=max(1, updates // hyper.evaluated(updates)),
         save_strategy="steps",
         save_steps=max(1, updates // (hyper.evaluations or MOST)),
         save_total_limit=max(1, keep),
@@ -310,26 +213,88 @@ def _arguments(
         log_level="error",
         ddp_find_unused_parameters=False,
     )
-
-
-def _losses(history: Sequence[Mapping[str, float]], best: Evaluation | None) -> dict[str, Any]:
-    """The losses and dev figures of a `TrainResult`, from all that the Trainer logged, also before it was resumed."""
+    trainer = _Trainer(
+        checkpoint,
+        score if dev else None,
+        args=arguments,
+        optimizer_cls_and_kwargs=(Adafactor, relative) if hyper.optimizer == "adafactor" else None,
+        train_dataset=ByTurn(examples),
+        eval_dataset=ByTurn(dev) if dev else None,
+        data_collator=collator(checkpoint, hyper.seed),
+        callbacks=[reporter],
+    )
+    trainer.remove_callback(PrinterCallback)
+    if trainer.is_fsdp_enabled:
+        check_sharding(trainer.accelerator.state.fsdp_plugin, hyper.optimizer)
+        trainer.score, reporter.keeps = None, False  # no process has all weights, to generate with or to keep
+        if lora.adapted(checkpoint.model):
+            raise UserError("adapters are not sharded", todo="leave --lora out, or FSDP")
+    elif os.environ.get("ACCELERATE_USE_FSDP", "").lower() in {"1", "true"}:  # accelerate would ignore it
+        todo = "leave out --use_fsdp; torchrun starts several processes on CPUs"
+        raise UserError("FSDP takes several GPUs, one for each process", todo=todo)
+    began = time.perf_counter()
+    checkpoint.model.train()
+    with _blame(last, reporter):
+        done = _read_state(last) if last else None
+        if resume:
+            reporter.recall(evaluations(done.log_history if done else ()))
+        if done and (done.global_step >= updates or reporter.is_over(done.log_history)):
+            # It was killed after its last checkpoint. The Trainer would make another update.
+            trainer._load_from_checkpoint(str(last))
+            trainer.state.global_step, trainer.state.log_history = done.global_step, done.log_history
+        else:
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+    best, made = None, trainer.state.global_step
+    if reporter.keeps and reporter.best_folder.exists():
+        best = reporter.best
+        try:
+            trainer._load_from_checkpoint(str(reporter.best_folder))
+        except Exception as error:
+            what, todo = f"cannot read the best weights: {first_line(error)}", "start over with --overwrite"
+            raise UserError(what, where=str(reporter.best_folder), todo=todo) from error
+    checkpoint.model.eval()
+    if lora.adapted(checkpoint.model):
+        lora.merge(checkpoint.model)
+    trainer.save_model(str(folder))
     names = {"loss": "loss", "eval_loss": "dev_loss", "eval_score": "dev_score"}
+    history = trainer.state.log_history  # also before it was resumed
     curve = [
         {"update": int(log["step"]), **{name: log[key] for key, name in names.items() if key in log}}
         for log in history
         if "loss" in log or "eval_loss" in log
     ]
     losses = [point["loss"] for point in curve if "loss" in point]
-    found: dict[str, Any] = {"loss": sum(losses) / len(losses), "curve": curve}
-    if best is not None:
-        found |= {
-            "weights_update": best.update,
-            "best_by": f"dev_{'loss' if best.dev_score is None else 'score'}",
-        }
-    if of := best or next(iter(evaluations(history)[::-1]), None):
-        found |= {"dev_update": of.update, "dev_loss": of.dev_loss, "dev_score": of.dev_score}
-    return found
+    shown = best or next(reversed(evaluations(history)), None)
+    return TrainResult(
+        checkpoint=str(folder),
+        seconds=time.perf_counter() - began,
+        updates=made,
+        examples_seen=made * hyper.update_size,
+        loss=sum(losses) / len(losses),
+        curve=curve,
+        weights_update=best.update if best else made,
+        best_by=("dev_loss" if best.dev_score is None else "dev_score") if best else None,
+        dev_update=shown.update if shown else None,
+        dev_loss=shown.dev_loss if shown else None,
+        dev_score=shown.dev_score if shown else None,
+    )
+
+
+def check_sharding(plugin: Any, optimizer: str) -> None:
+    """Refuse the settings of accelerate's FSDP `plugin` that do not work with these models.
+
+    The decoder's blocks are not called as modules, so they cannot be wrapped. On the meta device tied weights come
+    apart, and one of them would not be learnt. Sharded state dicts are read by pickle and hold no model.
+    """
+    asked = (plugin.fsdp_version, plugin.auto_wrap_policy, plugin.state_dict_type.name)
+    if asked != (2, None, "FULL_STATE_DICT") or plugin.cpu_ram_efficient_loading:
+        todo = (
+            "launch with --fsdp_version 2 --fsdp_auto_wrap_policy NO_WRAP --fsdp_state_dict_type FULL_STATE_DICT "
+            "--fsdp_cpu_ram_efficient_loading false"
+        )
+        raise UserError("FSDP can shard these models as a whole only", todo=todo)
+    if optimizer == "adafactor":
+        raise UserError("transformers' Adafactor cannot be sharded", todo="give --set optimizer=adamw")
 
 
 class _Callbacks(Struct):
@@ -417,32 +382,58 @@ class _Trainer(Trainer):
         folder = Path(resume_from_checkpoint)
         if model is not None:  # FSDP's, sharded
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        elif lora.has_adapters(self.checkpoint.model):
+        elif lora.adapted(self.checkpoint.model):
             lora.load_adapters(self.checkpoint.model, folder)
         else:  # in place, so that tied weights stay tied and an untied output matrix stays untied
             load_model(self.checkpoint.model, folder / "model.safetensors")
 
 
+@dataclass(eq=False)
 class _Reporter(TrainerCallback):
-    """Reports progress, keeps the best weights, ends a training that does not get better, and skips costly checkpoints."""
+    """Reports progress, keeps the best weights, ends a training that does not get better, and skips costly checkpoints.
 
-    def __init__(self, show: Callable[[TrainingProgress], None], best: Best, patience: int | None) -> None:
-        self.show, self.best, self.patience = show, best, patience
-        self.loss: float | None = None
-        self.updated: tuple[int, float] | None = None  # the first update, and when it was made
+    If the reporter `keeps` the best weights, they lie in ``best-N`` in the training's `folder`, N being the update.
+    ``best-N`` gets its name when all is written, and only then the one before is removed. So a training that is killed
+    at any time finds them again.
+    """
+
+    show: Callable[[TrainingProgress], None]
+    folder: Path
+    checkpoint: Checkpoint
+    patience: int | None
+    keeps: bool
+    best: Evaluation | None = None
+    loss: float | None = None
+    updated: tuple[int, float] | None = None  # the first update, and when it was made
+    saving: float = 0.0  # seconds that the last checkpoint took
+
+    def __post_init__(self) -> None:
         self.worked = self.saved = time.perf_counter()  # before a checkpoint was written, and after
-        self.saving = 0.0  # seconds that the last checkpoint took
+
+    @property
+    def best_folder(self) -> Path:
+        """The folder of the best weights."""
+        return self.folder / f"best-{self.best.update if self.best else 0}"
+
+    def recall(self, history: Sequence[Evaluation]) -> None:
+        """Go on from these evaluations and from the best weights on disk, which may be of a later update."""
+        records = [folder / BEST for folder in best_folders(self.folder) if self.keeps]
+        kept = [checked(as_json(contents(file), str(file)), Evaluation, str(file)) for file in records]
+        for evaluation in (*history, *kept):
+            if evaluation.better_than(self.best):
+                self.best = evaluation
 
     def is_over(self, history: Sequence[Mapping[str, float]]) -> bool:
         """Whether there were as many evaluations since the best as patience allows."""
-        return self.patience is not None and self.best.idle(evaluations(history)) >= self.patience
+        later = [one for one in evaluations(history) if self.best and one.update > self.best.update]
+        return self.patience is not None and len(later) >= self.patience
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.worked = time.perf_counter()
         self.updated = self.updated or (state.global_step, self.worked)
         if control.should_training_stop:  # else the last updates could not be the best
             control.should_evaluate = args.eval_strategy != "no"
-        elif processes.count() == 1 and self.worked - self.saved < _SAVE_EVERY * (self.saving - 1):
+        elif count() == 1 and self.worked - self.saved < _SAVE_EVERY * (self.saving - 1):
             control.should_save = False  # several processes would not agree
         if not (control.should_log or control.should_evaluate):
             self._tell(state)
@@ -459,11 +450,23 @@ class _Reporter(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         made = evaluations(state.log_history)[-1]
-        self.best.offer(made, writes=state.is_world_process_zero)
+        if made.better_than(self.best):
+            self.best = made
+            if self.keeps and state.is_world_process_zero:
+                self._keep_best()
         self.worked = time.perf_counter()
         if self.is_over(state.log_history):
             control.should_training_stop = control.should_save = True
         self._tell(state, made.dev_loss, made.dev_score)
+
+    def _keep_best(self) -> None:
+        """Write the present weights, even if it takes long. Only checkpoint-N folders may be left out."""
+        unfinished = self.folder / f"{UNFINISHED}best"
+        save_checkpoint(self.checkpoint, unfinished)
+        write_json(unfinished / BEST, to_builtins(self.best))
+        older = best_folders(self.folder)
+        unfinished.replace(self.best_folder)
+        forget(folder for folder in older if folder != self.best_folder)
 
     def _tell(self, state: Any, dev_loss: float | None = None, dev_score: float | None = None) -> None:
         if state.is_world_process_zero:

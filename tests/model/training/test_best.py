@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.trained import best_folders, clean, forget_best
+from pipedec_cli.data.trained import best_folders, clean, forget
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.training.trainer import Evaluation
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
@@ -69,14 +69,14 @@ def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, killed):
     assert (again.weights_update, again.dev_score) == (made.weights_update, made.dev_score) == (4, 50.0)
 
 
-@pytest.mark.parametrize("step", ["save_checkpoint", "write_json", "forget_best"])
+@pytest.mark.parametrize("step", ["save_checkpoint", "write_json", "forget"])
 def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(tmp_path, monkeypatch, step):
     _, whole, _ = scored(tmp_path / "whole")
 
     def kill(*_):
         if (tmp_path / "killed/checkpoint-3").exists():
             raise InterruptedError
-        forget_best(*_) if step == "forget_best" else given(*_)
+        forget(*_) if step == "forget" else given(*_)
 
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
         from pipedec_cli.model.training import trainer as best
@@ -85,7 +85,7 @@ def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(tm
         patch.setattr(best, step, kill)
         scored(tmp_path / "killed")
     there = [folder.name for folder in best_folders(tmp_path / "killed")]
-    assert there == (["best-2", "best-4"] if step == "forget_best" else ["best-2"])
+    assert there == (["best-2", "best-4"] if step == "forget" else ["best-2"])
     clean(tmp_path / "killed")
     _, left, _ = scored(tmp_path / "killed", begins=3, resume=True)
     assert equal(left, whole)

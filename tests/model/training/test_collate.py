@@ -1,19 +1,23 @@
-"""Records to training batches: Eq. 5 laid out token by token, padding told by position."""
+"""Records to training batches: their order, and Eq. 5 laid out token by token, padding told by position."""
 
 import random
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from torch.utils.data import BatchSampler
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.training.collate import (
     IGNORED,
+    ByTurn,
     Encoded,
     Turn,
     Turns,
@@ -192,3 +196,58 @@ def test_batches_are_laid_out_for_the_decoder_that_is_trained():
         turns = zip(TURNS, batch, strict=False)
         made = {name: tensor.tolist() for name, tensor in collator(checkpoint, 0)([*turns]).items()}
         assert made == laid_out(batch, plan, closing=closing)
+
+
+SOURCE_LENGTHS = [1 + number % 97 for number in range(1003)]
+
+
+def turns(lengths=SOURCE_LENGTHS, size=8, seed=3, epoch=0):
+    return Turns(lengths, size, seed, lambda: epoch)
+
+
+def examples_of(some):
+    return [turn.example for turn in some]
+
+
+def test_an_epoch_has_every_example_and_fills_up_its_last_update():
+    for lengths in (SOURCE_LENGTHS, SOURCE_LENGTHS[:7], [5]):
+        order = list(turns(lengths))
+        assert len(order) == len(turns(lengths)) == -(-len(lengths) // 8) * 8
+        assert set(examples_of(order)) == set(range(len(lengths)))
+        assert [turn.update for turn in order] == [place // 8 for place in range(len(order))]
+
+
+def test_batches_are_of_like_lengths_and_come_in_no_order_of_length():
+    """Else what was learnt last, how many subsequences there are, would be that of the shortest texts."""
+    order = examples_of(turns())
+    batches = [[SOURCE_LENGTHS[at] for at in order[first : first + 8]] for first in range(0, 1008, 8)]
+    assert sum(max(batch) - min(batch) < 12 for batch in batches) > 120
+    rises = sum(one[0] < other[0] for one, other in pairwise(batches))
+    assert 40 < rises < 84, "half of the batches are longer than the one before"
+
+
+def test_the_order_depends_on_seed_and_epoch_alone():
+    assert list(turns()) == list(turns())
+    assert examples_of(turns(seed=4)) != examples_of(turns()) != examples_of(turns(epoch=1))
+    assert next(iter(turns(epoch=2))).update == 2 * turns().updates
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_several_processes_share_the_updates_of_one(processes):
+    """As accelerate deals batches out, none of which is repeated or missed for that."""
+    alone = [{*batch} for batch in BatchSampler(turns(), 8, drop_last=False)]
+    batches = [
+        list(BatchSamplerShard(BatchSampler(turns(), 8 // processes, drop_last=False), processes, rank))
+        for rank in range(processes)
+    ]
+    assert [{turn for part in parts for turn in part} for parts in zip(*batches, strict=True)] == alone
+
+
+def test_examples_are_given_by_their_turn_or_number():
+    examples = ByTurn("abc")
+    assert examples[Turn(7, 2)] == (Turn(7, 2), "c")
+    assert [examples[number] for number in range(len(examples))] == [
+        (Turn(0, 0), "a"),
+        (Turn(1, 1), "b"),
+        (Turn(2, 2), "c"),
+    ]

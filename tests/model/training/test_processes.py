@@ -23,8 +23,7 @@ from pipedec_cli.data.segmentation import PhraseSegmenter
 from pipedec_cli.data.trained import checkpoints
 from pipedec_cli.data.workspace import save_segmented
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.training.processes import check_sharding
-from pipedec_cli.model.training.trainer import train
+from pipedec_cli.model.training.trainer import check_sharding, train
 from tests.checkpoints import QUICK, examples_of, fresh_toy, toy_records, weights_of
 
 HYPER = replace(

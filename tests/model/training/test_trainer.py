@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training.collate import Encoded
 from pipedec_cli.model.training.hyperparameters import TrainingProgress, hyperparameters
-from pipedec_cli.model.training.trainer import Best, _Reporter, run_longest, train, training_disk
+from pipedec_cli.model.training.trainer import _Reporter, run_longest, train, training_disk
 from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
 
@@ -49,7 +49,7 @@ def test_checkpoints_that_take_long_take_a_twentieth_of_the_time_and_the_last_is
 ):
     now, saved = 0.0, []
     monkeypatch.setattr("pipedec_cli.model.training.trainer.time.perf_counter", lambda: now)
-    reporter = _Reporter(lambda _: None, Best(tmp_path, fresh_toy(), keeps=False), None)
+    reporter = _Reporter(lambda _: None, tmp_path, fresh_toy(), None, keeps=False)
     for update in range(1, 31):  # of 10 seconds; a checkpoint takes 6
         now += 10
         control = SimpleNamespace(should_save=True, should_log=True, should_training_stop=update == 30)
@@ -194,14 +194,15 @@ def test_a_record_whose_length_does_not_fit_the_memory_is_refused_before_anythin
         run_longest(checkpoint, examples, QUICK, name=str)
 
 
-def test_updates_are_whole_epochs_rounded_up_to_batches():
+def test_updates_are_whole_epochs_rounded_up_to_batches(monkeypatch):
     hyper = replace(QUICK, epochs=2, batch_size=4, accumulation=2, max_steps=None)
     assert hyper.updates(16) == 4
     assert hyper.updates(17) == 6
-    assert hyper.updates(17, devices=2) == 4
     assert replace(hyper, epochs=0.1).updates(1) == 1
     assert replace(hyper, epochs=0.5).updates(16) == 1
     assert replace(hyper, max_steps=3).updates(10_000) == 3
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert hyper.updates(17) == 4
 
 
 @pytest.mark.parametrize(
