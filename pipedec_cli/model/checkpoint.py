@@ -19,8 +19,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.backbone import Backbone, eos_of
-from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.families import Backbone, backbone_of, eos_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_file
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet

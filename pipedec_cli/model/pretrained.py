@@ -12,8 +12,7 @@ import torch
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.segmentation import MOST, check_growth
-from pipedec_cli.model.backbone import OPENERS
-from pipedec_cli.model.families import FAMILIES, backbone_of, check_config
+from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.model.training import lora
 

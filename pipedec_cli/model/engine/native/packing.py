@@ -21,7 +21,8 @@ from pipedec_cli.model.engine.native.library import (
     ModelStruct,
     team_library,
 )
-from pipedec_cli.model.families import T5, Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.engine.torch.parts import Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.families import T5
 
 #: Rotary embeddings whose frequencies do not depend on the length of a text.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
