@@ -140,9 +140,8 @@ class Checkpoint:
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
         if not self.backbone.prompted:
-            what = (
-                f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
-            )
+            reads = f"{self.name} is a {self.backbone.name}, whose encoder reads the source"
+            what = f"{reads}: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(prompt.head, prompt.tail)
@@ -185,11 +184,7 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
 
 
 def load_checkpoint(
-    name: str,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    computed: torch.dtype | None = None,
+    name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu", computed: torch.dtype | None = None
 ) -> Checkpoint:
     """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 

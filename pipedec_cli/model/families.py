@@ -101,10 +101,8 @@ def check_config(config: Any) -> None:
     if eos is None or eos == []:
         raise ValueError("it names no eos_token_id, which ends a text")
     ids = [(name, getattr(config, name, None)) for name in OPENERS]
-    for name, value in [
-        *ids,
-        *(("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])),
-    ]:
+    ids += [("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])]
+    for name, value in ids:
         is_known = type(value) is int and 0 <= value < config.vocab_size
         if not is_known and (value is not None or name == "eos_token_id"):
             raise ValueError(f"{name} {value!r} is not below vocab_size {config.vocab_size}")
@@ -161,9 +159,8 @@ def _rotary_sizes(config: Any) -> Sizes:
 
 def _bart_sizes(config: Any) -> Sizes:
     heads = config.decoder_attention_heads
-    return Sizes(
-        config.decoder_layers, heads, config.d_model // heads, config.d_model, config.decoder_ffn_dim
-    )
+    width: int = config.d_model
+    return Sizes(config.decoder_layers, heads, width // heads, width, config.decoder_ffn_dim)
 
 
 def _capped(head: Function, cap: float | None) -> Function:
@@ -172,9 +169,7 @@ def _capped(head: Function, cap: float | None) -> Function:
 
 
 def _prompted(
-    name: str,
-    model_type: str,
-    head: Callable[[Any], Function] = lambda model: model.lm_head,
+    name: str, model_type: str, head: Callable[[Any], Function] = lambda model: model.lm_head
 ) -> Backbone:
     return Backbone(
         name=name,
@@ -219,20 +214,11 @@ BART: Final = Backbone(
     ),
 )
 
-_ALL = (
-    T5,
-    _prompted("Llama", "llama"),
-    _prompted("Qwen2", "qwen2"),
-    _prompted("Qwen3", "qwen3"),
-    _prompted("SmolLM3", "smollm3"),
-    _prompted(
-        "Gemma 3",
-        "gemma3_text",
-        lambda model: _capped(model.lm_head, model.config.final_logit_softcapping),
-    ),
-    T5GEMMA,
-    BART,
+_PLAIN: Final = [_prompted(name, name.lower()) for name in ("Llama", "Qwen2", "Qwen3", "SmolLM3")]
+_GEMMA: Final = _prompted(
+    "Gemma 3", "gemma3_text", lambda model: _capped(model.lm_head, model.config.final_logit_softcapping)
 )
+_ALL: Final = (T5, *_PLAIN, _GEMMA, T5GEMMA, BART)
 #: Every family, by the names that transformers gives to its members.
 FAMILIES: Final[dict[str, Backbone]] = {name: family for family in _ALL for name in family.model_types}
 

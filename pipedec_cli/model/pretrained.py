@@ -154,11 +154,8 @@ def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
 
 def _not_built(kind: str, name: str, error: Exception) -> UserError:
     """The refusal of a config.json of which no model can be built."""
-    what, todo = (
-        f"no {kind} can be built of it: {first_line(error.__cause__ or error)}",
-        "take the file that belongs to the weights",
-    )
-    return UserError(what, where=f"{name}/{CONFIG}", todo=todo)
+    what = f"no {kind} can be built of it: {first_line(error.__cause__ or error)}"
+    return UserError(what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights")
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def lay_out(
         try:
             packed = pack_native(model, dtype, consume=consume)
             encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, vocabulary, packed.kernels, dtype)
+            return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
         except BuildError as error:
             if quantize:
                 todo = "use --dtype bfloat16 or float32"

@@ -122,12 +122,8 @@ class NativeStepper(Sequences):
         """
         shape, numbers = self.weights.struct, 1 if self.weights.dtype == torch.float32 else 2
         outer = (shape.layers, self.sequences, shape.key_heads)
-        keys = (
-            *outer,
-            room // self._panel,
-            self.weights.library.key_words(shape, shape.head_width),
-            self._panel,
-        )
+        words = self.weights.library.key_words(shape, shape.head_width)
+        keys = (*outer, room // self._panel, words, self._panel)
         values = (*outer, room // numbers, self._rounded(shape.head_width))
         places = (self.sequences, room)
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))

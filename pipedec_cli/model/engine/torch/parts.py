@@ -169,6 +169,11 @@ class Blocks:
         """The output matrix: from the states behind `final` to logits."""
         return form.linear(model.lm_head)
 
+    def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
+        """For each layer, the modules that make keys and values of source states."""
+        cross = [layer.cross.EncDecAttention for layer in layers(model.decoder)]
+        return [(attention.k, attention.v) for attention in cross]
+
 
 def _feed(dense: Any, form: Form) -> Function:
     """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) if it is gated; ``wo`` may have a wider dtype."""
@@ -299,18 +304,14 @@ class Modules:
         columns = torch.arange(prompt.shape[1], device=tokens.device).expand_as(prompt)
         rows = torch.cat([torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1)
         times = torch.cat([(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1)
-        behind_prompt = _positions(subsequence, time, prompt_mask.sum(dim=1, keepdim=True))
+        padding = subsequence == PADDING
+        known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
+        before = known + prompt_mask.sum(dim=1, keepdim=True)
+        behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)
         position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
         states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
         return states[:, prompt.shape[1] :]
-
-
-def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
-    """Positions of grid tokens behind prompts of `prompt` tokens, int64 [batch, 1]: int64 [batch, length]; padding is at 0."""
-    padding = subsequence == PADDING
-    known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
-    return behind(subsequence, time, known + prompt).masked_fill(padding, 0)
 
 
 def _masks(sees: Tensor, apart: Tensor, config: Any, dtype: torch.dtype) -> Any:

@@ -8,10 +8,11 @@ filled up to a few sizes, and the buffers stay in place while graphs refer to th
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -24,20 +25,24 @@ from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
 
 
-class StepLayers(Protocol):
-    """What a stepper needs of a decoder, which has `layers` with `heads` of `width` numbers each."""
+class StepLayers(ABC):
+    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
 
-    dtype: torch.dtype
-    device: torch.device
-    layers: int
-    heads: int
-    width: int
     head: Function  # from last states, [rows, d_model], to logits, [rows, vocabulary]
     kernels: str  # what computes the layers, for tables and logs
 
-    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+    def __init__(self, model: Any) -> None:
+        backbone = backbone_of(model.config)
+        self.embedding: Tensor = backbone.embedding(model).weight.detach()
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        sizes = backbone.sizes(model.config)
+        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
 
+    @abstractmethod
+    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
+        """Yield for each layer keys and values of source states, [tokens, heads · width] each."""
+
+    @abstractmethod
     def states(self, context: StepContext) -> Tensor:
         """Run the layers: last states of the rows, [rows, d_model]."""
 
@@ -374,8 +379,8 @@ def _best(logits: Tensor) -> Tensor:
     return tokens.masked_fill(largest.isnan(), -1)
 
 
-class BlockLayers:
-    """A decoder of `Blocks` as a stepper drives it; see `StepLayers`.
+class BlockLayers(StepLayers):
+    """A decoder of `Blocks`.
 
     `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
     a row does not see. Layers that share a bias share the tensor.
@@ -386,8 +391,7 @@ class BlockLayers:
         backbone, config = backbone_of(model.config), model.config
         parts = backbone.parts
         assert isinstance(parts, Blocks), f"the layers of {backbone.name} are modules"
-        self.embedding: Tensor = backbone.embedding(model).weight.detach()
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        super().__init__(model)
         if prepack is None:
             prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
@@ -395,8 +399,6 @@ class BlockLayers:
         self.blocks: list[Block] = parts.layers(model, form)
         final, output = parts.final(model, form), parts.head(model, form)
         self.head = lambda states: output(final(states))
-        sizes = backbone.sizes(config)
-        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
         buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min
         tables = {
             bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
@@ -405,11 +407,11 @@ class BlockLayers:
         self.tables = [tables[block.bias] for block in self.blocks]
 
     def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+        """See `StepLayers.source_kv`."""
         return (block.source_kv(states) for block in self.blocks)
 
     def states(self, context: StepContext) -> Tensor:
-        """Run the layers: last states of the rows, float32 [rows, d_model]."""
+        """See `StepLayers.states`."""
         query, key = context.places
         invisible = self.tables[0].shape[1] - 1
         apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
