@@ -19,8 +19,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.backbone import Backbone, eos_of
-from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.families import Backbone, backbone_of, eos_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_file
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
@@ -141,9 +140,8 @@ class Checkpoint:
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
         if not self.backbone.prompted:
-            what = (
-                f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
-            )
+            reads = f"{self.name} is a {self.backbone.name}, whose encoder reads the source"
+            what = f"{reads}: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(prompt.head, prompt.tail)
@@ -186,11 +184,7 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
 
 
 def load_checkpoint(
-    name: str,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    computed: torch.dtype | None = None,
+    name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu", computed: torch.dtype | None = None
 ) -> Checkpoint:
     """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 

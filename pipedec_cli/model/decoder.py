@@ -18,13 +18,7 @@ import torch
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, list_places
 from pipedec_cli.data.records import Delay, Generated
-from pipedec_cli.model.arguments import (
-    INT4,
-    check_positive_int,
-    check_texts,
-    choose_device,
-    choose_dtype,
-)
+from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.families import backbone_of
@@ -434,12 +428,9 @@ def load(
     computed = kind if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
     checkpoint = load_checkpoint(str(name), dtype=loaded, device=str(where), computed=computed)
+    longest = max_source_tokens
     return Decoder(
-        checkpoint,
-        batch_size=batch_size,
-        max_source_tokens=max_source_tokens,
-        consume=consume,
-        quantize=quantize,
+        checkpoint, batch_size=batch_size, max_source_tokens=longest, consume=consume, quantize=quantize
     )
 
 

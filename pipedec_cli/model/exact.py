@@ -15,7 +15,6 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import check_texts
 from pipedec_cli.model.decoder import Decoder, Reading, window_of
-from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.pipeline.decode import Event, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
@@ -106,20 +105,16 @@ def measured(decoder: Decoder, batch_size: int) -> tuple[float, ...]:
     calls = [[Row(n, Slot(1, t, bos)) for n in range(batch_size) for t in range(rows)] for rows in _ROWS]
     rounds: list[list[float]] = []
     while len(rounds) < _ROUNDS and (len(rounds) < 3 or time.perf_counter() - began < _SECONDS):
-        rounds.append([_seconds(engine, call, rows) for call, rows in zip(calls, _ROWS, strict=True)])
+        rounds.append([])
+        for call, rows in zip(calls, _ROWS, strict=True):
+            start = time.perf_counter()
+            engine.step(call)
+            rounds[-1].append(time.perf_counter() - start)
+            for number in range(batch_size):
+                engine.take_back(number, rows)
     for number in range(batch_size):
         engine.release(number)
     # The first round warms up. More rows cost no less, whatever else the machine did in the meantime.
     took = np.maximum.accumulate(np.array(rounds[1:]).min(axis=0))
     each = np.interp(range(1, _ROWS[-1] + 1), _ROWS, took / took[0])
     return tuple(round(float(cost), 2) for cost in each)
-
-
-def _seconds(engine: Engine, call: Sequence[Row], rows: int) -> float:
-    """The seconds of a call with so many rows of each sequence, which are taken back."""
-    began = time.perf_counter()
-    engine.step(call)
-    took = time.perf_counter() - began
-    for number in {row.sequence for row in call}:
-        engine.take_back(number, rows)
-    return took

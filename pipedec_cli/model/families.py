@@ -1,17 +1,82 @@
-"""The table of all families: T5, decoder-only models, BART and T5Gemma."""
+"""What loading, training and the engine need of a family of models, and the table of all families."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from pipedec_cli.model.backbone import OPENERS, Backbone, Sizes
-from pipedec_cli.model.engine.torch.parts import Block, Blocks, Form, Function, Modules
+from pipedec_cli.model.engine.torch.parts import Blocks, Function, Modules
+
+#: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
+OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+
+
+def eos_of(config: Any) -> int:
+    """The id that ends a subsequence or a source."""
+    eos = config.eos_token_id
+    return int(eos[0] if isinstance(eos, list) else eos)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a decoder."""
+
+    layers: int
+    heads: int  # of keys and values
+    head_width: int
+    width: int
+    feed_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """A family of models: functions that find the parts of a model, and the sizes in its config.
+
+    The decoder's layers are `parts`: `Blocks`, which are computed here, or `Modules`, which transformers computes.
+    Without an encoder the source is a prompt: row 0 of the grid.
+    """
+
+    name: str  # for users
+    model_types: tuple[str, ...]  # transformers' names of the members
+    auto_class: str  # the class of transformers that loads them
+    encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
+    embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
+    sizes: Callable[[Any], Sizes]  # from the config
+    parts: Blocks | Modules
+    #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
+    framed: bool = False
+
+    @property
+    def prompted(self) -> bool:
+        """Whether the source is a prompt, which the decoder reads."""
+        return self.encoder is None
+
+    @property
+    def learned(self) -> bool:
+        """Whether positions, of the source and of the target, are looked up in a table."""
+        return getattr(self.parts, "learned", False)
+
+    def opener(self, config: Any) -> int:
+        """The id that opens a subsequence; of a decoder-only model its bos token, else its eos token."""
+        names = ("bos_token_id",) if self.prompted else OPENERS
+        given = (getattr(config, name, None) for name in names)
+        opener = next((value for value in given if value is not None), None)
+        return eos_of(config) if opener is None else int(opener)
+
+    def fresh(self, config: Any) -> Any:
+        """A model in float32 with weights drawn from torch's global generator."""
+        import transformers
+
+        if isinstance(config, SimpleNamespace):  # of a model that was read without transformers
+            config = type(transformers.AutoConfig.for_model(config.model_type)).from_dict(vars(config))
+        return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)
+
 
 #: The most layers, and the most of each other size in a config.
 _MOST_LAYERS, _MOST, _MOST_PLACES = 256, 1 << 20, 1 << 40
@@ -36,10 +101,8 @@ def check_config(config: Any) -> None:
     if eos is None or eos == []:
         raise ValueError("it names no eos_token_id, which ends a text")
     ids = [(name, getattr(config, name, None)) for name in OPENERS]
-    for name, value in [
-        *ids,
-        *(("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])),
-    ]:
+    ids += [("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])]
+    for name, value in ids:
         is_known = type(value) is int and 0 <= value < config.vocab_size
         if not is_known and (value is not None or name == "eos_token_id"):
             raise ValueError(f"{name} {value!r} is not below vocab_size {config.vocab_size}")
@@ -74,128 +137,16 @@ def _check_sizes(config: Any) -> None:
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The parts of a layer, each of them a norm and a module, and the position bias."""
-
-    own: Any
-    cross: Any  # None in an encoder
-    feed: Any
-    bias: nn.Embedding
-
-
-def layers(stack: Any) -> list[Layer]:
-    """The layers of an encoder or a decoder, first to last. Only a decoder's layers attend over a source."""
-    first = stack.block[0].layer[0].SelfAttention
-    found = []
-    for block in stack.block:
-        own, *cross, feed = block.layer
-        bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
-        found.append(Layer(own, cross[0] if cross else None, feed, bias))
-    return found
-
-
-def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
-    """The bucket of each distance from 0 to ``relative_attention_max_distance``: int64 [farthest + 1].
-
-    The first half of the buckets are for exact distances, the second half for ranges that grow logarithmically; the
-    last is for all beyond. The number of `buckets` is by default the config's, as in the decoder.
-    """
-    buckets = buckets or int(config.relative_attention_num_buckets)
-    max_distance: int = config.relative_attention_max_distance
-    exact = buckets // 2
-    distances = torch.arange(max_distance + 1)
-    # All in float32, as in transformers: the borders of the ranges depend on the rounding.
-    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
-    beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
-    return torch.where(distances < exact, distances, beyond)
-
-
-def offset_buckets(config: Any) -> Tensor:
-    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance.
-
-    The first half of the buckets are for keys at or before the query, the second half for keys after it.
-    """
-    half: int = config.relative_attention_num_buckets // 2
-    behind = distance_buckets(config, half)
-    return torch.cat([behind.flip(0), behind[1:] + half])
-
-
-def output_scale(config: Any) -> float:
-    """The factor of the last hidden states before the output matrix.
-
-    T5's config says whether to scale (v1.1 and Flan-T5 do not), mT5 never scales, UMT5 scales if its embeddings are tied.
-    """
-    if config.model_type == "mt5":
-        return 1.0
-    scaled = config.tie_word_embeddings if config.model_type == "umt5" else config.scale_decoder_outputs
-    return float(config.d_model**-0.5) if scaled else 1.0
-
-
-def _blocks(model: Any, form: Form) -> list[Block]:
-    return [
-        Block(
-            norm=form.norm(layer.own.layer_norm, 1.0),
-            qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
-            out=form.linear(layer.own.SelfAttention.o),
-            source_norm=form.norm(layer.cross.layer_norm, 1.0),
-            source_q=form.linear(layer.cross.EncDecAttention.q),
-            source_kv=form.apart(*_source_kv(layer)),
-            source_out=form.linear(layer.cross.EncDecAttention.o),
-            feed_norm=form.norm(layer.feed.layer_norm, 1.0),
-            feed=_feed(layer.feed.DenseReluDense, form),
-            drop=form.dropout(layer.own.dropout),
-            bias=layer.bias,
-        )
-        for layer in layers(model.decoder)
-    ]
-
-
-def _source_kv(layer: Layer) -> tuple[Any, Any]:
-    return layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v
-
-
-def _source_projections(model: Any) -> list[tuple[Any, Any]]:
-    return [_source_kv(layer) for layer in layers(model.decoder)]
-
-
-def _feed(dense: Any, form: Form) -> Function:
-    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) if it is gated; ``wo`` may have a wider dtype."""
-    act, drop = dense.act, form.dropout(dense.dropout)
-    outward, wide = form.linear(dense.wo), dense.wo.weight.dtype
-    inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))
-
-    def feed(x: Tensor) -> Tensor:
-        gate, *value = inward(x)
-        return outward(drop(act(gate) * value[0] if value else act(gate)).to(wide))
-
-    return feed
-
-
-def _final(model: Any, form: Form) -> Function:
-    norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
-    drop = form.dropout(model.decoder.dropout)
-    return lambda hidden: drop(norm(hidden))
-
-
-def _head(model: Any, form: Form) -> Function:
-    return form.linear(model.lm_head)
-
-
-def _sizes(config: Any) -> Sizes:
-    return Sizes(config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff)
-
-
 T5 = Backbone(
     name="T5",
     model_types=("t5", "mt5", "umt5"),
     auto_class="AutoModelForSeq2SeqLM",
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
-    sizes=_sizes,
-    parts=Blocks(
-        lambda model: model.decoder.dropout, _blocks, _final, _head, distance_buckets, _source_projections
+    sizes=lambda config: Sizes(
+        config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff
     ),
+    parts=Blocks(),
 )
 
 
@@ -208,9 +159,8 @@ def _rotary_sizes(config: Any) -> Sizes:
 
 def _bart_sizes(config: Any) -> Sizes:
     heads = config.decoder_attention_heads
-    return Sizes(
-        config.decoder_layers, heads, config.d_model // heads, config.d_model, config.decoder_ffn_dim
-    )
+    width: int = config.d_model
+    return Sizes(config.decoder_layers, heads, width // heads, width, config.decoder_ffn_dim)
 
 
 def _capped(head: Function, cap: float | None) -> Function:
@@ -219,9 +169,7 @@ def _capped(head: Function, cap: float | None) -> Function:
 
 
 def _prompted(
-    name: str,
-    model_type: str,
-    head: Callable[[Any], Function] = lambda model: model.lm_head,
+    name: str, model_type: str, head: Callable[[Any], Function] = lambda model: model.lm_head
 ) -> Backbone:
     return Backbone(
         name=name,
@@ -266,20 +214,11 @@ BART: Final = Backbone(
     ),
 )
 
-_ALL = (
-    T5,
-    _prompted("Llama", "llama"),
-    _prompted("Qwen2", "qwen2"),
-    _prompted("Qwen3", "qwen3"),
-    _prompted("SmolLM3", "smollm3"),
-    _prompted(
-        "Gemma 3",
-        "gemma3_text",
-        lambda model: _capped(model.lm_head, model.config.final_logit_softcapping),
-    ),
-    T5GEMMA,
-    BART,
+_PLAIN: Final = [_prompted(name, name.lower()) for name in ("Llama", "Qwen2", "Qwen3", "SmolLM3")]
+_GEMMA: Final = _prompted(
+    "Gemma 3", "gemma3_text", lambda model: _capped(model.lm_head, model.config.final_logit_softcapping)
 )
+_ALL: Final = (T5, *_PLAIN, _GEMMA, T5GEMMA, BART)
 #: Every family, by the names that transformers gives to its members.
 FAMILIES: Final[dict[str, Backbone]] = {name: family for family in _ALL for name in family.model_types}
 

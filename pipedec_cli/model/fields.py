@@ -205,10 +205,8 @@ class _Number:
 
     def _following(self, begun: bool, number: str) -> list[int]:
         form, texts = _BEGUN[self._field.kind], self._later if begun else self._first
-        goes_on = [
-            id_ for id_, text in texts.items() if (text or not begun) and form.fullmatch(number + text)
-        ]
-        may_end = (
-            (not begun and not self._field.forced) or not goes_on or self._field.parsed(number) is not None
-        )
+        fitting = (id_ for id_, text in texts.items() if form.fullmatch(number + text))
+        goes_on = [id_ for id_ in fitting if texts[id_] or not begun]
+        is_empty = not begun and not self._field.forced
+        may_end = is_empty or not goes_on or self._field.parsed(number) is not None
         return sorted([*goes_on, self._eos] if may_end else goes_on)

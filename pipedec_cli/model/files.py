@@ -21,20 +21,13 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from pipedec_cli.data.segmentation import check_content
-from pipedec_cli.model.engine.native import packing as specs
+from pipedec_cli.model import pretrained
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
+from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
 from pipedec_cli.model.engine.native.packing import check_spec, describe, describe_t5
 from pipedec_cli.model.families import FAMILIES, T5, check_config
-from pipedec_cli.model.pretrained import (
-    CONFIG,
-    KEY,
-    check_finite,
-    check_tokenizer,
-    load_config,
-    load_tokenizer,
-    quiet,
-)
+from pipedec_cli.model.pretrained import CONFIG, KEY, check_finite, check_tokenizer
 
 #: What a config of transformers has that it does not write, because no value differs from all models' default.
 _DEFAULTS: Final = {
@@ -105,10 +98,8 @@ def _check_names(model: Any) -> None:
     else:
         stacks = [(model.model.layers, config.num_hidden_layers)]
         has_norms, has_biases = kind in ("qwen3", "gemma3_text"), kind == "qwen2"
-        wanted = {
-            "q_norm.weight": has_norms * config.num_hidden_layers,
-            "q_proj.bias": has_biases * config.num_hidden_layers,
-        }
+        count = config.num_hidden_layers
+        wanted = {"q_norm.weight": has_norms * count, "q_proj.bias": has_biases * count}
     counts = {ending: sum(name.endswith(ending) for name in names) for ending in wanted}
     fits = len(embedding) == config.vocab_size and all(len(stack) == layers for stack, layers in stacks)
     if counts != wanted or not fits:
@@ -124,9 +115,8 @@ class FileTokenizer:
         extra, template = settings.get("extra_special_tokens") or [], folder / "chat_template.jinja"
         self.special_tokens_map = {name: settings[name] for name in _NAMED if settings.get(name) is not None}
         self.all_special_tokens = [*self.special_tokens_map.values(), *extra]
-        others = {
-            name for name, value in settings.items() if name.endswith("_token") and isinstance(value, str)
-        }
+        texts = {name for name, value in settings.items() if isinstance(value, str)}
+        others = {name for name in texts if name.endswith("_token")}
         # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its vocabulary.
         is_own = model_type != "qwen2" or settings.get("tokenizer_class") == "Qwen2Tokenizer"
         is_whole = settings.get("backend") == "tokenizers" and others <= {*_NAMED} and isinstance(extra, list)
@@ -181,8 +171,9 @@ class FileTokenizer:
 
     @cached_property
     def _transformers(self) -> Any:
-        with quiet():
-            return load_tokenizer(self._folder, load_config(self._folder, local=True)[0], local=True)
+        with pretrained.quiet():
+            config, _ = pretrained.load_config(self._folder, local=True)
+            return pretrained.load_tokenizer(self._folder, config, local=True)
 
     def __getattr__(self, name: str) -> Any:
         """All other attributes are those of the tokenizer of transformers, such as `apply_chat_template`."""
@@ -201,7 +192,7 @@ def read_folder(
     try:
         content = json.loads((folder / CONFIG).read_bytes())
         config = SimpleNamespace(**_DEFAULTS | content)
-        is_written = config.transformers_version.startswith("5.") and config.model_type in specs.FAMILIES
+        is_written = config.transformers_version.startswith("5.") and config.model_type in COMPILED
         if not is_written or any((folder / name).exists() for name in _OLDER):
             return None
         check_config(config)

@@ -12,8 +12,7 @@ import torch
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.segmentation import MOST, check_growth
-from pipedec_cli.model.backbone import OPENERS
-from pipedec_cli.model.families import FAMILIES, backbone_of, check_config
+from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.model.training import lora
 
@@ -155,11 +154,8 @@ def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
 
 def _not_built(kind: str, name: str, error: Exception) -> UserError:
     """The refusal of a config.json of which no model can be built."""
-    what, todo = (
-        f"no {kind} can be built of it: {first_line(error.__cause__ or error)}",
-        "take the file that belongs to the weights",
-    )
-    return UserError(what, where=f"{name}/{CONFIG}", todo=todo)
+    what = f"no {kind} can be built of it: {first_line(error.__cause__ or error)}"
+    return UserError(what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights")
 
 
 @contextmanager

@@ -142,7 +142,16 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     # A multiple of 8 suits the matrix kernels.
     common = {"pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": -(-vocabulary // 8) * 8}
     kind: str = shape.family
-    sizes = _rotary(shape)
+    sizes: dict[str, Any] = {  # of a stack of layers with rotary positions
+        "hidden_size": shape.d_model,
+        "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads or max(1, shape.heads // 2),
+        "head_dim": shape.d_kv,
+        "bos_token_id": BOS,
+        "max_position_embeddings": 32_768,
+    }
     match shape.family:
         case "t5":
             sizes = {"d_model": shape.d_model, "d_kv": shape.d_kv, "d_ff": shape.d_ff}
@@ -161,17 +170,3 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
             kind = "gemma3_text" if family == "gemma3" else family
             sizes |= {"num_hidden_layers": 2 * shape.layers, "tie_word_embeddings": True}
     return FAMILIES[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
-
-
-def _rotary(shape: Shape) -> dict[str, Any]:
-    """The sizes of a stack of layers with rotary positions."""
-    return {
-        "hidden_size": shape.d_model,
-        "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads or max(1, shape.heads // 2),
-        "head_dim": shape.d_kv,
-        "bos_token_id": BOS,
-        "max_position_embeddings": 32_768,
-    }

@@ -166,10 +166,9 @@ class TextCodec:
         text, (head, tail) = self.prefix + text, self._around
         room = max(0, self.max_source_tokens - len(head) - len(tail))
         if self.prompt is not None and room == 0:
-            takes = (
-                f"the prompt takes {len(head) + len(tail)} tokens, and all may take {self.max_source_tokens}"
-            )
-            raise UserError(f"{takes}: no source has room", todo="give a larger --max-source-tokens")
+            takes, most = len(head) + len(tail), self.max_source_tokens
+            what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
+            raise UserError(what, todo="give a larger --max-source-tokens")
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
@@ -190,12 +189,11 @@ class TextCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens and outer white space."""
-        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(list(ids), **options)).strip()
+        return self.written(ids, skip=True).strip()
 
-    def written(self, ids: Sequence[int]) -> str:
-        """The text of ids as it is, special tokens and all white space included."""
-        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+    def written(self, ids: Sequence[int], *, skip: bool = False) -> str:
+        """The text of ids as it is: with all white space and, unless `skip` is set, with special tokens."""
+        options = {"skip_special_tokens": skip, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **options))
 
 
@@ -282,24 +280,20 @@ def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
         raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
     from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     options |= {"enable_thinking": False}
+    # As transformers does it, without what that adds to jinja2: its import takes a second.
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    del plain.filters["tojson"]  # transformers has its own
     try:
         template = _TODAY + tokenizer.get_chat_template()
         try:
-            return _render(template, messages=turns, **tokenizer.special_tokens_map, **options)
+            given = {"messages": turns, "tools": None, "documents": None}
+            return plain.from_string(template).render(**given, **tokenizer.special_tokens_map, **options)
         except TemplateError:  # it uses what transformers adds, or fails there as well
             whole = {"tokenize": False, "chat_template": template}
             return str(tokenizer.apply_chat_template(list(turns), **whole, **options))
     except Exception as error:  # whatever a template raises
         what = f"the model's chat template cannot be used: {first_line(error)}"
         raise UserError(what, todo="leave --chat out") from error
-
-
-def _render(template: str, **given: Any) -> str:
-    """A template as transformers renders it, without what that adds to jinja2: its import takes a second."""
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    del environment.filters["tojson"]  # transformers has its own
-    return environment.from_string(template).render(tools=None, documents=None, **given)

@@ -11,9 +11,14 @@ from torch import nn
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.torch import stepper as context
 from pipedec_cli.model.engine.torch import stepper as operators
-from pipedec_cli.model.engine.torch.parts import can_prepack, step_form
+from pipedec_cli.model.engine.torch.parts import (
+    can_prepack,
+    distance_buckets,
+    layers,
+    output_scale,
+    step_form,
+)
 from pipedec_cli.model.engine.torch.stepper import VARIABLE, BlockLayers, bucket, wants_graphs
-from pipedec_cli.model.families import distance_buckets, layers, output_scale
 from tests.model.engines import (
     SOURCES,
     grid_rows,

@@ -42,7 +42,7 @@ def chunks_of(engines, checkpoint, examples):
         rows = [Row(0, Slot(*cell)) for cell in cells]
         for engine in engines.values():
             engine.admit([(0, batch["input_ids"])])
-            engine.stepper.prompts.settle(rows)
+            engine.stepper.settle(rows)
         for first in range(0, len(rows), TOGETHER):
             part = slice(first, first + TOGETHER)
             yield rows[part], torch.tensor(batch["labels"][part])

@@ -67,7 +67,7 @@ def lay_out(
         try:
             packed = pack_native(model, dtype, consume=consume)
             encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, vocabulary, packed.kernels, dtype)
+            return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
         except BuildError as error:
             if quantize:
                 todo = "use --dtype bfloat16 or float32"
@@ -166,7 +166,7 @@ class Engine:
 
     def keep(self, beginning: Sequence[int]) -> None:
         """Read the tokens that all prompts begin with, once for all sequences; nothing if they were read already."""
-        if tuple(beginning) != self.stepper.prompts.beginning:
+        if tuple(beginning) != self.stepper.beginning:
             self.stepper.keep(beginning)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -188,7 +188,7 @@ class Engine:
         return _checked(answers), probabilities
 
     def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
-        self.stepper.prompts.settle(rows)  # by all rows, not by those of the first part
+        self.stepper.settle(rows)  # by all rows, not by those of the first part
         return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
 
     def logits(self, rows: Sequence[Row]) -> Tensor:

@@ -37,12 +37,7 @@ OFF: Final = "0"
 #: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has a library of its own.
 FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
 #: Flags to try, best first: not every compiler knows the machine it runs on, nor OpenMP.
-EXTRAS: Final[tuple[list[str], ...]] = (
-    ["-march=native", OPENMP],
-    ["-mcpu=native", OPENMP],
-    ["-march=native"],
-    [],
-)
+EXTRAS: Final = (["-march=native", OPENMP], ["-mcpu=native", OPENMP], ["-march=native"], list[str]())
 
 #: Instructions of CPUs without AVX-512 VNNI that make the kernels faster; a compiler for the CPU itself uses them.
 BEYOND_AVX2: Final = {"avx_vnni", "avx512bw"}
@@ -59,17 +54,11 @@ def asked_variant() -> str:
     if asked in ("", OFF):
         return asked
     if asked not in VARIANTS:
-        raise UserError(
-            f"{VARIABLE} is {asked!r}", todo=f"give {OFF}, {', '.join(VARIANTS)}, or leave it out"
-        )
+        todo = f"give {OFF}, {', '.join(VARIANTS)}, or leave it out"
+        raise UserError(f"{VARIABLE} is {asked!r}", todo=todo)
     if missing := [name for name in VARIANTS[asked] if name not in _cpu_flags()]:
         raise UserError(f"{VARIABLE} is {asked}, and this CPU has no {missing[0]}", todo="leave it out")
     return asked
-
-
-def fitting_variants() -> list[str]:
-    """The variants that this CPU can run, the best last."""
-    return [name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)]
 
 
 def carried(variant: str = "") -> Path | None:
@@ -77,7 +66,8 @@ def carried(variant: str = "") -> Path | None:
 
     None if there is none, or if a compiler can use instructions that AVX2's variant leaves out.
     """
-    best = variant or next(reversed(fitting_variants()), "")
+    fitting = [name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)]
+    best = variant or next(reversed(fitting), "")
     path = SOURCE.with_name(carried_name(best))
     if _more_flags() or not path.is_file():
         return None

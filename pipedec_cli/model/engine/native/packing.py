@@ -21,7 +21,8 @@ from pipedec_cli.model.engine.native.library import (
     ModelStruct,
     team_library,
 )
-from pipedec_cli.model.families import T5, Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.engine.torch.parts import Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.families import T5
 
 #: Rotary embeddings whose frequencies do not depend on the length of a text.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
@@ -31,9 +32,8 @@ STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
 class LayerSpec:
     """One layer. Matrices and norms are modules under the names of `LayerStruct`."""
 
-    matrices: dict[
-        str, Sequence[Any]
-    ]  # modules that make a matrix together; in the order in which a step reads them
+    #: The modules that make a matrix together, in the order in which a step reads them.
+    matrices: dict[str, Sequence[Any]]
     norms: dict[str, Any]
     bias: Tensor | None = None  # T5's position bias, float32 [heads, distances]; layers may share it
     rotary: int = -1  # which of the model's frequencies turn the heads; −1: none
@@ -71,19 +71,13 @@ def floats(module: Any) -> Tensor:
 # --- T5 ---------------------------------------------------------------------------------------------------------------
 
 
-def require_t5(config: Any) -> None:
-    """Raise a BuildError for a config of an encoder-decoder that the kernels cannot compute."""
-    if config.model_type not in T5.model_types:
-        raise BuildError(f"there are no kernels for {config.model_type}")
+def _t5_decoder(model: Any) -> ModelSpec:
+    config = model.config
     if config.dense_act_fn not in ("relu", "gelu_new"):
         raise BuildError(f"the activation is {config.dense_act_fn}")
     if config.d_kv % 2:
         raise BuildError("the heads' width is odd")
-
-
-def _t5_decoder(model: Any) -> ModelSpec:
-    require_t5(model.config)
-    return describe_t5(model.decoder, head=model.lm_head, scale=output_scale(model.config))
+    return describe_t5(model.decoder, head=model.lm_head, scale=output_scale(config))
 
 
 def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
@@ -96,9 +90,8 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
             raise BuildError("the position biases are not of the size that the config says")
         if layer.bias not in biases:
             table = floats(layer.bias)[buckets].T
-            biases[layer.bias] = (
-                table if head is None else F.pad(table, (0, 1), value=-torch.inf)
-            ).contiguous()
+            hidden = [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
+            biases[layer.bias] = torch.cat([table, *hidden], dim=1).contiguous()
     sizes = {
         "heads": config.num_heads,
         "key_heads": config.num_heads,
@@ -172,11 +165,8 @@ def _gemma(model: Any) -> ModelSpec:
 def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[str, Any]:
     """The sizes that all decoder-only families have; a BuildError if the kernels cannot compute the model."""
     config, windows = model.config, {spec.window for spec in specs} - {0}
-    if (
-        getattr(config, "attention_bias", False)
-        or getattr(config, "mlp_bias", False)
-        or getattr(model.lm_head, "bias", None) is not None
-    ):
+    biased = getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False)
+    if biased or getattr(model.lm_head, "bias", None) is not None:
         raise BuildError("its matrices have biases")
     if activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {activation}")
@@ -266,11 +256,6 @@ class NativeWeights:
     struct: ModelStruct
     dtype: torch.dtype
     kept: list[object]
-
-    @property
-    def kernels(self) -> str:
-        """What computes, for tables and logs."""
-        return f"native ({self.library.features})"
 
 
 def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
@@ -434,7 +419,7 @@ class _Packing:
         for struct, name, offset, matrices in self._added:
             setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
-                self._pack(self._kind_of(name), parts, start + offset, number, len(matrices))
+                self._pack(name, parts, start + offset, number, len(matrices))
                 for part in parts:
                     if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
                         part.data = part.data.new_empty(0)
@@ -442,15 +427,13 @@ class _Packing:
     def _kind_of(self, name: str) -> ModelStruct:
         return self.head_kind if name == "head" else self.kind
 
-    def _pack(
-        self, kind: ModelStruct, parts: list[nn.Parameter], panels: int, number: int, every: int
-    ) -> None:
+    def _pack(self, name: str, parts: list[nn.Parameter], panels: int, number: int, every: int) -> None:
         """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
         matrix = torch.cat([part.detach() for part in parts]) if len(parts) > 1 else parts[0].detach()
         for first in range(0, len(matrix), TOGETHER):
             portion = matrix[first : first + TOGETHER].to(self.given).contiguous()
             place = number + first // self.kernels.panel * every
-            self.kernels.pack(kind, portion, panels, place, every)
+            self.kernels.pack(self._kind_of(name), portion, panels, place, every)
 
 
 def _require(fits: bool, what: str) -> None:

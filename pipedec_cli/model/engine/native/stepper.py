@@ -11,25 +11,24 @@ from torch import Tensor, nn
 
 from pipedec_cli.model.engine.native.library import CacheStruct
 from pipedec_cli.model.engine.native.packing import NativeWeights, describe_t5, pack
-from pipedec_cli.model.engine.prompts import FIRST_ROOM, Prompts
+from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
 from pipedec_cli.pipeline.decode import Row
 
 #: Prompt tokens that one call reads: enough for the arithmetic, with small buffers.
 READ_TOGETHER: Final = 512
 
 
-class NativeStepper:
+class NativeStepper(Sequences):
     """Decoder calls for a number of sequences. A row's answer depends on its own sequence alone.
 
     It has the methods of `Engine` except `admit`. Its buffers grow by doubling and are never given back.
     """
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
-        self.weights, self.sequences = weights, sequences
+        super().__init__(sequences)
+        self.weights = weights
         self._panel = weights.library.panel
-        self._filled = [0] * sequences  # columns in use
         self._source_length = (c_int64 * sequences)()
-        self.prompts = Prompts(sequences)
         self._room = self._source_room = 0
         self._grid, self._source = self._buffers(0), self._buffers(0)
         self._grow(FIRST_ROOM)
@@ -49,28 +48,16 @@ class NativeStepper:
 
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        rows, places = list[Row](), list[tuple[int, int]]()
-        for sequence, prompt in sorted(newcomers):
-            self.release(sequence)
-            self.prompts.begin(sequence, len(prompt))
-            for row, position in self.prompts.prompt_rows(sequence, prompt):
-                rows.append(row)
-                places.append((row.slot.time, position))
-        for first in range(0, len(rows), READ_TOGETHER):
-            portion = slice(first, first + READ_TOGETHER)
-            self._run(rows[portion], places[portion])
+        read = [pair for sequence, prompt in sorted(newcomers) for pair in self.begin(sequence, prompt)]
+        for first in range(0, len(read), READ_TOGETHER):
+            portion = read[first : first + READ_TOGETHER]
+            self._run([row for row, _ in portion], [(row.slot.time, at) for row, at in portion])
 
-    def keep(self, beginning: Sequence[int]) -> None:
-        """Read the beginning of all prompts, and keep it in every sequence; all sequences start anew."""
-        self.prompts.beginning = ()
-        for sequence in range(self.sequences):
-            self.release(sequence)
-        self.read([(0, beginning)])
+    def copy_first(self) -> None:
+        """Copy the columns of the first sequence into all others."""
         keys, values, *places = self._grid
         for buffer in (keys.transpose(0, 1), values.transpose(0, 1), *places):
             buffer[1:] = buffer[:1]
-        self.prompts.beginning = tuple(beginning)
-        self._filled = [len(beginning)] * self.sequences
 
     def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
@@ -78,8 +65,8 @@ class NativeStepper:
         """One decoder call; see `Library.step`."""
         if not self.weights.struct.causal:
             return self._run(rows, [(row.slot.time, 0) for row in rows], logits, probabilities)
-        self.prompts.settle(rows)
-        return self._run(rows, [self.prompts.place(*row) for row in rows], logits, probabilities)
+        self.settle(rows)
+        return self._run(rows, [self.place(*row) for row in rows], logits, probabilities)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """The most probable next token of each row, and its probability."""
@@ -93,16 +80,10 @@ class NativeStepper:
         self.step([Row(number, slot._replace(answers=True)) for number, slot in rows], logits)
         return logits[:, :vocabulary]
 
-    def take_back(self, sequence: int, count: int) -> None:
-        """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
-        if not 0 <= count <= self._filled[sequence]:
-            raise ValueError(f"{count} rows cannot be taken back from {self._filled[sequence]}")
-        self._filled[sequence] -= count
-
     def release(self, sequence: int) -> None:
-        """Forget a sequence's grid and source."""
-        self._filled[sequence], self._source_length[sequence] = len(self.prompts.beginning), 0
-        self.prompts.begin(sequence, 0)
+        """Forget a sequence's grid and source, but for the beginning of all prompts."""
+        super().release(sequence)
+        self._source_length[sequence] = 0
 
     def _run(
         self,
@@ -114,11 +95,11 @@ class NativeStepper:
         """Run rows that stand at these times and positions. They get the next columns of their sequences."""
         placed, allowed = list[int](), list[int]()
         for (sequence, slot), (time, position) in zip(rows, places, strict=True):
-            column, choices = self._filled[sequence], len(slot.allowed) if slot.answers else -1
+            column, choices = self.filled[sequence], len(slot.allowed) if slot.answers else -1
             placed += (slot.token, sequence, column, slot.subsequence, time, choices, position)
             allowed += slot.allowed
-            self._filled[sequence] += 1
-        self._grow(max(self._filled))
+            self.filled[sequence] += 1
+        self._grow(max(self.filled))
         weights = self.weights
         return weights.library.step(weights.struct, self._cache, placed, allowed, logits, probabilities)
 
@@ -141,12 +122,8 @@ class NativeStepper:
         """
         shape, numbers = self.weights.struct, 1 if self.weights.dtype == torch.float32 else 2
         outer = (shape.layers, self.sequences, shape.key_heads)
-        keys = (
-            *outer,
-            room // self._panel,
-            self.weights.library.key_words(shape, shape.head_width),
-            self._panel,
-        )
+        words = self.weights.library.key_words(shape, shape.head_width)
+        keys = (*outer, room // self._panel, words, self._panel)
         values = (*outer, room // numbers, self._rounded(shape.head_width))
         places = (self.sequences, room)
         return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,38 +11,41 @@ from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
 from pipedec_cli.model.engine.torch.parts import Modules
-from pipedec_cli.model.engine.torch.stepper import StepContext
+from pipedec_cli.model.engine.torch.stepper import StepContext, StepLayers
 from pipedec_cli.model.families import backbone_of
 
 
-class ModuleLayers:
-    """A decoder of `Modules` as a stepper drives it; see `StepLayers`."""
+class ModuleLayers(StepLayers):
+    """A decoder of `Modules`."""
 
     kernels = "transformers' modules"
 
     def __init__(self, model: Any) -> None:
         backbone = backbone_of(model.config)
         assert isinstance(backbone.parts, Modules), f"the layers of {backbone.name} are blocks"
+        super().__init__(model)
         self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
-        embedding = backbone.embedding(model).weight
-        self.dtype, self.device = embedding.dtype, embedding.device
-        sizes = backbone.sizes(model.config)
-        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
         self.head = self.parts.head(model)
 
     def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+        """See `StepLayers.source_kv`."""
         for key, value in self.parts.source_projections(self.model):
             yield key(states), value(states)
 
     def states(self, context: StepContext) -> Tensor:
-        """Run the layers: last states of the rows, [rows, width]."""
-        given: dict[str, Any] = {"cache": _StepCache(context), "key_position": context.key_position}
+        """See `StepLayers.states`."""
+        cache = _StepCache(context)
+        given: dict[str, Any] = {"cache": cache, "key_position": context.key_position}
         if not self.prompted:
-            seen = ~context.source_hidden
+            sources, seen = _StepCache(context), ~context.source_hidden
+            for layer in range(self.layers):
+                keys, values = context.source(layer)
+                sources.layers.append(SimpleNamespace(keys=keys, values=values))
+            both = EncoderDecoderCache(cache, sources)
+            both.is_updated = dict.fromkeys(range(self.layers), True)
             # The modules ask for source states but do not read them: keys and values are in the cache.
             memory = torch.zeros(*seen.shape, 1, dtype=self.dtype, device=self.device)
-            given |= {"cache": _with_sources(context, self.layers), "memory": memory, "memory_mask": seen}
+            given |= {"cache": both, "memory": memory, "memory_mask": seen}
         tokens, position = context.spread(context.tokens), context.spread(context.position)
         return context.rows(self.parts.states(self.model, tokens, position, context.sees, **given))
 
@@ -64,17 +67,3 @@ class _StepCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Always 0: modules must not count positions, since each token comes with its own."""
         return 0
-
-
-@dataclass(slots=True)
-class _SourceLayer:
-    keys: Tensor
-    values: Tensor
-
-
-def _with_sources(context: StepContext, layers: int) -> EncoderDecoderCache:
-    sources = _StepCache(context)
-    sources.layers = [_SourceLayer(*context.source(layer)) for layer in range(layers)]
-    both = EncoderDecoderCache(_StepCache(context), sources)
-    both.is_updated = dict.fromkeys(range(layers), True)
-    return both

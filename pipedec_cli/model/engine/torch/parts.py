@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -72,19 +73,119 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Functions that find the parts of a T5's decoder."""
+class Layer:
+    """The parts of a layer, each of them a norm and a module, and the position bias."""
 
-    dropout: Callable[[Any], Function]  # the dropout behind the embedding
-    layers: Callable[[Any, Form], list[Block]]  # first to last
-    final: Callable[[Any, Form], Function]  # the norm behind the last layer, with the family's scale
-    head: Callable[[Any, Form], Function]  # the output matrix: from those states to logits
-    buckets: Callable[
-        [Any], Tensor
-    ]  # the bucket of each distance, int64 [farthest + 1]; the last is for all beyond
-    source_projections: Callable[
-        [Any], list[tuple[Any, Any]]
-    ]  # for each layer, the modules to keys and values
+    own: Any
+    cross: Any  # None in an encoder
+    feed: Any
+    bias: nn.Embedding
+
+
+def layers(stack: Any) -> list[Layer]:
+    """The layers of an encoder or a decoder, first to last. Only a decoder's layers attend over a source."""
+    first = stack.block[0].layer[0].SelfAttention
+    found = []
+    for block in stack.block:
+        own, *cross, feed = block.layer
+        bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
+        found.append(Layer(own, cross[0] if cross else None, feed, bias))
+    return found
+
+
+def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
+    """The bucket of each distance from 0 to ``relative_attention_max_distance``: int64 [farthest + 1].
+
+    The first half of the buckets are for exact distances, the second half for ranges that grow logarithmically; the
+    last is for all beyond. The number of `buckets` is by default the config's, as in the decoder.
+    """
+    buckets = buckets or int(config.relative_attention_num_buckets)
+    max_distance: int = config.relative_attention_max_distance
+    exact = buckets // 2
+    distances = torch.arange(max_distance + 1)
+    # All in float32, as in transformers: the borders of the ranges depend on the rounding.
+    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
+    return torch.where(distances < exact, distances, beyond)
+
+
+def offset_buckets(config: Any) -> Tensor:
+    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance.
+
+    The first half of the buckets are for keys at or before the query, the second half for keys after it.
+    """
+    half: int = config.relative_attention_num_buckets // 2
+    behind = distance_buckets(config, half)
+    return torch.cat([behind.flip(0), behind[1:] + half])
+
+
+def output_scale(config: Any) -> float:
+    """The factor of the last hidden states before the output matrix.
+
+    T5's config says whether to scale (v1.1 and Flan-T5 do not), mT5 never scales, UMT5 scales if its embeddings are tied.
+    """
+    if config.model_type == "mt5":
+        return 1.0
+    scaled = config.tie_word_embeddings if config.model_type == "umt5" else config.scale_decoder_outputs
+    return float(config.d_model**-0.5) if scaled else 1.0
+
+
+class Blocks:
+    """The parts of a T5's decoder, as functions."""
+
+    buckets = staticmethod(distance_buckets)
+
+    def dropout(self, model: Any) -> Function:
+        """The dropout behind the embedding."""
+        dropout: Function = model.decoder.dropout
+        return dropout
+
+    def layers(self, model: Any, form: Form) -> list[Block]:
+        """The layers, first to last."""
+        return [
+            Block(
+                norm=form.norm(layer.own.layer_norm, 1.0),
+                qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
+                out=form.linear(layer.own.SelfAttention.o),
+                source_norm=form.norm(layer.cross.layer_norm, 1.0),
+                source_q=form.linear(layer.cross.EncDecAttention.q),
+                source_kv=form.apart(layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v),
+                source_out=form.linear(layer.cross.EncDecAttention.o),
+                feed_norm=form.norm(layer.feed.layer_norm, 1.0),
+                feed=_feed(layer.feed.DenseReluDense, form),
+                drop=form.dropout(layer.own.dropout),
+                bias=layer.bias,
+            )
+            for layer in layers(model.decoder)
+        ]
+
+    def final(self, model: Any, form: Form) -> Function:
+        """The norm behind the last layer, with the family's scale."""
+        norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
+        drop = form.dropout(model.decoder.dropout)
+        return lambda hidden: drop(norm(hidden))
+
+    def head(self, model: Any, form: Form) -> Function:
+        """The output matrix: from the states behind `final` to logits."""
+        return form.linear(model.lm_head)
+
+    def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
+        """For each layer, the modules that make keys and values of source states."""
+        cross = [layer.cross.EncDecAttention for layer in layers(model.decoder)]
+        return [(attention.k, attention.v) for attention in cross]
+
+
+def _feed(dense: Any, form: Form) -> Function:
+    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) if it is gated; ``wo`` may have a wider dtype."""
+    act, drop = dense.act, form.dropout(dense.dropout)
+    outward, wide = form.linear(dense.wo), dense.wo.weight.dtype
+    inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))
+
+    def feed(x: Tensor) -> Tensor:
+        gate, *value = inward(x)
+        return outward(drop(act(gate) * value[0] if value else act(gate)).to(wide))
+
+    return feed
 
 
 def can_prepack(dtype: torch.dtype) -> bool:
@@ -203,18 +304,14 @@ class Modules:
         columns = torch.arange(prompt.shape[1], device=tokens.device).expand_as(prompt)
         rows = torch.cat([torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1)
         times = torch.cat([(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1)
-        behind_prompt = _positions(subsequence, time, prompt_mask.sum(dim=1, keepdim=True))
+        padding = subsequence == PADDING
+        known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
+        before = known + prompt_mask.sum(dim=1, keepdim=True)
+        behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)
         position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
         states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
         return states[:, prompt.shape[1] :]
-
-
-def _positions(subsequence: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
-    """Positions of grid tokens behind prompts of `prompt` tokens, int64 [batch, 1]: int64 [batch, length]; padding is at 0."""
-    padding = subsequence == PADDING
-    known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
-    return behind(subsequence, time, known + prompt).masked_fill(padding, 0)
 
 
 def _masks(sees: Tensor, apart: Tensor, config: Any, dtype: torch.dtype) -> Any:

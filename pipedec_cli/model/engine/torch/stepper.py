@@ -8,36 +8,41 @@ filled up to a few sizes, and the buffers stay in place while graphs refer to th
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipedec_cli.model.engine.prompts import FIRST_ROOM, Prompts
+from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
 from pipedec_cli.model.engine.torch.parts import Block, Blocks, Function, can_prepack, step_form
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
 
 
-class StepLayers(Protocol):
-    """What a stepper needs of a decoder, which has `layers` with `heads` of `width` numbers each."""
+class StepLayers(ABC):
+    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
 
-    dtype: torch.dtype
-    device: torch.device
-    layers: int
-    heads: int
-    width: int
     head: Function  # from last states, [rows, d_model], to logits, [rows, vocabulary]
     kernels: str  # what computes the layers, for tables and logs
 
-    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+    def __init__(self, model: Any) -> None:
+        backbone = backbone_of(model.config)
+        self.embedding: Tensor = backbone.embedding(model).weight.detach()
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        sizes = backbone.sizes(model.config)
+        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
 
+    @abstractmethod
+    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
+        """Yield for each layer keys and values of source states, [tokens, heads · width] each."""
+
+    @abstractmethod
     def states(self, context: StepContext) -> Tensor:
         """Run the layers: last states of the rows, [rows, d_model]."""
 
@@ -186,22 +191,21 @@ def _rounded(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-class TorchStepper:
+class TorchStepper(Sequences):
     """Decoder calls for a number of sequences. It has the methods of `Engine` except `admit`.
 
     Attributes:
         cache: keys, values and places of all sequences.
-        filled: columns in use, by sequence.
         source_length: source tokens, by sequence.
     """
 
     def __init__(self, layers: StepLayers, sequences: int, *, fixed: bool | None = None) -> None:
         """Make the cache. `fixed`: fill calls up to a few shapes, which a GPU records once. None: if graphs are wanted."""
-        self.layers, self.sequences = layers, sequences
+        super().__init__(sequences)
+        self.layers = layers
         self.fixed = wants_graphs(layers.device) if fixed is None else fixed
         self.cache = GridCache(layers, sequences)
-        self.filled, self.source_length = [0] * sequences, [0] * sequences
-        self.prompts = Prompts(sequences)
+        self.source_length = [0] * sequences
         self._calls: dict[tuple[int, int], Call] = {}  # by rows of a sequence and columns
         self._pool: Any = None  # the memory that all graphs share
 
@@ -233,11 +237,7 @@ class TorchStepper:
     @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        prompts, begun = list[list[tuple[Row, int]]](), len(self.prompts.beginning)
-        for sequence, prompt in newcomers:
-            self.release(sequence)
-            self.prompts.begin(sequence, len(prompt))
-            prompts.append(self.prompts.prompt_rows(sequence, prompt))
+        prompts = [self.begin(sequence, prompt) for sequence, prompt in newcomers]
         lanes = torch.tensor([sequence for sequence, _ in newcomers], device=self.layers.device)
         for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
@@ -248,21 +248,15 @@ class TorchStepper:
             columns = max(self.filled[sequence] for sequence, _ in newcomers)
             self._grow(columns)
             table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
-            shape = (len(newcomers), min(columns - begun - first, PROMPT_TOKENS))
+            shape = (len(newcomers), min(columns - len(self.beginning) - first, PROMPT_TOKENS))
             call = Call(table, shape, columns, 0, table, table, lanes=lanes)
             self.layers.states(StepContext(self.cache, call))
 
     @torch.inference_mode()
-    def keep(self, beginning: Sequence[int]) -> None:
-        """Read the beginning of all prompts, and keep it in every sequence; all sequences start anew."""
-        self.prompts.beginning = ()
-        for sequence in range(self.sequences):
-            self.release(sequence)
-        self.read([(0, beginning)])
-        for buffer in (self.cache.places, *(both for both in self.cache.grid)):
+    def copy_first(self) -> None:
+        """Copy the columns of the first sequence into all others."""
+        for buffer in (self.cache.places, *self.cache.grid):
             buffer[:, 1:] = buffer[:, :1]
-        self.prompts.beginning = tuple(beginning)
-        self.filled = [len(beginning)] * self.sequences
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -293,17 +287,14 @@ class TorchStepper:
     @torch.inference_mode()
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
+        super().take_back(sequence, count)
         filled = self.filled[sequence]
-        if not 0 <= count <= filled:
-            raise ValueError(f"{count} rows cannot be taken back from {filled}")
-        self.cache.places[:, sequence, filled - count : filled] = PADDING
-        self.filled[sequence] = filled - count
+        self.cache.places[:, sequence, filled : filled + count] = PADDING
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:
         """Forget a sequence's grid and source, but for the beginning of all prompts."""
-        self.take_back(sequence, self.filled[sequence] - len(self.prompts.beginning))
-        self.prompts.begin(sequence, 0)
+        super().release(sequence)
         self.source_length[sequence] = 0
         self.cache.source_hidden[sequence] = True
 
@@ -311,9 +302,9 @@ class TorchStepper:
         """Run the call that holds these rows; gives the call and where each row is among its rows."""
         filled, counts = self.filled, [0] * self.sequences
         given: list[tuple[int, ...]] = []
-        self.prompts.settle(rows)
+        self.settle(rows)
         for sequence, slot in rows:
-            place = (slot.subsequence, *self.prompts.place(sequence, slot), counts[sequence])
+            place = (slot.subsequence, *self.place(sequence, slot), counts[sequence])
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
             filled[sequence] += 1
@@ -388,8 +379,8 @@ def _best(logits: Tensor) -> Tensor:
     return tokens.masked_fill(largest.isnan(), -1)
 
 
-class BlockLayers:
-    """A decoder of `Blocks` as a stepper drives it; see `StepLayers`.
+class BlockLayers(StepLayers):
+    """A decoder of `Blocks`.
 
     `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
     a row does not see. Layers that share a bias share the tensor.
@@ -400,8 +391,7 @@ class BlockLayers:
         backbone, config = backbone_of(model.config), model.config
         parts = backbone.parts
         assert isinstance(parts, Blocks), f"the layers of {backbone.name} are modules"
-        self.embedding: Tensor = backbone.embedding(model).weight.detach()
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        super().__init__(model)
         if prepack is None:
             prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
@@ -409,8 +399,6 @@ class BlockLayers:
         self.blocks: list[Block] = parts.layers(model, form)
         final, output = parts.final(model, form), parts.head(model, form)
         self.head = lambda states: output(final(states))
-        sizes = backbone.sizes(config)
-        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
         buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min
         tables = {
             bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
@@ -419,11 +407,11 @@ class BlockLayers:
         self.tables = [tables[block.bias] for block in self.blocks]
 
     def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Give for each layer keys and values of source states, [tokens, heads · width] each."""
+        """See `StepLayers.source_kv`."""
         return (block.source_kv(states) for block in self.blocks)
 
     def states(self, context: StepContext) -> Tensor:
-        """Run the layers: last states of the rows, float32 [rows, d_model]."""
+        """See `StepLayers.states`."""
         query, key = context.places
         invisible = self.tables[0].shape[1] - 1
         apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
