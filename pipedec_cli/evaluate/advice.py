@@ -199,17 +199,17 @@ def exact_advice(exact: Sequence[Entry], called: str) -> str:
 
 def _unfit(baseline: Entry, useful: Sequence[Entry], called: str) -> str:
     """Why there is no advice, and what to do."""
-    again = "and read some predictions, before you compare again."
     if not baseline.faults:
-        return (
-            f"No advice: the texts of the pipelined decoder are useless, however fast it is. Stay with {called}; "
-            f"train the pipelined decoder further, {again}"
+        reason = (
+            "the texts of the pipelined decoder are useless, however fast it is. "
+            f"Stay with {called}; train the pipelined decoder further"
         )
-    useless = f"the texts of {called} are useless, so a comparison with it says nothing"
-    if not useful:
+    elif useful:
+        reason = f"the texts of {called} are useless, so a comparison with it says nothing. Train further"
+    else:
         both = f"the texts of {called} and of the pipelined decoder"
-        useless = f"{both} are useless, so their speed says nothing"
-    return f"No advice: {useless}. Train further, {again}"
+        reason = f"{both} are useless, so their speed says nothing. Train further"
+    return f"No advice: {reason}, and read some predictions, before you compare again."
 
 
 def _parts(one: Entry) -> str:

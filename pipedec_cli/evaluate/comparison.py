@@ -266,16 +266,23 @@ def assemble(
     """
     first, *others = entries
     metric, groups = described["metric"], _ids_by_size(first)
+    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
     baseline, examples = _run(first, timed), sum(map(len, groups.values()))
     subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
+    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
+    exact = exact_advice([one for one in others if one.role == "exact"], called)
+    if exact and not first.faults:
+        advice = replace(advice, text=f"{advice.text} {exact}")
+    if disturbed := conditions.disturbed:  # speeds that are too low weaken all that is said about them
+        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
     return Report(
         entries=tuple(entries),
         conditions=conditions,
         subsequences_per_target=subsequences,
         by_subsequences={name: by_size(run, baseline, groups, metric) for name, run in runs.items()},
-        advice=_advice(first, others, called, subsequences, metric, conditions.disturbed),
+        advice=advice,
         **described,
     )
 
@@ -317,21 +324,3 @@ def _ids_by_size(first: Entry) -> dict[int, list[str]]:
         if item.gold is not None:
             groups.setdefault(len(item.gold), []).append(item.id)
     return groups
-
-
-def _advice(
-    first: Entry,
-    others: Sequence[Entry],
-    called: str,
-    subsequences: float | None,
-    metric: str,
-    disturbed: str | None,
-) -> Advice:
-    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
-    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
-    exact = exact_advice([one for one in others if one.role == "exact"], called)
-    if exact and not first.faults:
-        advice = replace(advice, text=f"{advice.text} {exact}")
-    if disturbed:  # speeds that are too low weaken all that is said about them
-        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
-    return advice
