@@ -57,10 +57,8 @@ class _Question:
         """Points above what counts as good enough, by score or by agreement; 0 if nothing is known."""
         if self.metric in quality.differences:
             return quality.differences[self.metric].value + TOLERANCE
-        agreement = quality.agreement
-        if agreement is None or agreement.rouge_l is None:
-            return 0.0
-        return agreement.rouge_l - SAME_TEXT
+        same = quality.agreement
+        return same.rouge_l - SAME_TEXT if same and same.rouge_l is not None else 0.0
 
     def margin_of_choice(self, one: Entry) -> float:
         """The same on the split that decides."""

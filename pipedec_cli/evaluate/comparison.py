@@ -60,8 +60,8 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
     rows = []
     for size, members in sorted(groups.items()):
         timed = [example for example in members if example in run.seconds and example in baseline.seconds]
-        seconds, usual_seconds = (sum(map(one.seconds.__getitem__, timed)) for one in (run, baseline))
-        steps, usual_steps = (sum(map(one.steps.__getitem__, members)) for one in (run, baseline))
+        seconds, usual_seconds = (sum(each.seconds[example] for example in timed) for each in (run, baseline))
+        steps, usual_steps = (sum(each.steps[example] for example in members) for each in (run, baseline))
         row = SizeRow(
             size,
             len(members),
@@ -198,7 +198,7 @@ class Report(Comparison):
     def stopped_on_repeat(self) -> bool:
         """Whether any text was ended because it repeated itself."""
         scored = (entry.quality.scored for entry in self.entries)
-        return any(one is not None and one.failures.stopped_on_repeat for one in scored)
+        return any(run is not None and run.failures.stopped_on_repeat for run in scored)
 
     @property
     def explored(self) -> bool:
@@ -213,9 +213,7 @@ class Report(Comparison):
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")
         if unscored:
-            on, there = "", ""
-            if self.measure:
-                on, there = f" on {' and '.join(map(str, unscored))}", " there"
+            on, there = (f" on {' and '.join(map(str, unscored))}", " there") if self.measure else ("", "")
             rows = ", and there are no rows by number of subsequences" if self.split in unscored else ""
             notes.append(f"the data have no right answers{on}, so nothing is scored{there}{rows}")
         if self.split not in unscored and not any(self.by_subsequences.values()):

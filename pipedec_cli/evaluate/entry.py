@@ -172,8 +172,9 @@ class Entry:
             values = to_builtins(replace(timing, outputs=()))
             del values["outputs"]
             speed.append({**values, "over_baseline": to_builtins(self.gains.get(size))})
-        measured = {"name": self.name, "role": self.role, "settings": dict(self.runner.settings)}
-        measured |= {"delay": self.delay, "speed": speed, "memory": to_builtins(self.memory)}
+        measured: dict[str, Any] = {"name": self.name, "role": self.role}
+        measured |= {"settings": dict(self.runner.settings), "delay": self.delay, "speed": speed}
+        measured["memory"] = to_builtins(self.memory)
         if not scored:
             return measured
         splits = {split: quality.values() for split, quality in self.other_splits.items()}

@@ -127,7 +127,7 @@ class LoadedRun:
     @property
     def level(self) -> str | None:
         """The level at which the data of the run were segmented, if the manifest tells."""
-        return (self.manifest.get("segmentation") or {}).get("level")  # type: ignore[no-any-return]
+        return (self.manifest.get("segmentation") or {}).get("level")
 
 
 @dataclass(frozen=True)
