@@ -57,10 +57,8 @@ class _Question:
         """Points above what counts as good enough, by score or by agreement; 0 if nothing is known."""
         if self.metric in quality.differences:
             return quality.differences[self.metric].value + TOLERANCE
-        agreement = quality.agreement
-        if agreement is None or agreement.rouge_l is None:
-            return 0.0
-        return agreement.rouge_l - SAME_TEXT
+        same = quality.agreement
+        return same.rouge_l - SAME_TEXT if same and same.rouge_l is not None else 0.0
 
     def margin_of_choice(self, one: Entry) -> float:
         """The same on the split that decides."""
@@ -199,17 +197,17 @@ def exact_advice(exact: Sequence[Entry], called: str) -> str:
 
 def _unfit(baseline: Entry, useful: Sequence[Entry], called: str) -> str:
     """Why there is no advice, and what to do."""
-    again = "and read some predictions, before you compare again."
     if not baseline.faults:
-        return (
-            f"No advice: the texts of the pipelined decoder are useless, however fast it is. Stay with {called}; "
-            f"train the pipelined decoder further, {again}"
+        reason = (
+            "the texts of the pipelined decoder are useless, however fast it is. "
+            f"Stay with {called}; train the pipelined decoder further"
         )
-    useless = f"the texts of {called} are useless, so a comparison with it says nothing"
-    if not useful:
+    elif useful:
+        reason = f"the texts of {called} are useless, so a comparison with it says nothing. Train further"
+    else:
         both = f"the texts of {called} and of the pipelined decoder"
-        useless = f"{both} are useless, so their speed says nothing"
-    return f"No advice: {useless}. Train further, {again}"
+        reason = f"{both} are useless, so their speed says nothing. Train further"
+    return f"No advice: {reason}, and read some predictions, before you compare again."
 
 
 def _parts(one: Entry) -> str:

@@ -3,6 +3,10 @@
 A process never gives back all the memory that it has used, and its peak counts from its start. So the memory of several
 decoders can be told apart only in a fresh process for each. This module imports neither torch nor a model: the child
 holds just what its decoder needs. Both sides speak JSON lines.
+
+Two OpenMP libraries in one process take the cores from each other: on two cores, transformers took half as long again,
+and CTranslate2 up to five times as long. So a peer's process holds the peer's package alone, without torch. It may run in
+the Python of another environment, which then needs msgspec beside the package.
 """
 
 from __future__ import annotations
@@ -19,13 +23,15 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final, Self, TypeVar
 
 from msgspec import Raw, Struct, json, structs
 
-from pipedec_cli.evaluate.timing import Clock, Pass, RunnerError, Source
+from pipedec_cli.evaluate.timing import Clock, Output, Pass, RunnerError, Source, combine_known, time_of
 
 T = TypeVar("T")
 #: Starts the child with this package alone: another Python must not see what else is installed beside it.
@@ -111,9 +117,8 @@ class Child:
         return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
 
     def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
-        writing, reading = self._process.stdin, self._process.stdout
+        writing, reading, line = self._process.stdin, self._process.stdout, b""
         assert writing is not None and reading is not None
-        line = b""
         with suppress(BrokenPipeError):
             writing.write(json.encode(request) + b"\n")
             writing.flush()
@@ -159,7 +164,9 @@ def serve() -> None:
                 runner = find_factory(make.factory)(**make.payload)
                 device = make.payload.get("device", device)
             else:
-                value = _work(runner, json.decode(line, type=_Work), device)
+                work = json.decode(line, type=_Work)
+                generate = partial(runner.run, work.sources, work.batch_size, time.perf_counter)
+                value = measure_here(generate, device) if work.measure_memory else generate()
             settings = dict(runner.settings)
         except Exception as failure:  # the parent says it, whatever it is
             error = f"{type(failure).__name__}: {failure}"
@@ -172,14 +179,6 @@ def find_factory(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
-
-
-def _work(runner: Any, asked: _Work, device: str) -> Pass | Memory:
-    """Generate, and return the outputs or the memory that it took."""
-    if not asked.measure_memory:
-        made: Pass = runner.run(asked.sources, asked.batch_size, time.perf_counter)
-        return made
-    return measure_here(lambda: runner.run(asked.sources, asked.batch_size, time.perf_counter), device)
 
 
 def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
@@ -198,10 +197,10 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
     import psutil
 
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # glibc returns what loading has freed, so the work cannot hide in it
+    with suppress(
+        OSError, AttributeError
+    ):  # glibc returns what loading has freed, so the work cannot hide in it
+        ctypes.CDLL(None).malloc_trim(0)
     resets = False
     with suppress(OSError):  # Linux can set the peak back, so that loading is no part of it
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -215,3 +214,94 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return Memory(ready, most, "resident memory of the process, loading included")
+
+
+#: How often each number of threads is tried.
+TRIALS: Final = 2
+
+
+class PeerProcess(Child):
+    """A peer in a child process, with the fastest number of threads."""
+
+    def __init__(self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None) -> None:
+        """Load a worker, ``module:class``, with the options of a `Worker`; ``threads`` are the most that it may take.
+
+        A ``python`` in them names the Python to run. A ChildError if it cannot load.
+        """
+        self.device, self.largest_batch = options["device"], largest_batch
+        self._worker, self._options = worker, dict(options)
+        super().__init__(f"{__name__}:Fastest", {"worker": worker, **options})
+
+    def spec(self) -> tuple[str, dict[str, Any]]:
+        """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
+        if self.device != "cpu":
+            raise ChildError("it has no counter of the GPU's memory")
+        return self._worker, self._options
+
+
+class Worker:
+    """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
+
+    def __init__(
+        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, eos: int
+    ) -> None:
+        """Generate at most, or `exactly`, `max_tokens` tokens a text, which ends with `eos`."""
+        self.max_tokens, self.exactly, self.eos = max_tokens, exactly, eos
+        self.settings = {
+            "version": f"{package} {version(package)}",
+            "decoding": "greedy",
+            "max_tokens": str(max_tokens),
+            "dtype": dtype,
+            "threads": str(threads),
+        }
+
+    def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], float | None]:
+        """The answers in ids, each with its end if it was reached, and the seconds to the first tokens, if known."""
+        raise NotImplementedError
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate; the first call of a batch reads the prompt and gives the first tokens as well."""
+        outputs, calls, reading = list[Output](), 0, list[float | None]()
+        for first in range(0, len(sources), batch_size):
+            found, seconds = self.generate(sources[first : first + batch_size], clock)
+            calls += max(map(len, found))
+            reading.append(seconds)
+            for ids in found:
+                tokens = ids if self.exactly else [token for token in ids if token != self.eos]
+                outputs.append(Output(tuple(tokens), len(ids)))
+        return Pass(tuple(outputs), calls, combine_known(reading, sum))
+
+
+class Fastest:
+    """A worker with 1 thread or all, whichever is faster at each batch size.
+
+    Both are tried on the first batch of the first pass at a size, which is there to warm up. On small models and shared
+    machines more threads may lose more by waiting for one another than they gain.
+    """
+
+    def __init__(self, *, worker: str, device: str, threads: int, **options: Any) -> None:
+        counts = {1, threads} if device == "cpu" else {threads}
+        make = partial(find_factory(worker), device=device, **options)
+        self._tried = [make(threads=count) for count in sorted(counts)]
+        self._chosen: dict[int, Any] = {}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the worker, with the threads chosen for each batch size."""
+        chosen = {size: worker.settings["threads"] for size, worker in self._chosen.items()}
+        threads = sorted({*chosen.values()} or {worker.settings["threads"] for worker in self._tried})
+        if len({*chosen.values()}) > 1:
+            threads = [f"{count} at batch size {size}" for size, count in chosen.items()]
+        return {**self._tried[0].settings, "threads": ", ".join(threads)}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate; see `Worker.run`."""
+        if batch_size not in self._chosen:
+            seconds = [float("inf")] * len(self._tried)
+            for _ in range(TRIALS if len(self._tried) > 1 else 0):
+                for place, one in enumerate(self._tried):
+                    work = partial(one.run, sources[:batch_size], batch_size, clock)
+                    seconds[place] = min(seconds[place], time_of(clock, work))
+            self._chosen[batch_size] = self._tried[seconds.index(min(seconds))]
+        made: Pass = self._chosen[batch_size].run(sources, batch_size, clock)
+        return made

@@ -60,8 +60,8 @@ def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: s
     rows = []
     for size, members in sorted(groups.items()):
         timed = [example for example in members if example in run.seconds and example in baseline.seconds]
-        seconds, usual_seconds = (sum(map(one.seconds.__getitem__, timed)) for one in (run, baseline))
-        steps, usual_steps = (sum(map(one.steps.__getitem__, members)) for one in (run, baseline))
+        seconds, usual_seconds = (sum(each.seconds[example] for example in timed) for each in (run, baseline))
+        steps, usual_steps = (sum(each.steps[example] for example in members) for each in (run, baseline))
         row = SizeRow(
             size,
             len(members),
@@ -198,7 +198,7 @@ class Report(Comparison):
     def stopped_on_repeat(self) -> bool:
         """Whether any text was ended because it repeated itself."""
         scored = (entry.quality.scored for entry in self.entries)
-        return any(one is not None and one.failures.stopped_on_repeat for one in scored)
+        return any(run is not None and run.failures.stopped_on_repeat for run in scored)
 
     @property
     def explored(self) -> bool:
@@ -213,9 +213,7 @@ class Report(Comparison):
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")
         if unscored:
-            on, there = "", ""
-            if self.measure:
-                on, there = f" on {' and '.join(map(str, unscored))}", " there"
+            on, there = (f" on {' and '.join(map(str, unscored))}", " there") if self.measure else ("", "")
             rows = ", and there are no rows by number of subsequences" if self.split in unscored else ""
             notes.append(f"the data have no right answers{on}, so nothing is scored{there}{rows}")
         if self.split not in unscored and not any(self.by_subsequences.values()):
@@ -266,16 +264,23 @@ def assemble(
     """
     first, *others = entries
     metric, groups = described["metric"], _ids_by_size(first)
+    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
     # The texts of exact mode, and so their quality, are the baseline's.
     runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
     baseline, examples = _run(first, timed), sum(map(len, groups.values()))
     subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
+    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
+    exact = exact_advice([one for one in others if one.role == "exact"], called)
+    if exact and not first.faults:
+        advice = replace(advice, text=f"{advice.text} {exact}")
+    if disturbed := conditions.disturbed:  # speeds that are too low weaken all that is said about them
+        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
     return Report(
         entries=tuple(entries),
         conditions=conditions,
         subsequences_per_target=subsequences,
         by_subsequences={name: by_size(run, baseline, groups, metric) for name, run in runs.items()},
-        advice=_advice(first, others, called, subsequences, metric, conditions.disturbed),
+        advice=advice,
         **described,
     )
 
@@ -317,21 +322,3 @@ def _ids_by_size(first: Entry) -> dict[int, list[str]]:
         if item.gold is not None:
             groups.setdefault(len(item.gold), []).append(item.id)
     return groups
-
-
-def _advice(
-    first: Entry,
-    others: Sequence[Entry],
-    called: str,
-    subsequences: float | None,
-    metric: str,
-    disturbed: str | None,
-) -> Advice:
-    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
-    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
-    exact = exact_advice([one for one in others if one.role == "exact"], called)
-    if exact and not first.faults:
-        advice = replace(advice, text=f"{advice.text} {exact}")
-    if disturbed:  # speeds that are too low weaken all that is said about them
-        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
-    return advice

@@ -51,7 +51,7 @@ class TextAgreement:
     def between(cls, made: Sequence[Generated], baseline: Sequence[Generated]) -> TextAgreement:
         """Compare the texts of two decoders for the same sources."""
         rouge, place = Rouge(), Rouge.metrics.index(Rouge.primary)
-        mine, theirs = ([" ".join(one.text.split()) for one in each] for each in (made, baseline))
+        mine, theirs = ([" ".join(prediction.text.split()) for prediction in run] for run in (made, baseline))
         pairs, found = list(zip(mine, theirs, strict=True)), []
         for one, other in pairs:
             item = ScoringItem("", one, (one,), references=(other,))
@@ -167,25 +167,17 @@ class Entry:
 
     def values(self, *, scored: bool) -> dict[str, Any]:
         """Plain values for JSON: what was measured and, of a report, what was `scored`."""
-        speed = [
-            to_builtins(replace(timing, outputs=())) | {"over_baseline": to_builtins(self.gains.get(size))}
-            for size, timing in self.timings.items()
-        ]
-        for values in speed:
+        speed = []
+        for size, timing in self.timings.items():
+            values = to_builtins(replace(timing, outputs=()))
             del values["outputs"]
-        measured: dict[str, Any] = {
-            "name": self.name,
-            "role": self.role,
-            "settings": dict(self.runner.settings),
-        }
-        measured |= {"delay": self.delay, "speed": speed, "memory": to_builtins(self.memory)}
+            speed.append({**values, "over_baseline": to_builtins(self.gains.get(size))})
+        measured: dict[str, Any] = {"name": self.name, "role": self.role}
+        measured |= {"settings": dict(self.runner.settings), "delay": self.delay, "speed": speed}
+        measured["memory"] = to_builtins(self.memory)
         if not scored:
             return measured
         splits = {split: quality.values() for split, quality in self.other_splits.items()}
         plain = ("command", "faults", "totals", "row_budget_exhausted", "agreement")
-        return (
-            measured
-            | self.quality.values()
-            | {"other_splits": splits}
-            | {name: to_builtins(getattr(self, name)) for name in plain}
-        )
+        results = {name: to_builtins(getattr(self, name)) for name in plain}
+        return {**measured, **self.quality.values(), "other_splits": splits, **results}

@@ -72,9 +72,8 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
     truncated = Counter(item.truncated for item in items if item.truncated is not None)
     stopped_on_repeat = sum(item.stopped_on_repeat for item in items)
     right = {item.right for item in items} - {((), None)}  # items without a right answer
-    sources = len({item.source for item in items})
+    sources, texts = len({item.source for item in items}), len({said(item.prediction) for item in items})
     different = min(sources, len(right) or sources)
-    texts = len({said(item.prediction) for item in items})
     subsequences = sum(len(item.segments) for item in items)
     expected = sum(len(item.gold) for item in items if item.gold is not None)
     return Failures(

@@ -105,30 +105,45 @@ class Lengths:
         return [[*rng.choices(range(3, vocabulary), k=words), *end] for _ in range(count)]
 
 
-class ForcedAnswers:
+class _Wrapped:
+    """A `StepModel` that runs another one; a subclass overrides what it changes."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model, self.release, self.take_back = model, model.release, model.take_back
+
+    def step(self, rows: Sequence[Row]) -> Sequence[int]:
+        """Compute, and return the answers."""
+        return self._answers(rows, self.model.step(rows))
+
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
+        """The same; the probabilities are the model's."""
+        tokens, probabilities = self.model.step_with_probabilities(rows)
+        return self._answers(rows, tokens), probabilities
+
+    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
+        """The tokens that take the place of the model's."""
+        raise NotImplementedError
+
+
+class ForcedAnswers(_Wrapped):
     """A `StepModel` that runs another one, and ends its subsequences after the given numbers of tokens.
 
     The model's own token stays unless it would end a subsequence too early. Later subsequences are empty.
     """
 
     def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
-        self._model, self._targets, self._eos = model, targets, eos
+        super().__init__(model)
+        self._targets, self._eos = targets, eos
         self._made: dict[int, Counter[int]] = {}
-        self.release, self.take_back = model.release, model.take_back
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass examples on."""
         self._made.update({sequence: Counter() for sequence, _ in newcomers})
-        self._model.admit(newcomers)
+        self.model.admit(newcomers)
 
-    def step(self, rows: Sequence[Row]) -> list[int]:
-        """Compute, then force; rows that do not answer are not counted."""
-        return list(map(self._forced, rows, self._model.step(rows)))
-
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], Sequence[float]]:
-        """The same; the probabilities are the model's."""
-        answers, probabilities = self._model.step_with_probabilities(rows)
-        return list(map(self._forced, rows, answers)), probabilities
+    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> list[int]:
+        """The forced tokens; rows that do not answer are not counted."""
+        return list(map(self._forced, rows, tokens))
 
     def _forced(self, row: Row, token: int) -> int:
         made, number = self._made[row.sequence], row.slot.subsequence
@@ -159,13 +174,13 @@ class EngineRunner:
         Forced lengths work with every model and delay (None: the whole target as one string).
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
-        self.method = decoder.method(**choice) if lengths is None else self._forced_method(lengths)
+        if lengths is None:
+            self.method = decoder.method(**choice)
+        else:
+            checkpoint, sequential = decoder.checkpoint, self.choice.get("delay") is None
+            bos = None if sequential and checkpoint.backbone.prompted else checkpoint.opener
+            self.method = lengths.method(bos, checkpoint.eos, **self.choice)
         self._whole = isinstance(self.method.schedule, Whole)
-
-    def _forced_method(self, lengths: Lengths) -> Method:
-        checkpoint, sequential = self.decoder.checkpoint, self.choice.get("delay") is None
-        bos = None if sequential and checkpoint.backbone.prompted else checkpoint.opener
-        return lengths.method(bos, checkpoint.eos, **self.choice)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -184,11 +199,7 @@ class EngineRunner:
         return self.decode(sources, self.method, batch_size, clock)[0]
 
     def decode(
-        self,
-        sources: Sequence[Source],
-        method: Method,
-        batch_size: int,
-        clock: Clock,
+        self, sources: Sequence[Source], method: Method, batch_size: int, clock: Clock
     ) -> tuple[Pass, list[Finished]]:
         """Decode with some method. Returns also how each example ended."""
         model: StepModel = self.decoder.engine(batch_size)
@@ -246,8 +257,7 @@ class ExactRunner(EngineRunner):
         settings = {**super().settings, "draft": self.draft.kind}
         if self.drafter is not None:
             drafter = self.drafter.settings
-            how = (drafter[name] for name in ("schedule", "empty_rows") if name in drafter)
-            settings["drafted by"] = " ".join(how)
+            settings["drafted by"] = f"{drafter['schedule']} {drafter.get('empty_rows', '')}".rstrip()
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -327,24 +337,17 @@ def source_ids(decoder: Decoder, text: str) -> list[int]:
     return [*own, SEPARATOR, *drafter.decoder.text.source(text)[0]]
 
 
-class _Meter:
+class _Meter(_Wrapped):
     """A `StepModel` that passes everything on to another, counts its calls, and times its admissions."""
 
     def __init__(self, model: StepModel, clock: Clock) -> None:
-        self.model, self.clock, self.calls, self.rows = model, clock, 0, 0
+        super().__init__(model)
+        self.clock, self.calls, self.rows = clock, 0, 0
         self.admitting = 0.0  # seconds in encoder and set-up
-        self.release, self.take_back = model.release, model.take_back
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
 
-    def step(self, rows: Sequence[Row]) -> Sequence[int]:
-        self._count(rows)
-        return self.model.step(rows)
-
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
-        self._count(rows)
-        return self.model.step_with_probabilities(rows)
-
-    def _count(self, rows: Sequence[Row]) -> None:
+    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
         self.calls, self.rows = self.calls + 1, self.rows + len(rows)
+        return tokens

@@ -23,7 +23,7 @@ from pipedec_cli.data.reading import as_json
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
-from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
+from pipedec_cli.evaluate.metrics import TASK_OF, Task
 from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, judged, reliability
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
@@ -126,8 +126,7 @@ class LoadedRun:
     @property
     def level(self) -> str | None:
         """The level at which the data of the run were segmented, if the manifest tells."""
-        level: str | None = (self.manifest.get("segmentation") or {}).get("level")
-        return level
+        return (self.manifest.get("segmentation") or {}).get("level")
 
 
 @dataclass(frozen=True)
@@ -157,9 +156,8 @@ class ScoredRun:
     @cached_property
     def judged(self) -> list[Judged]:
         """The confidence of each value of the objects, where it is known, and whether the value is right."""
-        return [
-            one for item in self.items if item.confidence and item.gold is not None for one in judged(item)
-        ]
+        items = (item for item in self.items if item.confidence and item.gold is not None)
+        return [value for item in items for value in judged(item)]
 
     @cached_property
     def reliability(self) -> Reliability | None:
@@ -185,7 +183,8 @@ class ScoredRun:
     def summary(self) -> dict[str, Any]:
         """Corpus values and how they were computed, as plain values for JSON."""
         scores, measure = self.scores, self.scores.measure
-        summary = {
+        parts, reliable = self.parts, to_builtins(self.reliability)
+        return {
             "name": self.run.name,
             "predictions": str(self.run.path),
             "task": TASK_OF[measure.name],
@@ -196,9 +195,9 @@ class ScoredRun:
             "rows": {"scored": len(scores.ids), "expected": self.expected},
             "failures": asdict(self.failures),
             "notes": scores.notes,
+            **({"parts": parts} if parts else {}),
+            **({"reliability": reliable} if reliable else {}),
         }
-        more = {"parts": self.parts, "reliability": to_builtins(self.reliability)}
-        return summary | {name: found for name, found in more.items() if found}
 
 
 def load_runs(
@@ -215,13 +214,6 @@ def load_runs(
         content = PredictionsFile(path.with_name(path.name.removesuffix(".gz"))).manifest
         runs.append(LoadedRun(path, name, predictions, form, content))
     return runs
-
-
-def settle_metrics(
-    task: Task | None, protocol: ProtocolName | None
-) -> tuple[Task | None, ProtocolName | None]:
-    """The task and the protocol. A protocol alone says what the task is."""
-    return task or (TASK_OF[protocol] if protocol else None), protocol
 
 
 def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
@@ -312,11 +304,9 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     assert record is not None, "a prediction is scored against its record"
     segments, gold, references, lacking = prediction.segments, record.target_segments, record.references, ""
     if task == "fields":
-        segments, gold = pairs_of(written_fields(prediction)), None
-        if record.target_fields is None:
-            lacking = "no `target` that is an object"
-        else:
-            gold = pairs_of(record.target_fields)
+        segments = pairs_of(written_fields(prediction))
+        gold = None if record.target_fields is None else pairs_of(record.target_fields)
+        lacking = "no `target` that is an object" if gold is None else ""
     elif task != "summarization":
         gold = _answers(record, task)
         lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
@@ -346,25 +336,23 @@ def _item(prediction: Generated, record: Record) -> ScoringItem:
 
 def written_fields(prediction: Generated) -> Mapping[str, Any]:
     """The predicted object: ``fields``, or the text read as JSON; {} if that is no object."""
-    if prediction.fields is not None:
-        return prediction.fields
+    value: Any = prediction.fields
     with suppress(UserError):
-        value = as_json(prediction.text.encode("utf-8", "surrogatepass"), "")
-        return value if isinstance(value, dict) else {}
-    return {}
+        value = as_json(prediction.text.encode("utf-8", "surrogatepass"), "") if value is None else value
+    return value if isinstance(value, Mapping) else {}
 
 
 def confidence_of(prediction: Generated) -> dict[str, float]:
     """How sure each value of a predicted object is, by the name of its path; values without a confidence are left out."""
     sure = by_path(prediction.confidence or {})
     # The items of a list are counted as those of `pairs_of` are: without items whose values are all null.
-    values = mapped(
-        written_fields(prediction), lambda keys, value: sure.get(keys, -1) if kind_of(value) else None
-    )
-    fits = (
-        (keys, one) for keys, one in leaves(values) if kind_of(one) in ("integer", "number") and 0 <= one <= 1
-    )
-    return {path_name(keys): float(one) for keys, one in fits}
+    written = written_fields(prediction)
+    values = mapped(written, lambda keys, value: sure.get(keys, -1) if kind_of(value) else None)
+    return {
+        path_name(keys): float(confidence)
+        for keys, confidence in leaves(values)
+        if kind_of(confidence) in ("integer", "number") and 0 <= confidence <= 1
+    }
 
 
 def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
@@ -392,8 +380,7 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
 
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
     """Phrases, split where several were merged into one, without empty ones."""
-    parts = (part.strip() for segment in segments for part in segment.split(";"))
-    return tuple(filter(None, parts))
+    return tuple(part.strip() for segment in segments for part in segment.split(";") if part.strip())
 
 
 def compare_runs(first: ScoredRun, second: ScoredRun) -> dict[str, Difference]:

@@ -39,8 +39,7 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any
     lengths = _chosen_lengths(settings)
     made = compare(settings, lengths, peers, notify)
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
-    content = made.values() | {"manifest": manifest(resolved)}
-    return made, content
+    return made, made.values() | {"manifest": manifest(resolved)}
 
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
@@ -101,8 +100,7 @@ def _plan_entries(settings: BenchSettings, lengths: Lengths, decoders: Sequence[
     sources = lengths.sources(max(settings.batch_sizes), config.vocab_size, end, settings.seed)
     ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
     ways += [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
-    is_blind = bool(lengths.keys) and first.backbone.prompted
-    ways += [("blind rows", "blind")] if is_blind else []
+    ways += [("blind rows", "blind")] if lengths.keys and first.backbone.prompted else []
     planned = []
     for decoder, (name, delay) in product(decoders, ways):
         runner = EngineRunner(decoder, {"delay": delay}, lengths)

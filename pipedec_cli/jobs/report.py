@@ -26,7 +26,6 @@ from pipedec_cli.evaluate.scoring import (
     compare_runs,
     load_runs,
     method,
-    settle_metrics,
     unscored_run,
 )
 from pipedec_cli.jobs.commands import command_line, sequential_training
@@ -408,8 +407,8 @@ class Compared:
 def report(settings: ReportSettings, notify: Notify) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
-    task, protocol = settle_metrics(settings.task, settings.protocol)
-    settings = replace(settings, task=task, protocol=protocol)
+    if settings.task is None and settings.protocol is not None:
+        settings = replace(settings, task=TASK_OF[settings.protocol])
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, notify)

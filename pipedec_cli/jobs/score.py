@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, require_place
-from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
@@ -106,19 +106,16 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
 
 
 def score_runs(
-    asked: ScoreSettings,
-    runs: Sequence[LoadedRun],
-    notify: Notify,
-    limit: int | None = None,
+    asked: ScoreSettings, runs: Sequence[LoadedRun], notify: Notify, limit: int | None = None
 ) -> list[ScoredRun]:
     """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
-    from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run, settle_metrics
+    from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run
 
-    task, protocol = settle_metrics(asked.task, asked.protocol)
+    task = asked.task or (TASK_OF[asked.protocol] if asked.protocol else None)
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         notify.say(f"task: {task}, since {why}; --task overrides it")
-    measure = make_protocol(task, protocol, **asked.some(*_OF_A_PROTOCOL))
+    measure = make_protocol(task, asked.protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
     for run in runs:
         with notify.stage(f"scoring {run.name}", len(run.predictions)) as advance:
@@ -129,10 +126,7 @@ def score_runs(
 
 
 def _save(
-    settings: ScoreSettings,
-    runs: Sequence[ScoredRun],
-    contents: Sequence[Any],
-    notify: Notify,
+    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any], notify: Notify
 ) -> None:
     """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
 

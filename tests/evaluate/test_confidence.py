@@ -36,24 +36,13 @@ def test_items_of_lists_are_judged_beside_the_items_that_they_are_compared_with(
 
 def test_figures_are_as_computed_by_hand():
     """Right over wrong: 0.95 over 3, 0.92 twice over 2 and level with 1, 0.3 over 1 of 3: 9 of 12 pairs and 1 of 12."""
-    values = [
-        (0.95, True),
-        (0.92, True),
-        (0.92, True),
-        (0.92, False),
-        (0.5, False),
-        (0.3, True),
-        (0.2, False),
-    ]
+    right, wrong = (0.95, 0.92, 0.92, 0.3), (0.92, 0.5, 0.2)
+    values = [*((sure, True) for sure in right), *((sure, False) for sure in wrong)]
     found = reliability(values)
     assert found.auc == pytest.approx((3 + 2.5 + 2.5 + 1) / 12)
     assert found.threshold == 0.95  # from 0.92 on 3 of 4 are right
-    assert [(one.least, one.values, one.right) for one in found.bins] == [
-        (0.2, 1, 0.0),
-        (0.3, 1, 100.0),
-        (0.5, 1, 0.0),
-        (0.9, 4, 75.0),
-    ]
+    bins = [(one.least, one.values, one.right) for one in found.bins]
+    assert bins == [(0.2, 1, 0.0), (0.3, 1, 100.0), (0.5, 1, 0.0), (0.9, 4, 75.0)]
     assert found.bins[-1].confidence == pytest.approx(92.75)
     assert kept(values, 0.4) == Group(0.4, 5, pytest.approx(84.2), 60.0)
     alone = reliability([(1.0, True)])

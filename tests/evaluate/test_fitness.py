@@ -22,9 +22,8 @@ def told(texts, measure, right=RIGHT, truncated=()):
     for place, (text, answer) in enumerate(zip(texts, right, strict=True)):
         segments, gold = (tuple(part.split("; ")) for part in (text, answer))
         cut = "time_max" if place in truncated else None
-        items.append(
-            ScoringItem(f"{place}", text, segments, answer, gold, (answer,), f"{place}: {answer}", cut)
-        )
+        right_answers = (answer, gold, (answer,))
+        items.append(ScoringItem(f"{place}", text, segments, *right_answers, f"{place}: {answer}", cut))
     run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
     return list(faults(ScoredRun(run, items, score(items, measure), count_failures(items))))
 

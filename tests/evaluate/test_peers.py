@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipedec_cli.evaluate.child import ChildError
+from pipedec_cli.evaluate.child import ChildError, Fastest
 from pipedec_cli.evaluate.entry import TokenAgreement
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
-from pipedec_cli.evaluate.peers.process import Fastest
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import TOLD, tiny_checkpoint
@@ -161,7 +160,7 @@ def test_a_peer_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(mon
 
         return SimpleNamespace(settings={"threads": str(threads)}, run=run)
 
-    monkeypatch.setattr("pipedec_cli.evaluate.peers.process.find_factory", {"tried": tried}.get)
+    monkeypatch.setattr("pipedec_cli.evaluate.child.find_factory", {"tried": tried}.get)
     peer = Fastest(worker="tried", device="cpu", threads=4)
     assert peer.settings["threads"] == "1, 4"
     assert [peer.run("abc", 1, clock), peer.settings["threads"]] == [1, "1"]

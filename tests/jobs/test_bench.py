@@ -80,13 +80,7 @@ def test_fresh_weights_are_named(monkeypatch):
 def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--set", "memory=true")
     lengths = "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4"
-    for words in (
-        lengths,
-        "decoding, ms per call",
-        "over sequential",
-        "peak, MB",
-        "used;",
-    ):
+    for words in (lengths, "decoding, ms per call", "over sequential", "peak, MB", "used;"):
         assert words in " ".join(result.stdout.split()), words
     assert "transformers greedy" not in result.stdout
 

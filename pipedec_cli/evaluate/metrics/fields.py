@@ -185,10 +185,9 @@ def _matching(predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> dict[tu
                 [len(one & other) + (at == number) / 10_000 for number, other in others.items()]
                 for at, one in items.items()
             ]
-            rows, columns = linear_sum_assignment(agree, maximize=True)
-            places = {
-                [*items][row]: int([*others][column]) for row, column in zip(rows, columns, strict=True)
-            }
+            mine, right_numbers = list(items), list(map(int, others))
+            assigned = zip(*linear_sum_assignment(agree, maximize=True), strict=True)
+            places = {mine[row]: right_numbers[column] for row, column in assigned}
         spare = [at for at in items if at not in places]
         places |= {at: most + extra for extra, at in enumerate(sorted(spare, key=int), start=1)}
         numbers |= {(name, at): number for at, number in places.items()}

@@ -127,8 +127,9 @@ class Scores:
         """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        rows = zip(self.ids, values, strict=True)
-        found = {name: dict(zip(metrics, row, strict=True)) for name, row in rows}
+        found = {
+            name: dict(zip(metrics, row, strict=True)) for name, row in zip(self.ids, values, strict=True)
+        }
         return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
 
     @property

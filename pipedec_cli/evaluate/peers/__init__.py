@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
 
 PeerName = Literal[
-    "transformers",
-    "transformers:bfloat16",
-    "ctranslate2",
-    "ctranslate2:int8",
-    "ctranslate2:bfloat16",
-    "llama.cpp",
-]
+    "transformers", "transformers:bfloat16", "ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16", "llama.cpp"
+]  # fmt: skip
 PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
 #: The most tokens of a text, as for our sequential model.
 MAX_TOKENS: Final = 512
@@ -88,9 +83,8 @@ def require_peer(name: str, pythons: tuple[str, ...]) -> None:
     """Raise a UserError with the command that helps if a package is missing that a peer needs."""
     find_python(name, pythons)
     if name == "llama.cpp" and not find_spec("gguf"):
-        raise UserError(
-            "--compare: llama.cpp takes a GGUF file, and gguf reads its header", todo="`pip install gguf`"
-        )
+        what = "--compare: llama.cpp takes a GGUF file, and gguf reads its header"
+        raise UserError(what, todo="`pip install gguf`")
 
 
 def require_gguf(peers: Collection[str], model: str, option: str, file: Path | None) -> None:
@@ -130,7 +124,7 @@ def make_peer(
 
     import torch
 
-    from pipedec_cli.evaluate.peers.process import PeerProcess
+    from pipedec_cli.evaluate.child import PeerProcess
 
     program = _PROGRAMS[family]
     options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "eos": checkpoint.eos}
@@ -145,10 +139,8 @@ def make_peer(
 
             options |= ctranslate2.prepare(checkpoint, folder / "ctranslate2", dtype)
         return PeerProcess(f"{__name__}.{program.worker}", options, program.largest_batch)
-    except UserError as error:
-        return Absent(name, error.what)
-    except RunnerError as error:
-        return Absent(name, str(error))
+    except (UserError, RunnerError) as error:
+        return Absent(name, error.what if isinstance(error, UserError) else str(error))
     except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
         return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.peers.process import Worker
+from pipedec_cli.evaluate.child import Worker
 from pipedec_cli.evaluate.timing import Clock, Source
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipedec_cli.evaluate.peers.process import Worker
+from pipedec_cli.evaluate.child import Worker
 from pipedec_cli.evaluate.timing import Clock, Source
 
 
