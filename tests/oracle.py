@@ -143,8 +143,8 @@ def oracle_decode(
     truncated = None
     if out_of_tokens:
         truncated = "max_tokens"
-    elif any(live(row) for row in rows):
-        truncated = "time_max"
+    elif any(live(row) for row in rows) or not (complete() or given_up):
+        truncated = "time_max"  # a row was live, or could not start
     elif len(rows) == sub_max and rows[-1].tokens != [eos] and not repeated:
         truncated = "sub_max"
     return OracleResult(rows, calls, truncated, gap)

@@ -147,6 +147,7 @@ def main() -> None:
     except OSError as error:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
+        told += "; free some space, or write elsewhere" if error.errno == errno.ENOSPC else ""
         code = EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

@@ -191,6 +191,10 @@ def read_short(text: str) -> dict[str, Field]:
         before, _, word = name.rpartition(" ")
         kind = _WORDS.get(word) if before else None
         name = before.strip() if kind else name
+        if before and not kind and (meant := [known for known in _WORDS if sorted(known) == sorted(word)]):
+            raise UserError(
+                f"--fields has {part!r}: did you mean {meant[0]}?", todo="write NAME or NAME KIND"
+            )
         enum = tuple(dict.fromkeys(filter(None, map(str.strip, choices.split("|")))))
         if bool(colon) != bool(enum) or not name or name in fields or name.endswith("[]"):
             todo = 'write for example --fields "name, age int, tags list, kind: pub|restaurant"'

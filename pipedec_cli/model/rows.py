@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
@@ -385,7 +385,7 @@ def blind_decoder(
     )
 
 
-def calibrate(decoder: Decoder, records: Sequence[Record], batch_size: int) -> None:
+def calibrate(decoder: Decoder, records: Iterable[Record], batch_size: int) -> None:
     """Fit to records with targets, for each key, the confidence below which a blind row's answer means no value.
 
     Keys of lists of objects keep all their values.
@@ -396,10 +396,14 @@ def calibrate(decoder: Decoder, records: Sequence[Record], batch_size: int) -> N
     plan.thresholds = ()
     method = dataclasses.replace(decoder.method(), confident=True)
     found: list[list[tuple[float, bool]]] = [[] for _ in fields]
-    wanted = [
-        value_texts(record.target_fields or {}, fields, record.where)[: len(fields)] for record in records
-    ]
-    for event in decoder.run([record.source for record in records], method, batch_size):
+    wanted = list[Sequence[str]]()
+
+    def sources() -> Iterator[str]:
+        for record in records:
+            wanted.append(value_texts(record.target_fields or {}, fields, record.where)[: len(fields)])
+            yield record.source
+
+    for event in decoder.run(sources(), method, batch_size):
         if isinstance(event, Finished):
             rows = zip(*plan.answers(event.grid), strict=True)
             for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):

@@ -113,7 +113,11 @@ OUT_OF_MEMORY = "error: the memory is too small; take smaller batches, shorter t
     ("error", "code", "line"),
     [
         (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
-        (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
+        (
+            OSError(28, "No space left on device", "out.jsonl"),
+            1,
+            "error: out.jsonl: No space left on device; free some space, or write elsewhere",
+        ),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), 2, "error: out: Is a directory"),
         (IsADirectoryError(errno.EISDIR, "A folder", ".out.partial", None, "out"), 2, "error: out: A folder"),
         *((error, 1, OUT_OF_MEMORY) for error in ALLOCATORS),

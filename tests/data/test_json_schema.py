@@ -261,5 +261,7 @@ def test_the_short_form_names_keys_kinds_and_choices():
     for wrong in ("kind:", ": a|b", "a, a int", "menu[]"):
         with pytest.raises(UserError, match="--fields has '"):
             read_short(wrong)
+    with pytest.raises(UserError, match="--fields has 'age itn': did you mean int"):
+        read_short("name, age itn")
     with pytest.raises(UserError, match="'a' is an object here and a value at a; give all values"):
         read_short("a, a.b")
