@@ -20,7 +20,7 @@ from pipedec_cli.data.reading import checked, missing_field
 
 Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
-#: How a checkpoint was trained: ``sequential`` is the ordinary model.
+#: How a checkpoint was trained: ``sequential`` writes one token a call, as usual.
 DecoderKind = Literal["pipelined", "sequential"]
 #: The families of models that training can start from fresh weights.
 Family = Literal["t5", "llama", "qwen2", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]

@@ -103,8 +103,8 @@ class Run:
             return "sequential decoder"
         if isinstance(method.schedule, Together):
             free = ", unconstrained" if self.decoder.unconstrained else ""
-            what = "blind row" if method.blind else "field"
-            words = f"{many(len(method.openings), what)} at a time{free}"
+            what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
+            words = f"{many(len(method.openings), what)} at a time{apart}{free}"
             words += (
                 f", items: {_start(method.schedule.between)}" if isinstance(method.schedule, Listed) else ""
             )

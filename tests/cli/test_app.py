@@ -165,6 +165,19 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert not list(tmp_path.rglob("*"))
 
 
+def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(tmp_path):
+    swallow = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException:\n    raise ImportError"
+    (tmp_path / "slow.py").write_text(f"{swallow}\nimport time\ntime.sleep(0.3)\n")
+    program = "import sys; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli.app import main; "
+    program += "from pipedec_cli.jobs import segment as job; "
+    program += "job.segment = lambda *_: __import__('slow') and __import__('time').sleep(9); main()"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stderr) == (143, "error: terminated\n")
+
+
 def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process():
     program = "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0)); "
     program += "from pipedec_cli.cli.app import main; main()"

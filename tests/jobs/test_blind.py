@@ -55,7 +55,7 @@ def test_a_schema_gives_objects_that_it_allows(place, form):
     shots = ("--shots", f"{place / 'train.jsonl'}:3") if form == "shots" else ()
     how = ("--schema", place / "schema.json", *shots)
     told, lines = generate(place, *how, "--batch-size", 4)
-    assert "4 blind rows at a time" in told
+    assert "4 keys at a time, each answered by itself" in told
     assert "decoded as a sequential model" not in told
     check_objects(lines, 5)
     _, alone = generate(place, *how, "--batch-size", 1)
@@ -226,7 +226,7 @@ def test_the_threshold_with_the_best_f1_is_taken():
 def test_questions_are_answered_as_they_are_whatever_delay_a_recipe_has(place):
     asked = ("--ask", "What food?", "--ask", "Where is it?", "--ask", "Who is it?")
     told, lines = generate(place, *asked, "--set", "trace=true", "--set", "recipe=wikihowqa")
-    assert len(lines) == 5 and "3 blind rows at a time" in told
+    assert len(lines) == 5 and "3 keys at a time, each answered by itself" in told
     assert all(set(line["fields"]) <= {"What food?", "Where is it?", "Who is it?"} for line in lines)
     assert all(len(line["grid"]) == 3 for line in lines)
     shown = run("generate", "--model", place / "model", "--text", "Aromi", "--live", *asked, *FEW).stderr

@@ -146,7 +146,10 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
         ("--set time_max=3", "cut short: 12 by time_max, of 12"),
         ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
         ("--delay 99", "cut short: 12 by time_max, of 12"),
-        ("--delay 1 --set sub_max=6", "empty subsequences used up all 6 subsequences in 10 of 12"),
+        (
+            "--delay 1 --set sub_max=6",
+            "10 of 12 texts lost sentences because empty rows used up the limit of 6 rows",
+        ),
     ],
 )
 def test_what_went_short_is_counted(place, options, told):
