@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
+from threading import Lock
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError, first_line
@@ -19,6 +20,9 @@ _CHARACTERS_A_TOKEN: Final = 8
 #: The last tokens of a source's beginning may change with the text behind it: a token may have a space within.
 _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
+
+#: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
+_TOKENIZING: Final = Lock()
 
 #: The default prompt of a decoder-only model, and the part of a prompt that stands for the source.
 PROMPT: Final = "{source}\n\n"
@@ -84,7 +88,7 @@ class TextCodec:
         if not (texts := [mended_text(text) for text in texts]):
             return []
         try:
-            encoded = list(self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
+            encoded = list(_tokenized(self.tokenizer, texts, add_special_tokens=False, verbose=False))
         except BaseException as error:
             # Rust's own error: a text takes too long in a regular expression of the tokenizer.
             if type(error).__name__ != "PanicException":
@@ -199,8 +203,8 @@ class TextCodec:
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special ids that a tokenizer puts before and behind a text."""
-    alone = tokenizer("a", add_special_tokens=False)["input_ids"]
-    ids = list(tokenizer("a")["input_ids"])
+    alone = _tokenized(tokenizer, "a", add_special_tokens=False)
+    ids = list(_tokenized(tokenizer, "a"))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
 
@@ -272,7 +276,12 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
 def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
     options = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    return list(tokenizer(text, **options)["input_ids"]) if text else []
+    return list(_tokenized(tokenizer, text, **options)) if text else []
+
+
+def _tokenized(tokenizer: Any, texts: str | Sequence[str], **options: Any) -> Any:
+    with _TOKENIZING:
+        return tokenizer(texts, **options)["input_ids"]
 
 
 def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
