@@ -158,6 +158,8 @@ _REFUSED: Final = {
     *str.split("not if then else patternProperties prefixItems contains dependentSchemas propertyNames"),
     *str.split("dependentRequired $dynamicRef $recursiveRef unevaluatedProperties unevaluatedItems"),
 }
+#: The keywords that `_Reader._flat` puts together.
+_COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 _CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
@@ -264,19 +266,40 @@ class _Part:
         return "object" in self.types or "properties" in self.schema
 
 
-#: A fault and its remedy.
+#: Faults and their remedies.
+_NOTHING: Final = ("allows no value", "leave it out")
 _OTHER_KIND: Final = (
     "is no string, number, boolean, object, or list of strings or of objects",
     "give it one `type`, and an `enum` of values of that type",
 )
 
 
-def _choices(part: Any) -> list[Any] | None:
-    """The values that a part with ``const`` or ``enum`` may have; None of another part."""
-    if not isinstance(part, dict):
-        return None
-    values = [part["const"]] if "const" in part else part.get("enum")
-    return values if isinstance(values, list) else None
+#: Drafts in which what stands beside ``$ref`` does not count.
+_OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
+
+
+def _fits(value: Any, types: Sequence[str]) -> bool:
+    """Whether a value is of one of these types; of any where there are none."""
+    kind = "integer" if isinstance(value, float) and value.is_integer() else kind_of(value) or "null"
+    kind = {"list": "array"}.get(kind, kind)
+    if isinstance(value, str | list | dict):  # empty ones have no kind of ours
+        kind = {str: "string", list: "array"}.get(type(value), "object")
+    return not types or kind in types or (kind == "integer" and "number" in types)
+
+
+def _fitting(part: Mapping[str, Any]) -> list[Any] | None:
+    """The values that a part may have and that are of its type; None if it has no list of them."""
+    types = part.get("type", [])
+    values = [value for value in part["enum"] if _fits(value, types)] if "enum" in part else None
+    if values and "integer" in types and "number" not in types:  # 1.0 is an integer
+        return [int(value) if isinstance(value, float) else value for value in values]
+    return values
+
+
+def _common(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The values that equal one of the others; true is not 1."""
+    pairs = [(isinstance(other, bool), other) for other in others]
+    return [value for value in values if (isinstance(value, bool), value) in pairs]
 
 
 class _Reader:
@@ -287,13 +310,20 @@ class _Reader:
 
     def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int) -> None:
         self.schema, self.where, self.passed = schema, where, set[str]()
+        draft = schema.get("$schema") if isinstance(schema, dict) else None
+        self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
         self.most = {"keys": max_keys, "choices": max_choices}
         self.most["characters"] = 500 * max_keys + 20 * max_choices
         self.read = Counter[str]()
 
     def fields(self) -> Iterator[Field]:
         """The fields of the whole schema."""
-        yield from self._object(self._resolved(self.schema, (), ()), (), ())
+        try:
+            yield from self._object(self._resolved(self.schema, (), ()), (), ())
+        except RecursionError:
+            self._refuse(
+                (), "has too many references or alternatives within each other", "write a flatter schema"
+            )
 
     def _count(self, what: str, more: int) -> None:
         self.read[what] += more
@@ -356,28 +386,56 @@ class _Reader:
         return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts))
 
     def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
-        nullable = False
-        while True:
-            part = {} if part is True else part
-            if not isinstance(part, dict):
-                self._refuse(keys, "is no schema", 'write for example {"type": "string"}')
-            if refused := sorted(_REFUSED & part.keys()):
-                self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
-            self.passed |= part.keys() - _READ - _SILENT
-            lengths = (len(value) for value in part.values() if isinstance(value, str | list))
-            self._count("characters", len(part) + len(trail) + sum(lengths))
-            step = next((one for one in ("$ref", "anyOf", "oneOf", "allOf") if one in part), None)
-            if step is None:
-                break
-            rest = {name: value for name, value in part.items() if name != step}
-            if step != "$ref":
-                chosen, null = self._chosen(part[step], keys)
-                part, nullable = {**chosen, **rest}, nullable or null
+        part, trail = self._flat(part, keys, trail)
+        types, allowed = part.get("type", []), _fitting(part)
+        if any(isinstance(value, list | dict) for value in allowed or ()):
+            self._refuse(keys, *_OTHER_KIND)
+        if types == ["null"] or (allowed is not None and not any(map(text_of, allowed))):
+            self._refuse(keys, *_NOTHING)
+        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
+            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
+        named = "null" in types or None in (allowed or ()) or "nullable" in part
+        nullable = named and (not types or "null" in types) and (allowed is None or None in allowed)
+        return _Part(part, {*types} - {"null"}, nullable, allowed, trail)
+
+    def _flat(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """A part without references, alternatives and parts of parts, and the references that led to it.
+
+        All that stands side by side holds. ``type`` and ``enum`` are lists, and ``const`` is an ``enum``.
+        """
+        part = {} if part is True else part
+        if not isinstance(part, dict):
+            self._refuse(keys, "is no schema", 'write for example {"type": "string"}')
+        if refused := sorted(_REFUSED & part.keys()):
+            self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
+        self.passed |= part.keys() - _READ - _SILENT
+        lengths = (len(value) for value in part.values() if isinstance(value, str | list))
+        self._count("characters", len(part) + len(trail) + sum(lengths))
+        parts, seen = list[dict[str, Any]](), trail
+        if "$ref" in part:
+            if part["$ref"] in trail:
+                self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
+            found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
+            if self.ref_alone:
+                return found
+            parts.append(found[0])
+            seen = found[1]
+        for name in ("allOf", "anyOf", "oneOf"):
+            if name not in part:
                 continue
-            if part[step] in trail:
-                self._refuse(keys, f"refers to itself: {part[step]}", "write the levels out")
-            trail = (*trail, part[step])
-            part = {**self._referred(part[step], keys), **rest}
+            listed = part[name] if isinstance(part[name], list) else []
+            flat = [self._flat(one, keys, trail) for one in listed]
+            seen = (*seen, *(step for _, more in flat for step in more[len(trail) :]))
+            several = [one for one, _ in flat]
+            parts += several if name == "allOf" and several else [self._chosen(several, keys)]
+        own = self._own(part, keys)
+        for one in reversed(parts):
+            own = self._both(one, own, keys)
+        return own, seen
+
+    def _own(self, part: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        """What a part says itself."""
+        own = {name: value for name, value in part.items() if name not in _COMBINING}
         types, allowed = part.get("type", []), [part["const"]] if "const" in part else part.get("enum")
         types = [types] if isinstance(types, str) else types
         if not isinstance(types, list) or not isinstance(allowed, list | None):
@@ -388,26 +446,49 @@ class _Reader:
             self._refuse(keys, f"has the type {unknown[0]!r}", todo)
         self._count("choices", len(allowed or ()))
         self._count("characters", sum(len(value) for value in allowed or () if isinstance(value, str)))
-        if any(isinstance(value, list | dict) for value in allowed or ()):
-            self._refuse(keys, *_OTHER_KIND)
-        if {*types} == {"null"} or (allowed is not None and not any(map(text_of, allowed))):
-            self._refuse(keys, "allows no value", "leave it out")
-        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
-            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
-        nullable = nullable or "null" in types or None in (allowed or ())
-        return _Part(part, {*map(str, types)} - {"null"}, nullable, allowed, trail)
+        types = [*dict.fromkeys(map(str, types))]
+        return own | ({"type": types} if types else {}) | ({} if allowed is None else {"enum": allowed})
 
-    def _chosen(self, alternatives: Any, keys: Keys) -> tuple[dict[str, Any], bool]:
-        """The only alternative that is not null, or all as one enum, and whether null is an alternative."""
-        nulls = ({"type": "null"}, {"const": None}, {"enum": [None]})
-        listed = alternatives if isinstance(alternatives, list) else []
-        others = [one for one in listed if one not in nulls]
-        choices = [_choices(one) for one in others]
-        if len(others) > 1 and None not in choices:
-            return {"enum": [value for some in choices for value in some or ()]}, len(others) < len(listed)
-        if len(others) != 1 or not isinstance(others[0], dict):
+    def _both(self, one: dict[str, Any], other: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        """A part that says what two parts say. Titles and descriptions are those of the `other`."""
+        both = {**one, **other}
+        for name in one.keys() & other.keys():
+            first, second = one[name], other[name]
+            if name == "type":
+                narrow = [kind for kind in second if kind == "integer" and "number" in first]
+                both[name] = [
+                    *dict.fromkeys(
+                        kind
+                        for kind in (*first, *narrow)
+                        if kind in second or (kind == "integer" and "number" in second)
+                    )
+                ]
+            elif name == "enum":
+                both[name] = _common(first, second)
+            elif name == "required" and isinstance(first, list) and isinstance(second, list):
+                both[name] = [*first, *(required for required in second if required not in first)]
+            elif name == "properties" and isinstance(first, dict) and isinstance(second, dict):
+                shared = {key: {"allOf": [first[key], second[key]]} for key in first.keys() & second.keys()}
+                both[name] = {**first, **second, **shared}
+            elif name == "items":
+                both[name] = {"allOf": [first, second]}
+        if both.get("type") == [] or both.get("enum") == []:
+            self._refuse(keys, *_NOTHING)
+        return both
+
+    def _chosen(self, parts: Sequence[dict[str, Any]], keys: Keys) -> dict[str, Any]:
+        """The only alternative that is not null, or all as one enum; null as well if it is an alternative."""
+        nulls = [one for one in parts if one.get("type") == ["null"] or one.get("enum") == [None]]
+        others = [one for at, one in enumerate(parts) if one not in nulls and one not in parts[:at]]
+        if not others or (len(others) > 1 and not all("enum" in one for one in others)):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
-        return others[0], len(others) < len(listed)
+        chosen = dict(others[0])
+        if len(others) > 1:
+            chosen = {"enum": [value for one in others for value in _fitting(one) or ()]}
+        for name, null in (("type", "null"), ("enum", None)) if nulls else ():
+            if name in chosen:
+                chosen[name] = [*chosen[name], null]
+        return chosen | ({"nullable": True} if nulls else {})
 
     def _referred(self, reference: Any, keys: Keys) -> dict[str, Any]:
         """The part that a reference within the schema names."""

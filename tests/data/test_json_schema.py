@@ -107,9 +107,9 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         *(
             (
                 f'{{"properties": {{"a": {{"anyOf": [{{"enum": {one}}}, {{"enum": ["b"]}}]}}}}}}',
-                "several alternatives",
+                told,
             )
-            for one in ("5", "null")
+            for one, told in (("5", "an `enum` of the wrong kind"), ("null", "several alternatives"))
         ),
         ('{"properties": {"a": {"enum": ["x", " y"]}}}', "the property 'a' has the choice ' y' with spaces"),
         ('{"properties": {"a": {"$ref": "#b"}}}', "the property 'a' refers to '#b', which is no path"),
@@ -122,7 +122,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         ('{"properties": {"a": {"$ref": "other.json"}}}', "the property 'a' refers to 'other.json'"),
         ('{"properties": {"a": {"enum": ["x", 1]}}}', "the property 'a' is no string"),
         ('{"properties": {"a": {"enum": [{}]}}}', "the property 'a' is no string"),
-        ('{"properties": {"a": {"type": "number", "enum": ["x"]}}}', "the property 'a' is no string"),
+        ('{"properties": {"a": {"type": "number", "enum": ["x"]}}}', "the property 'a' allows no value"),
         (
             '{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "number"}]}}}',
             "the property 'a' has several alt",
@@ -169,6 +169,61 @@ def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
     assert read_schema(str(path))["food"].description == "what they cook"
 
 
+_DEFS = {
+    "Base": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    "Red": {"type": "string", "enum": ["red"]},
+    "Blue": {"type": "string", "enum": ["blue", "navy"]},
+    "None": {"type": "null", "title": "None"},
+    "Age": {"type": "number"},
+}
+_DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        # All that stands beside each other holds.
+        ({"$ref": "#/$defs/Base", "properties": {"x": {}}}, "id integer never, x any omit"),
+        ({"allOf": [{"$ref": "#/$defs/Base"}], "properties": {"x": {}}, "required": ["x"]}, "id integer never, x any never"),
+        ({"$ref": "#/$defs/Base", "properties": {"id": {"enum": [1, 2]}}}, "id integer 1|2 never"),
+        ({"$ref": "#/$defs/Age", "type": "integer"}, "a integer never"),
+        ({"$ref": "#/$defs/Age", "type": "string"}, "allows no value"),
+        ({"$ref": "#/$defs/Age", "type": "string"} | _DRAFT_7, "a number never"),
+        ({"allOf": [{"enum": ["a", "b", 1]}, {"enum": ["b", True, "c"]}]}, "a string b never"),
+        ({"allOf": [{"type": ["string", "null"]}, {"type": "string"}]}, "a string never"),
+        ({"type": "array", "items": {"type": "string"}, "allOf": [{"items": {"enum": ["a"]}}]}, "a list a never"),
+        # A list has no enum of texts.
+        ({"type": "array", "items": {"type": "string"}, "enum": ["a"]}, "allows no value"),
+        ({"type": "array", "const": "a"}, "allows no value"),
+        ({"type": "array", "enum": [["a"]]}, "is no string"),
+        ({"type": "array", "items": {"type": "string"}, "const": None}, "allows no value"),
+        # Null is written where type and enum allow it.
+        ({"type": ["string", "null"], "enum": ["a"]}, "a string a never"),
+        ({"type": "string", "enum": ["a", None]}, "a string a never"),
+        ({"type": ["string", "null"], "enum": ["a", None]}, "a string a null"),
+        ({"anyOf": [{"$ref": "#/$defs/Red"}, {"type": "null"}]}, "a string red null"),
+        # Alternatives are looked at without titles, references and lists of types.
+        ({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/None"}]}, "a string null"),
+        ({"oneOf": [{"type": "integer"}, {"type": ["null"]}]}, "a integer null"),
+        ({"anyOf": [{"$ref": "#/$defs/Red"}, {"$ref": "#/$defs/Blue"}]}, "a string red|blue|navy never"),
+        ({"anyOf": [{"enum": ["a", None]}, {"const": "b", "title": "B"}]}, "a string a|b null"),
+        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Red"}]}, "several alternatives"),
+        ({"type": "integer", "const": 1.0}, "a integer 1 never"),
+        ({"type": "string", "enum": ["a", 1]}, "a string a never"),
+    ],
+)  # fmt: skip
+def test_a_value_is_held_to_all_that_stands_beside_each_other(part, told):
+    schema = {"$defs": _DEFS, "properties": {"a": part}, "required": ["a"]}
+    schema |= {"$schema": part["$schema"]} if "$schema" in part else {}
+    try:
+        fields = keys_of(schema, "here").values()
+    except UserError as error:
+        assert told in str(error)
+        return
+    found = ((one.name.removeprefix("a."), one.kind, "|".join(one.enum), one.absent[-1]) for one in fields)
+    assert ", ".join(" ".join(filter(None, one)) for one in found) == told
+
+
 def test_a_list_of_objects_is_described_in_the_question_for_its_names():
     properties = {"price": {"type": "number"}, "dish": {"type": "string"}, "of": {}}
     menu = {"type": "array", "items": {"properties": properties}, "description": "what they cook"}
@@ -186,7 +241,10 @@ def test_a_list_of_objects_is_described_in_the_question_for_its_names():
         ({"properties": {f"k{n}": {} for n in range(5_001)}}, "more than 5,000 keys; write a smaller schema"),
         ({"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}}, "more than 20,000 choices"),
         ({"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}}, "more than 2,900,000 characters"),
-        ({"properties": {"a": {"$ref": "#/$defs/C0"}}}, "more than 2,900,000 characters"),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/C0"}}},
+            "too many references or alternatives within each other",
+        ),
         ({"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}}, "more than 5,000 keys"),
         ({"properties": {"a": {"$ref": "#/$defs/E0"}}}, "the property 'a' has more than 64 levels"),
     ],
