@@ -34,7 +34,7 @@ _pipedec() {
         "bench --dtypes") words="bfloat16 float16 float32 int4 int8" ;;
         "bench --device") words="cpu cuda" ;;
         "import --split") words="dev test train" ;;
-        *" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --epochs"|*" --exact"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --max-tokens"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --sources"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --tokenizer"|*" --tokens"|*" --updates"|*" --workspace"|*" -w") return ;;
+        *" --api-key-file"|*" --ask"|*" --baseline"|*" --batch-size"|*" --batch-sizes"|*" --calibrate"|*" --compare"|*" --config"|*" --decoder"|*" --delay"|*" --delays"|*" --dev"|*" --device"|*" --draft"|*" --dtype"|*" --dtypes"|*" --epochs"|*" --exact"|*" --fields"|*" --gold"|*" --grace"|*" --host"|*" --learning-rate"|*" --level"|*" --limit"|*" --lora"|*" --max-source-tokens"|*" --max-steps"|*" --max-tokens"|*" --model"|*" --name"|*" --out"|*" --part"|*" --port"|*" --prompt-template"|*" --protocol"|*" --queue"|*" --recipe"|*" --schema"|*" --seed"|*" --separator"|*" --set"|*" --shape"|*" --shots"|*" --source"|*" --source-field"|*" --sources"|*" --split"|*" --subsequences"|*" --target-field"|*" --targets"|*" --task"|*" --teacher"|*" --test"|*" --text"|*" --tokenizer"|*" --tokens"|*" --workspace"|*" -w") return ;;
         *) case "$command" in
             "") words="segment train generate serve score report bench import demo shard" ;;
             shard) words="merge" ;;
@@ -46,7 +46,7 @@ _pipedec() {
             "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --max-tokens --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --set --quiet --json --help-all --help" ;;
             "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help-all --help" ;;
-            "demo") [[ $current == -* ]] && words="--updates --out --help-all --help" ;;
+            "demo") [[ $current == -* ]] && words="--out --help-all --help" ;;
             "shard merge") [[ $current == -* ]] && words="--out --json --quiet --help-all --help" ;;
         esac ;;
     esac

@@ -22,7 +22,10 @@ STATE: Final = "trainer_state.json"
 BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
-FRESH: Final = ("scratch", *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b")))
+FRESH: Final = (
+    "scratch",
+    *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")),
+)
 #: The name of a GGUF file on the hub.
 _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another model, or adapters beside a model.

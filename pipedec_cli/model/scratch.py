@@ -36,6 +36,7 @@ class Shape:
 
 
 SHAPES: Final = {
+    "scratch-demo": Shape(d_model=96, d_ff=384, layers=2, heads=2, vocabulary=1_000, dropout=0.0),
     "scratch-tiny": Shape(d_model=256, d_ff=1024, layers=3, heads=4, vocabulary=4_000, dropout=0.0),
     "scratch-small": Shape(d_model=512, d_ff=2048, layers=6, heads=8, vocabulary=16_000),
     "scratch-base": Shape(d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000),
