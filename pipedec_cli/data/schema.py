@@ -36,8 +36,8 @@ from pipedec_cli.data.records import Record
 
 #: Each key is a row, and all rows are decoded at the same time.
 MOST_KEYS: Final = 5_000
-#: The most choices of all keys of a schema.
-MOST_CHOICES: Final = 20_000
+#: The most keys of a schema, and the most choices of all its keys.
+MOST: Final = (MOST_KEYS, 20_000)
 _SAME: Final = "give all values of a key the same kind"
 
 
@@ -176,14 +176,10 @@ def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> 
 
 
 def keys_of(
-    schema: Any,
-    where: str,
-    warn: Callable[[str], None] = lambda _: None,
-    max_keys: int = MOST_KEYS,
-    max_choices: int = MOST_CHOICES,
+    schema: Any, where: str, warn: Callable[[str], None] = lambda _: None, most: tuple[int, int] = MOST
 ) -> dict[str, Field]:
-    """The same of a schema that was read from `where`. A UserError for more keys or choices, raised while they are read."""
-    reader = _Reader(schema, where, max_keys, max_choices)
+    """The same of a schema that was read from `where`. A UserError for more keys or choices than `most`."""
+    reader = _Reader(schema, where, *most)
     fields = [*reader.fields()]
     if not fields:
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
@@ -303,18 +299,14 @@ def _common(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 class _Reader:
-    """Reads the parts of a schema, and notes the keywords that it passes over.
-
-    It counts what it reads: a small schema whose references fan out stands for more than there is time or memory for.
-    """
+    """Reads the parts of a schema and counts, as references may fan out. It notes the keywords that it passes over."""
 
     def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int) -> None:
         self.schema, self.where, self.passed = schema, where, set[str]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
-        self.most = {"keys": max_keys, "choices": max_choices}
-        self.most["characters"] = 500 * max_keys + 20 * max_choices
-        self.read = Counter[str]()
+        characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
+        self.most = {"keys": max_keys, "choices": max_choices, "characters": characters}
 
     def fields(self) -> Iterator[Field]:
         """The fields of the whole schema."""
@@ -358,14 +350,12 @@ class _Reader:
             self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        for name in required:  # a name may be a list
-            if not (isinstance(name, str) and name in properties):
-                self._refuse(keys, f"requires {name!r}, which is none of its properties", "define it there")
-        must_be_there = frozenset(required)
+        if lacking := [name for name in required if not isinstance(name, str) or name not in properties]:
+            self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
             must: Absent = "null" if inner.nullable else "never"
-            yield from self._read(inner, (*keys, name), (*absent, must if name in must_be_there else "omit"))
+            yield from self._read(inner, (*keys, name), (*absent, must if name in required else "omit"))
 
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
         """The items of a list; None if it is no list."""

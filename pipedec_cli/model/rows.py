@@ -43,18 +43,17 @@ _HINTS: Final = {
 }
 
 
-#: A question names so many choices at most, in so many characters. The row is held to all choices.
+#: A question names so many choices at most, in some so many characters. The row is held to all choices.
 _NAMED, _NAMED_CHARACTERS = 40, 1_000
 
 
 def question_of(field: Field) -> str:
     """The question for a key, with its description and choices; of many choices it names some, evenly spread."""
     meaning = f" ({field.description})" if field.description else ""
-    choices = _HINTS.get(field.kind, "")
-    if field.enum:
-        whole = ", ".join(field.enum)
-        step = max(-(-len(field.enum) // _NAMED), -(-len(whole) // _NAMED_CHARACTERS))
-        choices = f" One of: {', '.join(field.enum[::step])}{', …' if step > 1 else '.'}"
+    length = sum(map(len, field.enum))
+    named = field.enum[:: 1 + max((len(field.enum) - 1) // _NAMED, length // _NAMED_CHARACTERS)]
+    end = "." if named == field.enum else ", …"
+    choices = f" One of: {', '.join(named)}{end}" if named else _HINTS.get(field.kind, "")
     return f"What is the {field.name}{meaning}?{choices}"
 
 

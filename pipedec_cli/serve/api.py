@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import signal
 import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import monotonic
@@ -31,25 +33,51 @@ PAGE: Final = Path(__file__).with_name("page.html")
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 )
-#: Parameters without effect here, and parameters that are served only at a value without effect: 0, or 1 for some.
-_SILENT: Final = {*str.split("user metadata seed store service_tier safety_identifier prompt_cache_key")}
-_AT_1: Final = {*str.split("top_p n best_of")}
-_UNSERVED: Final = _AT_1.union(
-    str.split("temperature presence_penalty frequency_penalty logit_bias logprobs top_logprobs echo suffix"),
-    str.split("stop top_k min_p tools tool_choice functions function_call"),
-)
+#: Parameters without effect here.
+_SILENT: Final = {
+    *str.split("user metadata seed store service_tier safety_identifier prompt_cache_key"),
+    *str.split("parallel_tool_calls reasoning_effort"),
+}
+#: Parameters that are not served, by the reason; but for values without effect, which are null, 0, empty and `_IDLE`.
+_UNSERVED: Final = {
+    "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
+    "a text ends where the model ends it, or at max_tokens": "stop",
+    "tokens are sent without probabilities": "logprobs top_logprobs",
+    "the answer is sent alone": "echo suffix",
+    "no model here calls tools": "tools tool_choice functions function_call",
+    "answers are texts": "modalities audio",
+}
+_REASONS: Final = {name: reason for reason, names in _UNSERVED.items() for name in names.split()}
+_CALLS: Final = dict.fromkeys(("tool_choice", "function_call"), ("none", "auto"))
+_IDLE: Final = {"top_p": (1,), "n": (1,), "best_of": (1,), "modalities": (["text"],), **_CALLS}
 
 _Text = Annotated[str, Meta(pattern=r"\S")]
 _Tokens = Annotated[int, Meta(ge=1)] | None
 
 
-class _Message(Struct, forbid_unknown_fields=True):
-    role: Literal["system", "user", "assistant"]
-    content: _Text
+class _Part(Struct, forbid_unknown_fields=True):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(Struct):  # an answer that is sent back has fields that hold nothing; names are not read
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_Part] | None = None
+
+    @property
+    def turn(self) -> tuple[str, str]:
+        """The role and the text. A `RefusalError` for a message of a user or a model without text."""
+        role = "system" if self.role == "developer" else self.role
+        content = self.content or ""
+        text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+        if not text.strip() and role != "system":
+            raise RefusalError(400, f"a message of the {role} has no text", "messages")
+        return role, text
 
 
 class _StreamOptions(Struct, forbid_unknown_fields=True):
     include_usage: bool = False
+    include_obfuscation: bool = False  # nothing is sent for it
     pipedec_rows: bool = False
 
 
@@ -80,6 +108,8 @@ class RefusalError(Exception):
 
 class Api:
     """An ASGI application over a service. `log` takes the fields of a line, `keys` are those of clients."""
+
+    is_local = False  # whether other machines cannot connect
 
     def __init__(self, service: Service, keys: Sequence[bytes], log: Callable[..., None]) -> None:
         self.service, self.settings, self.keys, self.log = service, service.settings, keys, log
@@ -113,11 +143,14 @@ class Api:
         self.log("request", **entry, status=status, seconds=round(time.perf_counter() - began, 4))
 
     async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
-        path, given = http.url.path, http.headers.get("authorization", "").removeprefix("Bearer ").encode()
-        right = [hmac.compare_digest(given, key) for key in self.keys]  # all of them, in constant time
+        self._check_site(http.headers.get("host", "").lower(), http.headers.get("origin", "").lower())
+        path, given = http.url.path, http.headers.get("authorization", "")
+        scheme, _, key = given.partition(" ")  # bytes come as characters of Latin 1
+        sent = (key.strip() if scheme.lower() == "bearer" else given).encode("latin-1")
+        right = [hmac.compare_digest(sent, key) for key in self.keys]  # all of them, in constant time
         if self.keys and not any(right) and path not in ("/", "/health", "/ready"):
             raise RefusalError(401, "the API key is missing or wrong", code="invalid_api_key")
-        match http.method, path:
+        match http.method.replace("HEAD", "GET"), path:  # uvicorn leaves the body out
             case "POST", "/v1/completions" | "/v1/chat/completions":
                 return await self._complete(http, entry, chat="chat" in path)
             case "GET", "/":
@@ -138,6 +171,15 @@ class Api:
                 return _json(self._named(name))
         raise RefusalError(404, f"{http.method} {path} is not served", code="unknown_url")
 
+    def _check_site(self, host: str, origin: str) -> None:
+        """Refuse what a browser sends for a page of another site, whose name may have this machine's address."""
+        name, site = (re.sub(r"^.*://|:\d*$", "", text).strip("[]") for text in (host, origin))
+        allowed = [*map(str.lower, self.settings.allow_host)]
+        if (self.is_local or allowed) and not (is_local(name) or name in allowed):
+            raise RefusalError(403, f"{name[:80]!r} is not served: ask localhost, or serve with --allow-host")
+        if origin and origin.partition("://")[2] != host and site not in allowed:
+            raise RefusalError(403, "pages of other sites may not ask this server")
+
     def _named(self, name: str) -> dict[str, Any]:
         if name == self.service.name:
             return self.model
@@ -146,8 +188,9 @@ class Api:
 
     async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
         """An answer, or a stream."""
-        if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise RefusalError(415, "send application/json")  # another site's page must ask before it does
+        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            # Another site's page must ask before it sends this.
+            raise RefusalError(415, "send JSON with the header Content-Type: application/json")
         data = bytearray()
         try:
             async with asyncio.timeout(self.settings.read_timeout):
@@ -162,6 +205,9 @@ class Api:
         made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
+        if request.unchecked:
+            made["pipedec_warning"] = "; ".join(request.unchecked)
+            entry["warning"] = made["pipedec_warning"][:400]
         if not body.stream:
             end = await anext(events)
             return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
@@ -215,35 +261,46 @@ class Api:
             request.gone = True
 
 
+def is_local(name: str) -> bool:
+    """Whether a name or an address is of this machine alone."""
+    with suppress(ValueError):
+        return ip_address(name).is_loopback
+    return name == "localhost" or name.endswith(".localhost")
+
+
 def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
     """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
         sent = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
-        for name in sorted(_UNSERVED & sent.keys()):
-            if (value := sent.pop(name)) and not (value == 1 and name in _AT_1):
-                what = f"{name} is not served: decoding is greedy; leave {name} out"
+        for name in sorted(_REASONS.keys() & sent.keys()):
+            if (value := sent.pop(name)) and value not in _IDLE.get(name, ()):
+                what = f"{name} is not served: {_REASONS[name]}; leave {name} out"
                 raise RefusalError(400, what, name, "unsupported_parameter")
+        if isinstance(prompt := sent.get("prompt"), list) and len(prompt) == 1:
+            (sent["prompt"],) = prompt
         body = msgspec.convert(sent, _Chat if chat else _Completion)
     except (ValueError, RecursionError) as error:
         what, _, path = str(error).partition(" - at `$")
         name = path.strip(".`") or what.partition("field `")[2].rstrip("`")
         raise RefusalError(400, f"{name}: {what}" if path else what, name or None) from None
+    given = body.messages if isinstance(body, _Chat) else [_Message("user", body.prompt)]
+    *turns, (role, source) = (message.turn for message in given)
+    if role != "user":
+        raise RefusalError(400, "the last message must be the user's", "messages")
+    most = body.max_completion_tokens or body.max_tokens
+    strict = False
     match body.response_format:
         case {"type": "text"}:
             schema = None
         case {"type": "json_object"}:
             schema = b""
-        case {"type": "json_schema", "json_schema": {"schema": dict() as wanted}}:
-            schema = msgspec.json.encode(wanted)
+        case {"type": "json_schema", "json_schema": {"schema": dict() as wanted, **more}}:
+            schema, strict = msgspec.json.encode(wanted), more.get("strict") is True
         case _:
             raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
-    given = body.messages if isinstance(body, _Chat) else [_Message("user", body.prompt)]
-    *turns, (role, source) = map(msgspec.structs.astuple, given)
-    if role != "user":
-        raise RefusalError(400, "the last message must be the user's", "messages")
-    most = body.max_completion_tokens or body.max_tokens
-    return body, Request(source, (*turns,), schema, most, body.stream, body.stream_options.pipedec_rows)
+    rows = body.stream_options.pipedec_rows
+    return body, Request(source, (*turns,), schema, most, body.stream, rows, strict)
 
 
 def _answer(
@@ -254,11 +311,8 @@ def _answer(
     shape = {"delta" if part else "message": said} if chat else {"text": text}
     finish = None if end is None else "length" if end.truncated else "stop"
     kind = f"chat.completion{'.chunk' if part else ''}" if chat else "text_completion"
-    return {
-        "object": kind,
-        **made,
-        "choices": [{"index": 0, **shape, "logprobs": None, "finish_reason": finish}],
-    }
+    choice = {"index": 0, **shape, "logprobs": None, "finish_reason": finish}
+    return {"object": kind, **made, "choices": [choice]}
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:
@@ -269,7 +323,11 @@ def _usage(request: Request, end: Generated) -> dict[str, Any]:
 def _refusal(error: Exception) -> RefusalError:
     """An error as clients see it."""
     if isinstance(error, UserError):
-        return RefusalError(400, str(error), error.where)
+        advice = (error.todo or "").split(
+            ", or "
+        )  # no client can follow what names options, commands or keys
+        todo = ", or ".join(part for part in advice if not re.search("--|pipedec|time_max", part))
+        return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where)
     if isinstance(error, BusyError):
         return RefusalError(429 if "wait" in str(error) else 503, str(error))
     status, what = (504, "took too long") if isinstance(error, TimeoutError) else (500, "could not be served")
@@ -292,12 +350,14 @@ class Listener(Server):  # type: ignore[misc]
         most = 2 * (settings.batch_size + settings.queue) + 64  # connections, so that idle ones take no place
         how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": most}
         grace = int(settings.grace) + 2
-        super().__init__(Config(Api(service, keys, log), timeout_graceful_shutdown=grace, **how))
+        self.api = Api(service, keys, log)
+        super().__init__(Config(self.api, timeout_graceful_shutdown=grace, **how))
         self.service, self.log = service, log
         self._ending, self._idle = list[Any](), dict[Any, float]()
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, and say where."""
+        self.api.is_local = is_local(sockets[0].getsockname()[0])
         await super().startup(sockets)
         host, port = sockets[0].getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"

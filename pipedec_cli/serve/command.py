@@ -31,7 +31,7 @@ class ServeSettings(RunSettings):
 
     shown = frozenset(
         {"model", "dtype", "device", "batch_size", "host", "port", "name", "api_key_file", "insecure"}
-        | {"queue", "grace", "workspace", "config", "set_keys"}
+        | {"queue", "grace", "workspace", "config", "set_keys", "allow_host"}
     )
     hidden = frozenset(
         {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field", "id_field"}
@@ -44,6 +44,7 @@ class ServeSettings(RunSettings):
     port: int = _server(8000, "The port; 0 takes a free one.", min=0, max=65_535)
     name: str | None = _server(None, "The model's name for clients [default: its file or folder].")
     api_key_file: Path | None = _server(None, "A file with a key a line. A client must send one of them.")
+    allow_host: tuple[str, ...] = _server((), "Another name of this server. May be given several times.")
     insecure: bool = _server(False, "Listen to other machines without a key.")
     batch_size: int = _server(16, "Requests decoded at the same time.", min=1, max=4096)
     queue: int = _server(64, "Requests that may wait for a place. Others are refused.", min=0, max=100_000)
@@ -84,7 +85,7 @@ def serve(settings: ServeSettings) -> None:
     logging.captureWarnings(True)
     service = Service(settings, Notify(_log_message))
     Listener(service, keys, _log).run([listening])
-    if service.thread.is_alive() or service.reading:  # Python would wait for a call that nobody waits for
+    if service.thread.is_alive() or service.waiting:  # a call or a schema that nobody waits for
         os._exit(0)
 
 

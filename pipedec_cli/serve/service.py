@@ -1,20 +1,18 @@
-"""The job of `pipedec serve`: one thread decodes all requests, and newcomers join between two decoder calls.
-
-Schemas are read in other threads, so that a large schema stops nobody else.
-"""
+"""The job of `pipedec serve`: a thread decodes all requests, newcomers join between two calls, others read schemas."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec.json import decode as parsed
 
@@ -32,12 +30,6 @@ from pipedec_cli.pipeline.grid import Method, Slot
 
 if TYPE_CHECKING:
     from pipedec_cli.serve.command import ServeSettings
-
-
-#: The threads that read schemas.
-_READERS: Final = 2
-#: For each key that a schema may have, so many tokens may be read in the questions of a request.
-_TOKENS_A_KEY: Final = 32
 
 
 class BusyError(Exception):
@@ -89,51 +81,43 @@ class Service:
         self._of = lru_cache(32)(self._decoder_of)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
-        self.reading, self._schemas = set[Request](), SimpleQueue[Request]()
-        self.thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        readers = [threading.Thread(target=self._read, daemon=True) for _ in range(_READERS)]
-        for thread in (self.thread, *readers):
-            thread.start()
+        self._unread = SimpleQueue[Request]()
+        for work in (self._read, self._read, self._work):
+            self.thread = threading.Thread(target=work, daemon=True)  # at last the engine's
+            self.thread.start()
 
     def submit(self, request: Request) -> None:
         """Let a request wait for its place. A `BusyError` if too many wait, or the service ends."""
-        waiting = sum(not one.gone for one in [*self.waiting, *self.reading])
+        waiting = sum(not one.gone for one in [*self.waiting])
         if self.closing or len(self.running) + waiting >= self.settings.batch_size + self.settings.queue:
             raise BusyError("the server ends" if self.closing else f"{waiting} requests are waiting")
         if request.schema is None:
-            self._queue(request)
-        else:
-            self.reading.add(request)
-            self._schemas.put(request)
-
-    def _queue(self, request: Request) -> None:
+            request.decoder, request.method = self.decoder, self.usual
         self.waiting.append(request)
-        self._wake.set()
-        if self.closing and request in self.waiting:  # the engine's thread may have ended
-            request.tell(BusyError("the server ends"))
+        self._wake.set() if request.method else self._unread.put(request)
 
     def _read(self) -> None:
         """Read the schemas of requests, one after the other, for those that somebody still waits for."""
         while True:
-            request = self._schemas.get()
+            request = self._unread.get()
             try:
-                if self.closing or request.gone:
+                if request.gone:
                     raise BusyError("the server ends")
-                request.decoder, request.method, request.unchecked = self._of(request.schema)
+                request.decoder, method, request.unchecked = self._of(request.schema)
                 if request.strict and request.unchecked:
-                    todo = "leave them out, or leave strict out"
-                    raise UserError(request.unchecked[0], where="response_format", todo=todo)
-                self._queue(request)
+                    raise UserError(request.unchecked[0], todo="leave them out, or leave strict out")
+                request.method = method
             except Exception as error:  # of this request alone
+                with suppress(ValueError):  # an ending server has refused it
+                    self.waiting.remove(request)
                 request.tell(error)
-            finally:
-                self.reading.discard(request)
+            self._wake.set()
 
     def close(self, *, at_once: bool = False) -> None:
         """Admit nothing more: what waits is refused. What runs goes on or, `at_once`, is refused as well."""
         self.closing = True
         self._wake.set()
-        for request in [*self.running.values(), *self.waiting, *self.reading] if at_once else ():
+        for request in [*self.running.values(), *self.waiting] if at_once else ():
             request.gone = True
             request.tell(BusyError("the server ends"))
 
@@ -151,14 +135,15 @@ class Service:
     def _arrivals(self) -> Iterator[tuple[int, Sequence[int]] | None]:
         """The requests as they come; None while none waits and others run, or when the service ends."""
         for number in count():
-            while not (self.waiting or self.running or self.closing):
+            while not ((request := self._next()) or self.running or self.closing):
                 self._wake.wait()
                 self._wake.clear()
-            if not self.waiting:
+            if not request:
                 yield None
                 continue
-            request = self.running[number] = self.waiting.popleft()
+            self.running[number] = request
             try:
+                self.waiting.remove(request)
                 if self.closing or request.gone:
                     raise BusyError("the server ends")
                 self._begin(number, request)
@@ -167,15 +152,18 @@ class Service:
             else:
                 yield number, request.read.ids
 
+    def _next(self) -> Request | None:
+        """The first request that is read; at the end of the service each, to be refused."""
+        return next((one for one in [*self.waiting] if one.method or self.closing), None)
+
     def _begin(self, number: int, request: Request) -> None:
         """Read a request. A `UserError` if it cannot be decoded."""
-        if request.schema is None:
-            request.decoder, request.method = self.decoder, self.usual
         decoder, how = request.decoder, request.method
+        chat, turns = decoder.text.prompt and decoder.text.prompt.chat, request.turns
         try:
-            text = decoder.text.after(request.turns)
+            text = decoder.text.after(turns if chat else [turn for turn in turns if turn[1].strip()])
         except UserError as error:
-            todo = "send the user's message alone, without the system's and earlier ones"
+            todo = "send the user's message alone"
             raise UserError(error.what, where="messages", todo=todo) from None
         request.read = Source(*text.source(request.source))
         if request.read.cut:
@@ -198,7 +186,7 @@ class Service:
         if not own and not schema:
             raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
         most = settings.max_keys, settings.max_choices
-        wanted = keys_of(parsed(schema), where, unchecked.append, *most) if schema else {}
+        wanted = keys_of(parsed(schema), where, unchecked.append, most) if schema else {}
         if own:
             if wanted and {*wanted} != {one.name for one in own.fields}:
                 names = ", ".join(sorted(one.name for one in own.fields))
@@ -211,11 +199,11 @@ class Service:
             return plain, self.usual, unchecked
         check_lists(fields := tuple(map(settled, wanted.values())))
         chat = plain.text.prompt is not None and plain.text.prompt.chat
-        template = settings.prompt_template  # it may be a prompt for texts
-        template = template if QUESTION in (template or "") else None
+        # A prompt may be meant for texts.
+        template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
         made = blind_decoder(plain, Rows(fields), template=template, chat=chat)
-        method = method_of(settings, made)
-        if (known := sum(map(len, made.plan.known))) > (room := _TOKENS_A_KEY * settings.max_keys):
+        method, room = method_of(settings, made), 32 * settings.max_keys
+        if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
             raise UserError(what, where=where, todo="leave keys out, or shorten what describes them")
         return made, method, unchecked

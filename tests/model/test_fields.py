@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
-from pipedec_cli.model.fields import FieldCodec
+from pipedec_cli.model.fields import FieldCodec, row_text
 from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Together
+from pipedec_cli.pipeline.schedule import Subsequence, Together
 from tests.checkpoints import TOY_SHAPE, learn_by_heart
 
 SCHEMA = (
@@ -218,3 +219,13 @@ def test_a_checkpoint_for_fields_that_has_none_is_refused():
     checkpoint.settings = structs.replace(checkpoint.settings, segmentation=Segmentation("field", (), "; "))
     with pytest.raises(UserError, match="trained for delay together only"):
         Decoder(checkpoint).method()
+
+
+def test_a_row_that_was_cut_within_a_character_ends_before_it():
+    codec, ids = (
+        SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace").strip()),
+        [*"né 🌍".encode()],
+    )
+    texts = [row_text(codec, Subsequence(0, ids[:count])) for count in range(len(ids) + 1)]
+    assert texts == ["", "n", "n", *["né"] * 5, "né 🌍"]
+    assert row_text(codec, Subsequence(0, [*"é\ufffd".encode(), 1], ended=True)) == "é\ufffd"

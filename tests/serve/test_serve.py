@@ -37,7 +37,9 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("uvicorn")
 
 SOURCES = [source for source, _ in TOLD]
-POST = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+POST = (
+    "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+)
 
 
 def form_of(schema):
@@ -74,8 +76,8 @@ class Served:
     def raw(self, method, path, body=b"", **headers):
         """Status, headers and body of any request."""
         head = {"Content-Type": "application/json", "Content-Length": len(body), "Connection": "close"}
-        fields = [f"{name}: {value}" for name, value in (head | headers).items()]
-        lines = [f"{method} {path} HTTP/1.1", "Host: x", *fields]
+        fields = [f"{name}: {value}" for name, value in ({"Host": "localhost"} | head | headers).items()]
+        lines = [f"{method} {path} HTTP/1.1", *fields]
         with socket.create_connection(self.address) as made:
             made.sendall("\r\n".join([*lines, "", ""]).encode() + body)
             answer = b"".join(iter(lambda: made.recv(65_536), b""))
@@ -286,7 +288,10 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
         ({"temperature": 0.7}, "temperature is not served: decoding is greedy"),
         ({"top_p": 0.5}, "top_p is not served"),
         ({"n": 2}, "n is not served"),
-        ({"stop": ["."]}, "stop is not served"),
+        ({"stop": ["."]}, "stop is not served: a text ends where the model ends it"),
+        ({"logprobs": 3}, "logprobs is not served: tokens are sent without probabilities"),
+        ({"extra_body": {"tool_choice": "required"}}, "tool_choice is not served: no model here calls tools"),
+        ({"extra_body": {"modalities": ["text", "audio"]}}, "modalities is not served: answers are texts"),
         ({"max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
         ({"prompt": " "}, "prompt: Expected"),
         ({"prompt": "name[ " * 2_000}, "the text is too long"),
@@ -301,11 +306,88 @@ def test_a_request_that_cannot_be_served_is_refused_by_name(pipelined, wrong, me
     with pytest.raises(kind, match=message):
         pipelined.client.completions.create(**{"model": "pipelined", "prompt": "a", **wrong})
     assert pipelined.text("a", temperature=0, top_p=1, n=1, stop=None, seed=3, user="me") == "A.; B.; C.; D."
+    idle = {
+        "tool_choice": "none",
+        "parallel_tool_calls": False,
+        "reasoning_effort": "low",
+        "modalities": ["text"],
+    }
+    assert pipelined.text(["a"], extra_body=idle) == "A.; B.; C.; D."
 
 
 def test_a_model_without_a_chat_reads_one_message(pipelined):
-    with pytest.raises(openai.BadRequestError, match="the model reads one message, the user's"):
+    told = "messages: the model reads one message, the user's; send the user's message alone"
+    with pytest.raises(openai.BadRequestError, match=told):
         pipelined.chat("a", ("system", "Be brief."))
+    assert pipelined.chat("a", ("system", " ")).choices[0].message.content == "A.; B.; C.; D."
+
+
+def test_forms_of_a_message_that_mean_the_same_are_taken(chat):
+    def said(*turns):
+        (choice,) = chat.client.chat.completions.create(model="chat", messages=turns, max_tokens=4).choices
+        return choice.message
+
+    system, user = {"role": "system", "content": "The Mill."}, {"role": "user", "content": "a\nb"}
+    parts = [{"type": "text", "text": text} for text in "ab"]
+    wanted = said(system, user)
+    for turns in (
+        ({**system, "role": "developer"}, user),
+        ({**system, "content": [{"type": "text", "text": "The Mill."}]}, {**user, "content": parts}),
+        (system, {**user, "name": "anna"}),
+    ):
+        assert said(*turns).content == wanted.content
+    assert said({**system, "content": ""}, user).content
+    assert said(user, {**wanted.model_dump(), "content": "it is"}, user).content, "an answer is sent back"
+    for content, told in [("", "a message of the user has no text"), (None, "no text"), ([], "no text")]:
+        with pytest.raises(openai.BadRequestError, match=told):
+            said({"role": "user", "content": content})
+    picture = {"type": "image_url", "image_url": {"url": "http://a"}}
+    for wrong in (picture, 3):
+        with pytest.raises(openai.BadRequestError, match=r"messages\[0\]"):
+            said({"role": "user", "content": [wrong]})
+    with pytest.raises(openai.BadRequestError, match="the model has no keys of its own; send a json_schema"):
+        chat.chat("a", response_format={"type": "json_object"})
+
+
+def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
+    tags = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+    form = form_of({"type": "object", "properties": {"tags": tags}})
+    told = "response_format: these keywords are not checked: minItems"
+    assert chat.chat("a", response_format=form).pipedec_warning == told
+    *parts, _ = chat.chat("a", response_format=form, stream=True)
+    assert parts[0].pipedec_warning == told
+    until(lambda: [entry.get("warning") for entry in chat.log[-2:]] == [told] * 2)
+    form["json_schema"]["strict"] = True
+    with pytest.raises(openai.BadRequestError, match=f"{told}; leave them out, or leave strict out"):
+        chat.chat("a", response_format=form)
+
+
+def test_pages_of_other_sites_cannot_ask_a_local_server(models):
+    body = b'{"model": "pipelined", "prompt": "a"}'
+    with serving(models / "pipelined", allow_host=("box.lan",)) as made:
+        port = made.address[1]
+        for host, origin, status in [
+            *(
+                (host, "", 200)
+                for host in ("LOCALHOST", "a.localhost:80", "127.1.2.3", "[::1]:8", "box.lan:3")
+            ),
+            *(
+                (host, "", 403)
+                for host in ("evil.com", "localhost.evil.com", "127.0.0.1.nip.io:80", "", "[::2]")
+            ),
+            (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", 200),
+            (f"127.0.0.1:{port}", "https://box.lan", 200),
+            *(
+                (f"127.0.0.1:{port}", origin, 403)
+                for origin in ("null", "http://127.0.0.1:9", "https://evil.com")
+            ),
+        ]:
+            head = {"Host": host} | ({"Origin": origin} if origin else {})
+            assert made.raw("POST", "/v1/completions", body, **head)[0] == status, (host, origin)
+    with serving(models / "pipelined") as made:
+        assert made.raw("GET", "/health", Host="box.lan")[0] == 403
+        made.server.api.is_local = False  # as with --host 0.0.0.0
+        assert made.raw("GET", "/health", Host="box.lan")[0] == 200
 
 
 def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
@@ -315,6 +397,7 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         ("POST", "completions", b"\xff", {}, 400),
         ("POST", "completions", b"[" * 100_000, {}, 400),
         ("POST", "completions", good, plain, 415),
+        ("POST", "chat/completions", b'{"model": "pipelined", "messages": [3]}', {}, 400),
         ("POST", "completions", b" " * 1_000_001, {}, 413),
         ("POST", "chat/completions", b'{"model": "pipelined", "messages": []}', {}, 400),
         ("PUT", "completions", b"", {}, 404),
@@ -324,6 +407,12 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         assert found == status
         assert {"message", "type", "param", "code"} == set(json.loads(answer)["error"])
         assert "traceback" not in answer.decode().lower() and "application/json" in head
+    assert pipelined.raw("POST", "/v1/completions", good, **{"CONTENT-TYPE": "Application/JSON"})[0] == 200
+    assert [pipelined.raw("HEAD", path)[::2] for path in ("/", "/health", "/v1/models")] == [(200, b"")] * 3
+    assert (
+        b"with the header Content-Type: application/json"
+        in pipelined.raw("POST", "/v1/completions", **plain)[2]
+    )
     status, head, page = pipelined.raw("GET", "/")
     assert status == 200 and "default-src 'none'" in head and b"<title>" in page
     status, _, told = pipelined.raw("GET", "/metrics")
@@ -401,7 +490,7 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
         service._of = lambda _: gate.wait(300)
 
     def kill():
-        until(lambda: service.reading if schema else service.running)
+        until(lambda: service.waiting if schema else service.running)
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGTERM)
             until(lambda: service.closing)
@@ -438,7 +527,7 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
         made.service._of = lambda _: gate.wait(300)
         with ThreadPoolExecutor(4) as pool:
             reads = [pool.submit(made.chat, "a", response_format=form_of(SCHEMA)) for _ in range(4)]
-            until(lambda: len(made.service.reading) == 4)
+            until(lambda: len(made.service.waiting) == 4)
             with pytest.raises(openai.RateLimitError, match="4 requests are waiting"):
                 made.chat("a")
             for one in reads:
@@ -446,13 +535,13 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
                     one.result()
             made.chat("a")
             gate.set()
-        until(lambda: not made.service.reading)
+        until(lambda: not made.service.waiting)
 
 
 def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(models):
     with serving(models / "pipelined", read_timeout=0.4) as made:
         head = f"{POST}99\r\n"
-        heads = ["", head, f"{head}\r\n{{", "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"]
+        heads = ["", head, f"{head}\r\n{{", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET"]
         slow = [socket.create_connection(made.address, 30) for _ in heads]
         for one, text in zip(slow, heads, strict=True):
             one.sendall(text.encode())
@@ -492,10 +581,12 @@ def test_time_is_bounded_and_the_log_has_texts_only_if_asked(models):
 
 
 def test_keys_are_asked_for_and_other_machines_need_one(models, tmp_path):
-    with serving(models / "pipelined", keys=[b"open", b"sesame"]) as made:
+    with serving(models / "pipelined", keys=[b"open", b"sesame", "schlüssel".encode()]) as made:
         assert made.text("a") == "A.; B.; C.; D."
         for given in ("", "Bearer", "Bearer sesam", "Bearer \xe9"):
             assert made.raw("GET", "/v1/models", Authorization=given)[0] == 401
+        for given in ("bearer sesame", "BEARER  open", "Bearer schlüssel"):
+            assert made.raw("GET", "/v1/models", authorization=given)[0] == 200
         assert made.raw("GET", "/metrics")[0] == 401
         assert [made.raw("GET", path)[0] for path in ("/", "/health", "/ready")] == [200] * 3
         port = made.address[1]
@@ -503,6 +594,7 @@ def test_keys_are_asked_for_and_other_machines_need_one(models, tmp_path):
         assert taken in refused("serve", "--port", port)
     assert "give --api-key-file, or --insecure" in refused("serve", "--host", "0.0.0.0", "--port", 0)
     assert "cannot listen" in refused("serve", "--host", "no.such.host.invalid")
-    (tmp_path / "keys").write_text("\n", encoding="utf-8")
+    (tmp_path / "keys").write_text("\n", encoding="utf-8-sig")
     assert "has no key" in refused("serve", "--api-key-file", tmp_path / "keys")
-    assert "no key 'schema'" in run("serve", "--set", "schema=x", exit_code=2).output
+    for name in ("schema", "chunk", "spans"):
+        assert f"no key '{name}'" in run("serve", "--set", f"{name}=8", exit_code=2).output

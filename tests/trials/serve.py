@@ -68,7 +68,7 @@ class Server:
     def raw(self, source: str, stream: bool) -> bytes:
         """A whole request, head and body."""
         body = self.body(source, stream=stream)
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
     def send(self, body: bytes, path: str = "/v1/completions") -> tuple[int, bytes, Any]:
