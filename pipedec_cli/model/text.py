@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, pairwise
+from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import mended_text
@@ -20,9 +21,18 @@ _CHARACTERS_A_TOKEN: Final = 8
 _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
-#: The default prompt of a decoder-only model, and the part of a prompt that stands for the source.
+#: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
+_MERGED: Final = 4
+
+#: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
 SOURCE: Final = "{source}"
+QUESTION: Final = "{question}"
+#: Stands for what is said in an earlier turn.
+_TURN: Final = "\x02{}\x02"
+#: White space beside the words of users shows whether a chat template strips them.
+_PAD: Final = "\x1f"
+_PLACES: Final = re.compile(rf"({_PAD}?)({SOURCE}|{QUESTION}|\x02\d+\x02)({_PAD}?)")
 #: Chat templates are rendered with a fixed date, the same in training and in decoding. This macro stands before the
 #: template and replaces transformers' function of that name.
 _PARTS_OF_A_DATE: Final = {"d": "01", "m": "01", "b": "Jan", "B": "January", "y": "25", "Y": "2025"}
@@ -33,15 +43,45 @@ _TODAY: Final = (
 )
 
 
+class Place(NamedTuple):
+    """Where the words of a user stand in a prompt, and on which sides the chat template strips them."""
+
+    name: str
+    left: bool
+    right: bool
+
+    def filled(self, words: str) -> str:
+        """The words as the chat template takes them."""
+        words = words.lstrip() if self.left else words
+        return words.rstrip() if self.right else words
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The ids before and behind a source in a decoder-only model's prompt, and the template that they were made of."""
+    """A decoder-only model's prompt as a text in parts, and the template that it was made of.
 
-    head: list[int]
-    tail: list[int]
+    Each second part is for the words of a user, in which special tokens are text.
+    """
+
+    parts: tuple[str | Place, ...] = ("", Place(SOURCE, left=False, right=False), "")
+    first: tuple[int, ...] = ()  # the token that begins a text, if the tokenizer begins texts with a token
     template: str = SOURCE
     chat: bool = False
     text: str = SOURCE  # the template as it is read, within the chat template
+    known: tuple[int, ...] = ()  # the last tokens, which a row of its own begins with
+
+    @property
+    def at(self) -> int:
+        """The number of the part that stands for the source."""
+        return next(n for n, part in enumerate(self.parts) if isinstance(part, Place) and part.name == SOURCE)
+
+    def filled(self, words: Mapping[str, str]) -> Prompt:
+        """The prompt with words in the places of these names."""
+        parts = (
+            part.filled(words[part.name]) if isinstance(part, Place) and part.name in words else part
+            for part in self.parts
+        )
+        return replace(self, parts=tuple(parts))
 
 
 def usual_prompt(*, chat: bool) -> str:
@@ -83,38 +123,76 @@ class TextCodec:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not (texts := [mended_text(text) for text in texts]):
             return []
+        encoded = list(self._tokenized(texts)["input_ids"])
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        # T5's unigram model finds special tokens in any text, whatever `split_special_tokens` says: they are its pieces.
+        is_unigram = backend is not None and type(backend.model).__name__ == "Unigram"
+        for row, ids in enumerate(encoded if is_unigram else ()):
+            if not self._reserved.isdisjoint(ids):
+                encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
+        return encoded
+
+    def _tokenized(self, texts: Sequence[str] | str, **options: Any) -> Any:
         try:
-            encoded = list(self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
+            return self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
         except BaseException as error:
             # Rust's own error: a text takes too long in a regular expression of the tokenizer.
             if type(error).__name__ != "PanicException":
                 raise
             raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
-        for row, ids in enumerate(encoded):
-            if not self._reserved.isdisjoint(ids) and self._literal is not None:
-                encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
-        return encoded
+
+    def _joined(self, parts: Sequence[str]) -> list[int]:
+        """The ids of one text, given in parts. In each second part special tokens are text."""
+        text, names = "".join(parts), self._special.findall
+        if names(text) == [*chain(*map(names, parts[::2]))]:
+            return list(self._tokenized(text, split_special_tokens=False)["input_ids"])
+        if self._literal is None:
+            tokenized = (
+                self._tokenized(part, split_special_tokens=n % 2 > 0) for n, part in enumerate(parts)
+            )
+            return [*chain(*(one["input_ids"] for one in tokenized))]
+        hidden = list(parts)
+        hidden[::2] = (self._special.sub(lambda found: self._hidden[found[0]], part) for part in parts[::2])
+        return list(self._literal.encode("".join(hidden), add_special_tokens=False).ids)
+
+    @cached_property
+    def _hidden(self) -> dict[str, str]:
+        """Special tokens, the longest first, and names for them that no text holds."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        special = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+        secret = secrets.token_hex(8)
+        names = sorted(special, key=lambda name: (-len(name), name))
+        return {name: f"\U0010ffff{secret}-{number}-" for number, name in enumerate(names)}
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        """Finds special tokens in a text."""
+        return re.compile("|".join(map(re.escape, self._hidden)) or "(?!)")
 
     @cached_property
     def _literal(self) -> Any | None:
-        """A copy of a unigram tokenizer that reads special tokens in a text as text; None for other tokenizers.
+        """A copy of the tokenizer that reads special tokens in a text as text; None for a tokenizer without a backend.
 
-        T5's unigram model has its special tokens among its pieces and finds them in any text, whatever
-        `split_special_tokens` says. In the copy these pieces have names that no text holds; the ids are the same.
+        In the copy they have their hidden names; the ids are the same.
         """
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        content = json.loads(backend.to_str()) if backend is not None else {}
-        if content.get("model", {}).get("type") != "Unigram":
+        if getattr(self.tokenizer, "backend_tokenizer", None) is None:
             return None
         from tokenizers import Tokenizer
 
-        special = set(self.tokenizer.all_special_tokens)
-        for number, piece in enumerate(content["model"]["vocab"]):
-            if piece[0] in special:
-                piece[0] = f"\U0010ffff{number}"  # no text holds this code point
+        content = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        hidden, model = self._hidden, content["model"]
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {hidden.get(piece, piece): number for piece, number in model["vocab"].items()}
+            model["unk_token"] = hidden.get(unknown := model.get("unk_token"), unknown)
+        else:
+            model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
+        if "merges" in model:
+            model["merges"] = [
+                pair for pair in model["merges"] if hidden.keys().isdisjoint([*pair, "".join(pair)])
+            ]
         for token in content["added_tokens"]:
-            if token["content"] in special:
-                token["content"] = f"\U0010ffff{token['id']}"
+            if token["content"] in hidden:
+                token |= {"content": hidden[token["content"]], "normalized": False}
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
     @property
@@ -125,10 +203,6 @@ class TextCodec:
     @max_source_tokens.setter
     def max_source_tokens(self, most: int) -> None:
         self._most = most if self._places is None else min(most, self._places)
-
-    @property
-    def _around(self) -> tuple[list[int], list[int]]:
-        return self._ends if self.prompt is None else (self.prompt.head, self.prompt.tail)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -145,38 +219,79 @@ class TextCodec:
         if self.prompt is None or not self.prompt.chat:
             raise UserError("the model reads one message, the user's", where="messages")
         roles, texts = zip(*turns, strict=True)
-        parts = _head_after(self.tokenizer, self.prompt.template, self.prompt.text, roles)
-        ids = self.ids(texts)
-        head = [template_ids(self.tokenizer, part) if isinstance(part, str) else ids[part] for part in parts]
+        behind = _behind(self.tokenizer, self.prompt.template, self.prompt.text, roles)
+        parts = behind.parts[: behind.at + 1] + self.prompt.parts[self.prompt.at + 1 :]
         made = copy.copy(self)
-        made.prompt = replace(self.prompt, head=_begun(self.tokenizer, [*chain(*head)]))
+        words = {_TURN.format(number): text for number, text in enumerate(texts)}
+        made.prompt = replace(self.prompt, parts=parts).filled(words)
         return made
 
     @property
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
-        return len(self.prefix) + sum(map(len, self._around))
+        around = sum(map(len, self._ends)) if self.prompt is None else len(self.prompted(self.prompt, "a"))
+        return len(self.prefix) + around
+
+    def prompted(self, prompt: Prompt, source: str) -> list[int]:
+        """The ids of a prompt with a source in it, but for the known tokens of a row: those of the whole text."""
+        for text in (source, source.rstrip()):  # white space at its end may be within a token of the row
+            filled = prompt.filled({SOURCE: text}).parts
+            parts = [mended_text(part if isinstance(part, str) else part.name) for part in filled]
+            ids = self._joined(parts)
+            ids = ids if tuple(ids[:1]) == prompt.first else [*prompt.first, *ids]
+            end = len(ids) - len(prompt.known)
+            if tuple(ids[end:]) == prompt.known:
+                return ids[:end]
+        what = "a token holds the end of a text and the beginning of its question"
+        raise UserError(what, todo=f"put a line break before {QUESTION}")
 
     def source(self, text: str) -> tuple[list[int], bool]:
-        """The ids of a source with its prefix and all ids around it, and whether the source was cut.
+        """The ids of a source with its prefix and all around it, and whether the source was cut.
 
-        A long source is tokenized only as far as is sure to hold what is kept, because tokens take a hundred times the
-        memory of the text. A UserError if a prompt leaves no room for a source.
+        A source in a prompt is cut in its own tokens, and what is left is tokenized with the prompt. A UserError if a
+        prompt leaves no room for a source.
         """
-        text, (head, tail) = self.prefix + text, self._around
-        room = max(0, self.max_source_tokens - len(head) - len(tail))
-        if self.prompt is not None and room == 0:
-            takes, most = len(head) + len(tail), self.max_source_tokens
+        text, most, prompt = mended_text(self.prefix + text), self.max_source_tokens, self.prompt
+        if prompt is None:
+            head, tail = self._ends
+            room = max(0, most - len(head) - len(tail))
+            _, ids = self._beginning(text, room)
+            return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
+        is_long = len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN)
+        begun = self._beginning(text, most)[0] if is_long else text
+        if text and begun == text and len(ids := self.prompted(prompt, text)) <= most:
+            return ids, False
+        takes = len(ids := self.prompted(prompt, ""))
+        if takes >= most:
             what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
+        shorter = (self.prompted(prompt, part) for part in self._cut(begun, most - takes + _MERGED))
+        return next((whole for whole in shorter if len(whole) <= most), ids), text != ""
+
+    def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
+        """As much of a text as is sure to hold its first `room` tokens, and its ids.
+
+        The rest is not tokenized, because tokens take a hundred times the memory of the text.
+        """
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
             end = found.start() if found else len(text)
             ids = self.ids([text[:end]])[0]
             if end == len(text) or len(ids) > room + _MARGIN:
-                return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
+                return text[:end], ids
             end *= 2
+
+    def _cut(self, text: str, most: int) -> Iterator[str]:
+        """The beginnings of a text that have 1 to `most` tokens of it, the longest first."""
+        backend, ids = getattr(self.tokenizer, "backend_tokenizer", None), self.ids([text])[0]
+        if backend is None:
+            yield from (self.written(ids[:n]).rstrip("\ufffd") for n in range(min(most, len(ids)), 0, -1))
+            return
+        places = backend.encode(text, add_special_tokens=False).offsets
+        for (_, end), (start, _) in reversed([*pairwise([*places, (len(text), 0)][: most + 1])]):
+            if start >= end:  # the next token is of another character
+                yield text[:end]
 
     @cached_property
     def _splits_at_spaces(self) -> bool:
@@ -227,35 +342,45 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
 
 
 def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
-    """The ids around a source; a UserError if the template does not fit.
+    """The prompt that a template makes; a UserError if the template does not fit.
 
-    If the tokenizer begins a text with a special token, so does the prompt. Special tokens in templates are special.
+    If the tokenizer begins a text with a special token, so does the prompt; what begins a chat is the chat template's.
     """
-    text = prompt_text(tokenizer, template, chat=chat)
-    head, tail = (template_ids(tokenizer, part) for part in text.split(SOURCE))
-    return Prompt(_begun(tokenizer, head), tail, template, chat, text)
+    text, first = prompt_text(tokenizer, template, chat=chat), ids_around(tokenizer)[0][:1]
+    is_begun = not chat and first == [tokenizer.bos_token_id]
+    parts = _parts(tokenizer, template, () if chat else None)
+    return Prompt(parts, tuple(first) if is_begun else (), template, chat, text)
 
 
-def _begun(tokenizer: Any, head: list[int]) -> list[int]:
-    first = ids_around(tokenizer)[0][:1]
-    return [*first, *head] if first == [tokenizer.bos_token_id] != head[:1] else head
+def _parts(tokenizer: Any, template: str, roles: Sequence[str] | None) -> tuple[str | Place, ...]:
+    """The parts of a prompt, in a chat behind turns of these roles; None is for no chat."""
+    text = _PLACES.sub(rf"{_PAD}\2{_PAD}", template)
+    if roles is not None:
+        turns = [
+            {"role": role, "content": f"{_PAD}{_TURN.format(at)}{_PAD}"} for at, role in enumerate(roles)
+        ]
+        text = _rendered(tokenizer, *turns, {"role": "user", "content": text}, add_generation_prompt=True)
+    found = _PLACES.split(text)
+    parts: list[str | Place] = found[:1]
+    for left, name, right, behind in zip(found[1::4], found[2::4], found[3::4], found[4::4], strict=True):
+        parts += [Place(name, left=not left, right=not right), behind]
+    return tuple(parts)
 
 
 @lru_cache(64)
-def _head_after(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> list[str | int]:
-    """What stands before a source behind turns of these roles: parts of the chat template, and numbers of turns.
+def _behind(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> Prompt:
+    """The prompt behind turns of these roles.
 
     `alone` is the prompt without these turns; its end must stay as it is. Only roles go through the chat template: what is
     said in the turns cannot change it, and it runs once for all turns of the same roles.
     """
-    turns = [{"role": role, "content": f"{{turn {at}}}"} for at, role in enumerate(roles)]
-    text = _rendered(tokenizer, *turns, {"role": "user", "content": template}, add_generation_prompt=True)
-    head, _, tail = text.partition(SOURCE)
-    parts = re.split(r"\{turn (\d+)\}", head)
-    order = [*map(int, parts[1::2])]
-    if sorted(order) != [*range(len(roles))] or tail != alone.partition(SOURCE)[2]:
+    made = Prompt(_parts(tokenizer, template, roles))
+    names = [part if isinstance(part, str) else part.name for part in made.parts]
+    wanted = sorted([SOURCE, *map(_TURN.format, range(len(roles)))])
+    taken = sorted(name for name in names[1::2] if name != QUESTION)
+    if taken != wanted or "".join(names).partition(SOURCE)[2] != alone.partition(SOURCE)[2]:
         raise UserError("the model's chat template does not take each message once", where="messages")
-    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+    return made
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
