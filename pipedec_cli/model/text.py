@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -123,76 +122,46 @@ class TextCodec:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not (texts := [mended_text(text) for text in texts]):
             return []
-        encoded = list(self._tokenized(texts)["input_ids"])
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        # T5's unigram model finds special tokens in any text, whatever `split_special_tokens` says: they are its pieces.
-        is_unigram = backend is not None and type(backend.model).__name__ == "Unigram"
-        for row, ids in enumerate(encoded if is_unigram else ()):
-            if not self._reserved.isdisjoint(ids):
+        encoded = list(_tokenized(self.tokenizer, texts))
+        for row, ids in enumerate(encoded):
+            if not self._reserved.isdisjoint(ids) and self._literal is not None:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
         return encoded
 
-    def _tokenized(self, texts: Sequence[str] | str, **options: Any) -> Any:
-        try:
-            return self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
-        except BaseException as error:
-            # Rust's own error: a text takes too long in a regular expression of the tokenizer.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
-
     def _joined(self, parts: Sequence[str]) -> list[int]:
-        """The ids of one text, given in parts. In each second part special tokens are text."""
-        text, names = "".join(parts), self._special.findall
+        """The ids of one text, given in parts. In each second part special tokens are text.
+
+        If there are any, each part is tokenized for itself.
+        """
+        text, names = "".join(parts), _special(self.tokenizer).findall
         if names(text) == [*chain(*map(names, parts[::2]))]:
-            return list(self._tokenized(text, split_special_tokens=False)["input_ids"])
-        if self._literal is None:
-            tokenized = (
-                self._tokenized(part, split_special_tokens=n % 2 > 0) for n, part in enumerate(parts)
-            )
-            return [*chain(*(one["input_ids"] for one in tokenized))]
-        hidden = list(parts)
-        hidden[::2] = (self._special.sub(lambda found: self._hidden[found[0]], part) for part in parts[::2])
-        return list(self._literal.encode("".join(hidden), add_special_tokens=False).ids)
-
-    @cached_property
-    def _hidden(self) -> dict[str, str]:
-        """Special tokens, the longest first, and names for them that no text holds."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        special = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
-        secret = secrets.token_hex(8)
-        names = sorted(special, key=lambda name: (-len(name), name))
-        return {name: f"\U0010ffff{secret}-{number}-" for number, name in enumerate(names)}
-
-    @cached_property
-    def _special(self) -> re.Pattern[str]:
-        """Finds special tokens in a text."""
-        return re.compile("|".join(map(re.escape, self._hidden)) or "(?!)")
+            return template_ids(self.tokenizer, text)
+        ids = (
+            self.ids([part])[0] if n % 2 else template_ids(self.tokenizer, part)
+            for n, part in enumerate(parts)
+        )
+        return [*chain(*ids)]
 
     @cached_property
     def _literal(self) -> Any | None:
-        """A copy of the tokenizer that reads special tokens in a text as text; None for a tokenizer without a backend.
+        """A copy of a unigram tokenizer that reads special tokens in a text as text; None for other tokenizers.
 
-        In the copy they have their hidden names; the ids are the same.
+        T5's unigram model has its special tokens among its pieces and finds them in any text, whatever
+        `split_special_tokens` says. In the copy these pieces have names that no text holds; the ids are the same.
         """
-        if getattr(self.tokenizer, "backend_tokenizer", None) is None:
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        content = json.loads(backend.to_str()) if backend is not None else {}
+        if content.get("model", {}).get("type") != "Unigram":
             return None
         from tokenizers import Tokenizer
 
-        content = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        hidden, model = self._hidden, content["model"]
-        if isinstance(model["vocab"], dict):
-            model["vocab"] = {hidden.get(piece, piece): number for piece, number in model["vocab"].items()}
-            model["unk_token"] = hidden.get(unknown := model.get("unk_token"), unknown)
-        else:
-            model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
-        if "merges" in model:
-            model["merges"] = [
-                pair for pair in model["merges"] if hidden.keys().isdisjoint([*pair, "".join(pair)])
-            ]
+        special = set(self.tokenizer.all_special_tokens)
+        for number, piece in enumerate(content["model"]["vocab"]):
+            if piece[0] in special:
+                piece[0] = f"\U0010ffff{number}"  # no text holds this code point
         for token in content["added_tokens"]:
-            if token["content"] in hidden:
-                token |= {"content": hidden[token["content"]], "normalized": False}
+            if token["content"] in special:
+                token["content"] = f"\U0010ffff{token['id']}"
         return Tokenizer.from_str(json.dumps({**content, "post_processor": None}))
 
     @property
@@ -396,8 +365,25 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
-    options = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    return list(tokenizer(text, **options)["input_ids"]) if text else []
+    return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
+
+
+def _tokenized(tokenizer: Any, texts: Sequence[str], **options: Any) -> Any:
+    try:
+        return tokenizer(texts, add_special_tokens=False, verbose=False, **options)["input_ids"]
+    except BaseException as error:
+        # Rust's own error: a text takes too long in a regular expression of the tokenizer.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
+
+
+@lru_cache(64)
+def _special(tokenizer: Any) -> re.Pattern[str]:
+    """Finds special tokens in a text."""
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names)) or "(?!)")
 
 
 def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:

@@ -102,16 +102,16 @@ def _backend(kind: str) -> str:
 
 
 @cache
-def tokenizer_of(kind: str, *, begins: bool = False, marks: tuple[str, ...] = tuple(MARKS)) -> Any:
+def tokenizer_of(kind: str, *, begins: bool = False) -> Any:
     """A tokenizer of the kind, with marks of chats; the mark <|end|> takes the white space behind it, as Phi's does."""
     backend = Tokenizer.from_str(_backend(kind))
-    added = [AddedToken(mark, rstrip=number == 4, normalized=False) for number, mark in enumerate(marks)]
+    added = [AddedToken(mark, rstrip=mark == "<|end|>", normalized=False) for mark in MARKS]
     backend.add_special_tokens(added)
     if begins:
         backend.post_processor = processors.TemplateProcessing(
             single="<s> $A", special_tokens=[("<s>", backend.token_to_id("<s>"))]
         )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=marks[0], eos_token=marks[1])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
 
 
 def codec_of(tokenizer: Any, template: str, most: int = 4096, *, chat: bool = False) -> TextCodec:
@@ -158,12 +158,14 @@ def test_a_long_source_is_cut_in_its_own_tokens_and_the_whole_is_tokenized_anew(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_in_a_users_words_are_text(kind):
-    """The oracle is the same tokenizer with other marks: to it those in the user's words are text."""
-    other = tokenizer_of(kind, marks=tuple(f"⟦{number}⟧" for number in range(len(MARKS))))
-    made, chance = codec_of(tokenizer_of(kind), "<|im_start|>user\n{source}<|end|> \nA:"), random.Random(kind)
+    """Of all marks those of the template remain, and the words are read as the tokenizer reads them without marks."""
+    tokenizer, chance = tokenizer_of(kind), random.Random(kind)
+    made, marks = codec_of(tokenizer, "<|im_start|>user\n{source}<|end|> \nA:"), {*MARKS}
     for _ in range(60):
-        said = "".join(chance.choice(["", " ", *MARKS]) + texts_of(chance, 2) for _ in range(3))
-        assert made.source(said) == (oracle(other, f"⟦2⟧user\n{said}⟦4⟧ \nA:"), False), said
+        said = "".join(chance.choice([" ", *MARKS]) + texts_of(chance, 2) for _ in range(3))
+        ids, _ = made.source(said)
+        found = [one for one in tokenizer.convert_ids_to_tokens(ids) if one in marks]
+        assert found == ["<|im_start|>", "<|end|>"], said
 
 
 #: Chat templates in the form of public model families.
