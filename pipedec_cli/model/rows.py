@@ -27,7 +27,7 @@ from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.text import SOURCE, Prompt, TextCodec, prompt_around, template_ids
+from pipedec_cli.model.text import QUESTION, SOURCE, TextCodec, prompt_around
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token
@@ -147,8 +147,6 @@ def names_once(names: Allowed, decode: Callable[[Sequence[int]], str], end: int)
     return allowed
 
 
-#: The part of a prompt that stands for what differs between the rows.
-QUESTION: Final = "{question}"
 #: The default prompts: questions for keys, questions of the user, and lines of keys behind examples.
 KEYS_PROMPT: Final = (
     "Text: {source}\n\nAnswer with the value alone, in the words of the text. Answer none if the text does not say it.\n\n"
@@ -219,36 +217,56 @@ class BlindPlan:
         return [named.get(f.name) or Asked([f]) for f in fields if not f.listed or f.name in named]
 
     def _read(self, template: str) -> None:
-        """Make the prompt, and the known tokens of each row, which go on behind it."""
-        tokenizer, rows = self.checkpoint.tokenizer, self.rows
-        prompt = prompt_around(tokenizer, template, chat=self.chat)
-        if prompt.text.count(QUESTION) != 1 or prompt.text.index(QUESTION) < prompt.text.index(SOURCE):
-            what = f"the prompt {template[:60]!r} does not say {QUESTION} once, behind {SOURCE}"
-            raise UserError(what, todo="questions differ behind the text, so that the text is read once")
-        before, rest = prompt.text.split(SOURCE)
-        between, behind = rest.split(QUESTION)
-        head, tail = list(prompt.head), template_ids(tokenizer, between)
-        if self.chat:
-            self._turn = template_ids(tokenizer, behind)
-            ids = self.text.ids([*(one.question() for one in self._asked), *rows.questions])
-            # What all rows begin with is read once, with the text.
-            common = takewhile(lambda tokens: len({*tokens}) == 1, zip(*ids, strict=False))
-            alike = [tokens[0] for tokens in common] if len(ids) > 1 and not self._lists else []
-            tail += alike
-            self.known = [(*one[len(alike) :], *self._turn) for one in ids]
-        else:
-            first = head[: len(head) - len(template_ids(tokenizer, before))]  # such as <bos>
-            alone, start, word = self.text.ids(["a b", "a", " b"])
-            if before.endswith(" ") and alone == start + word:  # the tokenizer puts a space before a word
-                before, self.text.prefix = before[:-1], f" {self.text.prefix}"
-            shots = "".join(self._shot(shot, prompt.text) for shot in rows.shots)
-            head = [*first, *self.text.ids([shots + before])[0]]
-            self._turn = []
-            self.known = [tuple(ids) for ids in self.text.ids([one.row.opening for one in self._asked])]
-        self.text.prompt = Prompt(head, tail, template, self.chat, prompt.text)
+        """Make the prompt, and the known tokens of each row, which go on behind it.
 
-    def _shot(self, shot: Record, template: str) -> str:
-        """An example as the prompt shows it."""
+        Prompt and known tokens together are the tokens of the whole text: the prompt ends where those of all rows do not
+        differ yet.
+        """
+        prompt = prompt_around(self.checkpoint.tokenizer, template, chat=self.chat)
+        before, _, rest = prompt.text.partition(SOURCE)
+        if rest.count(QUESTION) != 1 or QUESTION in before or rest.startswith(QUESTION):
+            what = f"the prompt {template[:60]!r} does not say {QUESTION} once, behind {SOURCE} and apart from it"
+            raise UserError(what, todo="questions differ behind the text, so that the text is read once")
+        if self.chat:
+            questions = [*(one.question() for one in self._asked), *self.rows.questions]
+        else:
+            prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
+            questions = [one.row.opening for one in self._asked]
+        #: The prompt without examples.
+        self._prompt = prompt
+        later = [words for one in self._lists for words in one.of_item(1, "a", chat=self.chat)]
+        rows = [self._whole(words) for words in (*questions, *later)]
+        # In a chat what the questions of all rows begin with is read once, with the text.
+        is_apart = len(rows) == 1 or later or not self.chat
+        common = _common(*rows, self._whole("a")) if is_apart else _common(*rows)
+        self._shared = min(len(common), *(len(row) - 1 for row in rows))
+        self.known = [tuple(row[self._shared :]) for row in rows[: len(questions)]]
+        if self.rows.shots:
+            behind = template.partition(QUESTION)[2]
+            prompt = dataclasses.replace(prompt, parts=self._with_shots(prompt.parts, behind))
+        first = prompt.filled({QUESTION: questions[0]})
+        self.text.prompt = dataclasses.replace(first, known=self.known[0])
+        *parts, last = prompt.parts[: prompt.at]
+        # A source can change the tokens of the word before it.
+        start = dataclasses.replace(prompt, parts=(*parts, re.sub(r"(^|\s+)\S*\s*$", "", str(last))))
+        wholes = (self.text.prompted(self.text.prompt, source) for source in ("a", "1", " ", "\n"))
+        #: What all prompts begin with.
+        self.begun = _common(self.text.prompted(start, ""), *wholes)
+
+    def _whole(self, question: str) -> list[int]:
+        """The ids of the prompt and a row's question behind it, for a short source."""
+        return self.text.prompted(self._prompt.filled({QUESTION: question}), "a")
+
+    def _with_shots(self, parts: Sequence[Any], behind: str) -> tuple[Any, ...]:
+        """The parts of a prompt behind the examples; `behind` stands after the answers of an example."""
+        before, source, between, question, _ = parts
+        shown = [before]
+        for shot in self.rows.shots:
+            shown += [_one_line(shot.source), between, self._answer(shot), behind + before]
+        return (*shown, source, between, question, "")
+
+    def _answer(self, shot: Record) -> str:
+        """The lines of an example's keys."""
         texts = value_texts(shot.target_fields or {}, self.rows.fields, shot.where)
         rows = rows_of(self.rows.fields, len(texts))
         of = {(field.name, item): _one_line(text) for (field, item), text in zip(rows, texts, strict=True)}
@@ -262,13 +280,12 @@ class BlindPlan:
             for item, _ in names:
                 keys = (one.key, *one.others)
                 lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
-        answer = "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
-        return template.replace(QUESTION, answer).replace(SOURCE, _one_line(shot.source))
+        return "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
 
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
-        read = [self.text.prompt.head, self.text.prompt.tail, self.known] if self.text.prompt else []
+        read = [self.text.prompt and self.text.prompt.parts, self.known]
         digest = hashlib.sha256(json.dumps([read, to_builtins(self.rows.fields)]).encode()).hexdigest()
         made = {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
         return made | ({"thresholds": self.thresholds} if self.thresholds else {})
@@ -331,10 +348,9 @@ class BlindPlan:
         made = list[Opening]()
         names = self._names(self.text.decode(rows[0][0].text_tokens))
         for item, name in enumerate(names, start=1):
-            begun = self.text.ids(of.of_item(item, name, chat=self.chat))
-            for field, ids in zip(of.others, begun, strict=True):
+            for field, words in zip(of.others, of.of_item(item, name, chat=self.chat), strict=True):
                 label = path_name(field.at(item))
-                known = (*ids, *self._turn)
+                known = tuple(self._whole(words)[self._shared :])
                 made.append(Opening(known, allowed[field.name], (field.name, item), label))
         return made
 
@@ -441,3 +457,8 @@ def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _common(*rows: Sequence[int]) -> list[int]:
+    """What all rows begin with."""
+    return [tokens[0] for tokens in takewhile(lambda tokens: len({*tokens}) == 1, zip(*rows, strict=False))]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import mended_text
@@ -24,9 +24,18 @@ _WORD_END: Final = re.compile(r"(?<=\S) ")
 #: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
 _TOKENIZING: Final = Lock()
 
-#: The default prompt of a decoder-only model, and the part of a prompt that stands for the source.
+#: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
+_MERGED: Final = 4
+
+#: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
 SOURCE: Final = "{source}"
+QUESTION: Final = "{question}"
+#: Stands for what is said in an earlier turn.
+_TURN: Final = "\x02{}\x02"
+#: White space beside the words of users shows whether a chat template strips them.
+_PAD: Final = "\x1f"
+_PLACES: Final = re.compile(rf"({_PAD}?)({SOURCE}|{QUESTION}|\x02\d+\x02)({_PAD}?)")
 #: Chat templates are rendered with a fixed date, the same in training and in decoding. This macro stands before the
 #: template and replaces transformers' function of that name.
 _PARTS_OF_A_DATE: Final = {"d": "01", "m": "01", "b": "Jan", "B": "January", "y": "25", "Y": "2025"}
@@ -37,15 +46,45 @@ _TODAY: Final = (
 )
 
 
+class Place(NamedTuple):
+    """Where the words of a user stand in a prompt, and on which sides the chat template strips them."""
+
+    name: str
+    left: bool
+    right: bool
+
+    def filled(self, words: str) -> str:
+        """The words as the chat template takes them."""
+        words = words.lstrip() if self.left else words
+        return words.rstrip() if self.right else words
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The ids before and behind a source in a decoder-only model's prompt, and the template that they were made of."""
+    """A decoder-only model's prompt as a text in parts, and the template that it was made of.
 
-    head: list[int]
-    tail: list[int]
+    Each second part is for the words of a user, in which special tokens are text.
+    """
+
+    parts: tuple[str | Place, ...] = ("", Place(SOURCE, left=False, right=False), "")
+    first: tuple[int, ...] = ()  # the token that begins a text, if the tokenizer begins texts with a token
     template: str = SOURCE
     chat: bool = False
     text: str = SOURCE  # the template as it is read, within the chat template
+    known: tuple[int, ...] = ()  # the last tokens, which a row of its own begins with
+
+    @property
+    def at(self) -> int:
+        """The number of the part that stands for the source."""
+        return next(n for n, part in enumerate(self.parts) if isinstance(part, Place) and part.name == SOURCE)
+
+    def filled(self, words: Mapping[str, str]) -> Prompt:
+        """The prompt with words in the places of these names."""
+        parts = (
+            part.filled(words[part.name]) if isinstance(part, Place) and part.name in words else part
+            for part in self.parts
+        )
+        return replace(self, parts=tuple(parts))
 
 
 def usual_prompt(*, chat: bool) -> str:
@@ -87,17 +126,25 @@ class TextCodec:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not (texts := [mended_text(text) for text in texts]):
             return []
-        try:
-            encoded = list(_tokenized(self.tokenizer, texts, add_special_tokens=False, verbose=False))
-        except BaseException as error:
-            # Rust's own error: a text takes too long in a regular expression of the tokenizer.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
+        encoded = list(_tokenized(self.tokenizer, texts))
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
         return encoded
+
+    def _joined(self, parts: Sequence[str]) -> list[int]:
+        """The ids of one text, given in parts. In each second part special tokens are text.
+
+        If there are any, each part is tokenized for itself.
+        """
+        text, names = "".join(parts), _special(self.tokenizer).findall
+        if names(text) == [*chain(*map(names, parts[::2]))]:
+            return template_ids(self.tokenizer, text)
+        ids = (
+            self.ids([part])[0] if n % 2 else template_ids(self.tokenizer, part)
+            for n, part in enumerate(parts)
+        )
+        return [*chain(*ids)]
 
     @cached_property
     def _literal(self) -> Any | None:
@@ -131,10 +178,6 @@ class TextCodec:
         self._most = most if self._places is None else min(most, self._places)
 
     @property
-    def _around(self) -> tuple[list[int], list[int]]:
-        return self._ends if self.prompt is None else (self.prompt.head, self.prompt.tail)
-
-    @property
     def described(self) -> dict[str, Any]:
         """How sources are read, by the names in settings and manifests."""
         described = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
@@ -149,38 +192,79 @@ class TextCodec:
         if self.prompt is None or not self.prompt.chat:
             raise UserError("the model reads one message, the user's", where="messages")
         roles, texts = zip(*turns, strict=True)
-        parts = _head_after(self.tokenizer, self.prompt.template, self.prompt.text, roles)
-        ids = self.ids(texts)
-        head = [template_ids(self.tokenizer, part) if isinstance(part, str) else ids[part] for part in parts]
+        behind = _behind(self.tokenizer, self.prompt.template, self.prompt.text, roles)
+        parts = behind.parts[: behind.at + 1] + self.prompt.parts[self.prompt.at + 1 :]
         made = copy.copy(self)
-        made.prompt = replace(self.prompt, head=_begun(self.tokenizer, [*chain(*head)]))
+        words = {_TURN.format(number): text for number, text in enumerate(texts)}
+        made.prompt = replace(self.prompt, parts=parts).filled(words)
         return made
 
     @property
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
-        return len(self.prefix) + sum(map(len, self._around))
+        around = sum(map(len, self._ends)) if self.prompt is None else len(self.prompted(self.prompt, "a"))
+        return len(self.prefix) + around
+
+    def prompted(self, prompt: Prompt, source: str) -> list[int]:
+        """The ids of a prompt with a source in it, but for the known tokens of a row: those of the whole text."""
+        for text in (source, source.rstrip()):  # white space at its end may be within a token of the row
+            filled = prompt.filled({SOURCE: text}).parts
+            parts = [mended_text(part if isinstance(part, str) else part.name) for part in filled]
+            ids = self._joined(parts)
+            ids = ids if tuple(ids[:1]) == prompt.first else [*prompt.first, *ids]
+            end = len(ids) - len(prompt.known)
+            if tuple(ids[end:]) == prompt.known:
+                return ids[:end]
+        what = "a token holds the end of a text and the beginning of its question"
+        raise UserError(what, todo=f"put a line break before {QUESTION}")
 
     def source(self, text: str) -> tuple[list[int], bool]:
-        """The ids of a source with its prefix and all ids around it, and whether the source was cut.
+        """The ids of a source with its prefix and all around it, and whether the source was cut.
 
-        A long source is tokenized only as far as is sure to hold what is kept, because tokens take a hundred times the
-        memory of the text. A UserError if a prompt leaves no room for a source.
+        A source in a prompt is cut in its own tokens, and what is left is tokenized with the prompt. A UserError if a
+        prompt leaves no room for a source.
         """
-        text, (head, tail) = self.prefix + text, self._around
-        room = max(0, self.max_source_tokens - len(head) - len(tail))
-        if self.prompt is not None and room == 0:
-            takes, most = len(head) + len(tail), self.max_source_tokens
+        text, most, prompt = mended_text(self.prefix + text), self.max_source_tokens, self.prompt
+        if prompt is None:
+            head, tail = self._ends
+            room = max(0, most - len(head) - len(tail))
+            _, ids = self._beginning(text, room)
+            return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
+        is_long = len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN)
+        begun = self._beginning(text, most)[0] if is_long else text
+        if text and begun == text and len(ids := self.prompted(prompt, text)) <= most:
+            return ids, False
+        takes = len(ids := self.prompted(prompt, ""))
+        if takes >= most:
             what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
+        shorter = (self.prompted(prompt, part) for part in self._cut(begun, most - takes + _MERGED))
+        return next((whole for whole in shorter if len(whole) <= most), ids), text != ""
+
+    def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
+        """As much of a text as is sure to hold its first `room` tokens, and its ids.
+
+        The rest is not tokenized, because tokens take a hundred times the memory of the text.
+        """
         end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
         while True:
             found = _WORD_END.search(text, end)
             end = found.start() if found else len(text)
             ids = self.ids([text[:end]])[0]
             if end == len(text) or len(ids) > room + _MARGIN:
-                return [*head, *ids[:room], *tail] or [self.eos], len(ids) > room
+                return text[:end], ids
             end *= 2
+
+    def _cut(self, text: str, most: int) -> Iterator[str]:
+        """The beginnings of a text that have 1 to `most` tokens of it, the longest first."""
+        backend, ids = getattr(self.tokenizer, "backend_tokenizer", None), self.ids([text])[0]
+        if backend is None:
+            yield from (self.written(ids[:n]).rstrip("\ufffd") for n in range(min(most, len(ids)), 0, -1))
+            return
+        places = backend.encode(text, add_special_tokens=False).offsets
+        for (_, end), (start, _) in reversed([*pairwise([*places, (len(text), 0)][: most + 1])]):
+            if start >= end:  # the next token is of another character
+                yield text[:end]
 
     @cached_property
     def _splits_at_spaces(self) -> bool:
@@ -203,8 +287,8 @@ class TextCodec:
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special ids that a tokenizer puts before and behind a text."""
-    alone = _tokenized(tokenizer, "a", add_special_tokens=False)
-    ids = list(_tokenized(tokenizer, "a"))
+    alone = _tokenized(tokenizer, "a")
+    ids = list(_tokenized(tokenizer, "a", add_special_tokens=True))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
 
@@ -231,35 +315,45 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
 
 
 def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
-    """The ids around a source; a UserError if the template does not fit.
+    """The prompt that a template makes; a UserError if the template does not fit.
 
-    If the tokenizer begins a text with a special token, so does the prompt. Special tokens in templates are special.
+    If the tokenizer begins a text with a special token, so does the prompt; what begins a chat is the chat template's.
     """
-    text = prompt_text(tokenizer, template, chat=chat)
-    head, tail = (template_ids(tokenizer, part) for part in text.split(SOURCE))
-    return Prompt(_begun(tokenizer, head), tail, template, chat, text)
+    text, first = prompt_text(tokenizer, template, chat=chat), ids_around(tokenizer)[0][:1]
+    is_begun = not chat and first == [tokenizer.bos_token_id]
+    parts = _parts(tokenizer, template, () if chat else None)
+    return Prompt(parts, tuple(first) if is_begun else (), template, chat, text)
 
 
-def _begun(tokenizer: Any, head: list[int]) -> list[int]:
-    first = ids_around(tokenizer)[0][:1]
-    return [*first, *head] if first == [tokenizer.bos_token_id] != head[:1] else head
+def _parts(tokenizer: Any, template: str, roles: Sequence[str] | None) -> tuple[str | Place, ...]:
+    """The parts of a prompt, in a chat behind turns of these roles; None is for no chat."""
+    text = _PLACES.sub(rf"{_PAD}\2{_PAD}", template)
+    if roles is not None:
+        turns = [
+            {"role": role, "content": f"{_PAD}{_TURN.format(at)}{_PAD}"} for at, role in enumerate(roles)
+        ]
+        text = _rendered(tokenizer, *turns, {"role": "user", "content": text}, add_generation_prompt=True)
+    found = _PLACES.split(text)
+    parts: list[str | Place] = found[:1]
+    for left, name, right, behind in zip(found[1::4], found[2::4], found[3::4], found[4::4], strict=True):
+        parts += [Place(name, left=not left, right=not right), behind]
+    return tuple(parts)
 
 
 @lru_cache(64)
-def _head_after(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> list[str | int]:
-    """What stands before a source behind turns of these roles: parts of the chat template, and numbers of turns.
+def _behind(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> Prompt:
+    """The prompt behind turns of these roles.
 
     `alone` is the prompt without these turns; its end must stay as it is. Only roles go through the chat template: what is
     said in the turns cannot change it, and it runs once for all turns of the same roles.
     """
-    turns = [{"role": role, "content": f"{{turn {at}}}"} for at, role in enumerate(roles)]
-    text = _rendered(tokenizer, *turns, {"role": "user", "content": template}, add_generation_prompt=True)
-    head, _, tail = text.partition(SOURCE)
-    parts = re.split(r"\{turn (\d+)\}", head)
-    order = [*map(int, parts[1::2])]
-    if sorted(order) != [*range(len(roles))] or tail != alone.partition(SOURCE)[2]:
+    made = Prompt(_parts(tokenizer, template, roles))
+    names = [part if isinstance(part, str) else part.name for part in made.parts]
+    wanted = sorted([SOURCE, *map(_TURN.format, range(len(roles)))])
+    taken = sorted(name for name in names[1::2] if name != QUESTION)
+    if taken != wanted or "".join(names).partition(SOURCE)[2] != alone.partition(SOURCE)[2]:
         raise UserError("the model's chat template does not take each message once", where="messages")
-    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+    return made
 
 
 def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
@@ -275,13 +369,26 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
-    options = {"add_special_tokens": False, "split_special_tokens": False, "verbose": False}
-    return list(_tokenized(tokenizer, text, **options)) if text else []
+    return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
 
 
 def _tokenized(tokenizer: Any, texts: str | Sequence[str], **options: Any) -> Any:
-    with _TOKENIZING:
-        return tokenizer(texts, **options)["input_ids"]
+    try:
+        with _TOKENIZING:
+            return tokenizer(texts, **{"add_special_tokens": False, "verbose": False, **options})["input_ids"]
+    except BaseException as error:
+        # Rust's own error: a text takes too long in a regular expression of the tokenizer.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
+
+
+@lru_cache(64)
+def _special(tokenizer: Any) -> re.Pattern[str]:
+    """Finds special tokens in a text."""
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names)) or "(?!)")
 
 
 def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:

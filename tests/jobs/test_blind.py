@@ -121,7 +121,7 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
         read = decoder.reader.read(Finished(0, grid))
         assert read.fields["menu"] == [{"name": "x y", "stars": 3}, {"name": "z", "stars": 3}]
         assert read.values_lost == 1
-        shown = " ".join(write(decoder.text.prompt.head).split())
+        shown = " ".join(write(decoder.text.source("a b")[0]).split())
         wanted = "menu: a | b menu[1].name: a menu[1].stars: 3 menu[2].name: b menu[2].stars: none"
         assert (wanted in shown) == bool(shots)
         begun = " ".join(write(grid.openings[3].known).split())

@@ -29,17 +29,18 @@ def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text
     made = codec("{source}")
     assert made.source("The Mill")[0] == [BOS, *made.ids(["The Mill"])[0]]
     plain = train_tokenizer(WORDS * 3, 400)
-    assert prompt_around(plain, PROMPT, chat=False).head == [], "this one begins with no token of its own"
+    assert prompt_around(plain, PROMPT, chat=False).first == (), "this one begins with no token of its own"
 
 
 def test_what_is_cut_is_the_source_and_never_what_stands_around_it():
-    made = codec("Say {source} briefly:", limit=24)
-    head, tail = made.prompt.head, made.prompt.tail
-    ids, cut = made.source("The Mill is cheap. " * 40)
-    assert cut and len(ids) == 24
-    assert (ids[: len(head)], ids[-len(tail) :]) == (head, tail)
-    room = 24 - len(head) - len(tail)
-    assert ids[len(head) : -len(tail)] == made.ids(["The Mill is cheap. " * 40])[0][:room]
+    made, source = codec("Say {source} briefly:", limit=24), "The Mill is cheap. " * 40
+    ids, cut = made.source(source)
+    text = made.decode(ids)
+    assert cut and len(ids) == 24 and text.startswith("Say The Mill is") and text.endswith(" briefly:")
+    kept = text.removeprefix("Say ").removesuffix(" briefly:")
+    assert source.startswith(kept) and ids == [BOS, *made.ids([f"Say {kept} briefly:"])[0]]
+    own = made.ids([source])[0]
+    assert own[: len(made.ids([kept])[0])] == made.ids([kept])[0], "it is cut between tokens of its own"
     with pytest.raises(UserError, match=r"no source has room; give a larger --max-source-tokens"):
         codec("Say {source} briefly:", limit=5).source("a")
 
@@ -47,11 +48,14 @@ def test_what_is_cut_is_the_source_and_never_what_stands_around_it():
 def test_special_tokens_of_a_template_are_tokens_and_those_of_a_source_are_text():
     made = codec("<|im_start|>{source}<|im_end|>")
     start, end = made.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
-    assert made.prompt.head == [BOS, start] and made.prompt.tail == [end]
     ids, _ = made.source("a <|im_end|> </s> <s>")
+    assert (ids[:2], ids[-1]) == ([BOS, start], end)
     assert not {start, end, EOS, BOS} & set(ids[2:-1])
     assert made.decode(ids) == "a <|im_end|> </s> <s>"
-    assert codec("<s>{source}").prompt.head == [BOS], "a text begins once"
+    assert codec("<s>{source}").source("a")[0].count(BOS) == 1, "a text begins once"
+    across = codec("<|im_{source}|> <|im_end|>")
+    assert across.source("start")[0].count(start) == 0, "a template and a source make no special token"
+    assert across.source("end")[0].count(end) == 1
 
 
 def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_once_for_the_same_roles():
@@ -79,7 +83,7 @@ def test_a_chat_is_what_the_models_own_template_makes_of_the_users_words():
     expected = made.tokenizer.apply_chat_template(
         [{"role": "user", "content": "Say The Mill"}], tokenize=False, add_generation_prompt=True
     )
-    assert shown(made, "The Mill")[0].replace(" ", "") == f"<s>{expected}".replace(" ", "")
+    assert shown(made, "The Mill")[0].replace(" ", "") == expected.replace(" ", "")
     start = made.tokenizer.convert_tokens_to_ids("<|im_start|>")
     assert made.source("a")[0].count(start) == 2
     assert made.described["chat"] is True and made.described["prompt"] == "Say {source}"
