@@ -276,10 +276,11 @@ _OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
 
 def _fits(value: Any, types: Sequence[str]) -> bool:
     """Whether a value is of one of these types; of any where there are none."""
-    kind = "integer" if isinstance(value, float) and value.is_integer() else kind_of(value) or "null"
-    kind = {"list": "array"}.get(kind, kind)
+    kind: str = kind_of(value) or "null"
     if isinstance(value, str | list | dict):  # empty ones have no kind of ours
         kind = {str: "string", list: "array"}.get(type(value), "object")
+    elif isinstance(value, float) and value.is_integer():
+        kind = "integer"
     return not types or kind in types or (kind == "integer" and "number" in types)
 
 

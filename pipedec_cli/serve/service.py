@@ -24,7 +24,8 @@ from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source
 from pipedec_cli.model.exact import measured
 from pipedec_cli.model.fields import row_text
-from pipedec_cli.model.rows import QUESTION, Rows, blind_decoder
+from pipedec_cli.model.rows import Rows, blind_decoder
+from pipedec_cli.model.text import QUESTION
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 
