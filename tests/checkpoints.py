@@ -183,9 +183,8 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     """A checkpoint of this kind; all processes of a test run take the one that the first of them has trained."""
     if SHARED not in os.environ:
         return _train(decoder, family)
-    return trained_once(
-        f"{decoder}-{family}", lambda folder: save_checkpoint(_train(decoder, family), folder)
-    )
+    name = f"{decoder}-{family}"
+    return trained_once(name, lambda folder: save_checkpoint(_train(decoder, family), folder))
 
 
 def trained_once(name: str, train_into: Callable[[Path], object]) -> Checkpoint:

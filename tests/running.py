@@ -1,6 +1,7 @@
 """Commands as the tests run them, and the JSON lines that go in and come out."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from typer.testing import CliRunner, Result
 
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
+
+#: A parameter whose test takes long, beside others of the same test that stay in the default set.
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: Any) -> Result:

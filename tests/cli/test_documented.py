@@ -83,11 +83,7 @@ def test_every_command_is_in_the_readme_or_in_a_page(command):
 
 def test_every_file_that_a_page_names_exists():
     folders = (ROOT, ROOT / "pipedec_cli", ROOT / "pipedec_cli" / "model")
+    parts = "pipedec_cli|tests|pipeline|data|model|evaluate|jobs|view|cli|page|serve|engine|training"
     for page, text in TEXTS.items():
-        named = set(
-            re.findall(
-                r"`((?:pipedec_cli|tests|pipeline|data|model|evaluate|jobs|view|cli)/[a-z_0-9/]*(?:\.\w+)?)`",
-                text,
-            )
-        )
+        named = set(re.findall(rf"`((?:{parts})/[a-z_0-9/]*(?:\.\w+)?)`", text))
         assert [name for name in named if not any((folder / name).exists() for folder in folders)] == [], page

@@ -21,9 +21,8 @@ def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
 
 def test_line_tells_all_that_bears_on_speed_the_gpu_first():
     known = Machine("A CPU", 4, 8, 2, 24 * 2**30, None, "Linux x86_64", "3.11.1")
-    assert (
-        known.line == "A CPU; 4 cores, 8 processors, 2 threads used; 24 GiB RAM; Linux x86_64; Python 3.11.1"
-    )
+    line = "A CPU; 4 cores, 8 processors, 2 threads used; 24 GiB RAM; Linux x86_64; Python 3.11.1"
+    assert known.line == line
     other = Machine("A CPU", None, 8, 1, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
     assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 1 thread used")
 

@@ -16,16 +16,14 @@ from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import SMALL, TOLD, fresh_toy, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
+from tests.running import slow
 
 MOST = 40
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.fixture(
-    params=["t5", "qwen3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "qwen2"))],
-    scope="module",
-)
+@pytest.fixture(params=["t5", "qwen3", slow("llama"), slow("qwen2")], scope="module")
 def decoder(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("plain") / "sequential"
     return load(tiny_checkpoint(place, decoder="sequential", family=request.param), consume=False)

@@ -11,7 +11,7 @@ from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import _ratios
 from tests.checkpoints import tiny_checkpoint
-from tests.running import refused, run
+from tests.running import refused, run, slow
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
 
@@ -57,7 +57,7 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
 
 
-@pytest.mark.parametrize("memory", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("memory", [False, slow(True)])
 def test_fields_are_timed_beside_blind_rows(tmp_path, memory):
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
     few = ("--shape", "fields", "--subsequences", "3", "--tokens", "2", *FEW[4:])

@@ -17,7 +17,7 @@ from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from tests import running
 from tests.data.importers.published import TEST, WRITERS
-from tests.running import lines_of, read_json, refused, write_lines
+from tests.running import lines_of, read_json, refused, slow, write_lines
 
 #: The metrics of each task.
 METRICS = {
@@ -40,14 +40,9 @@ def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(SHAPES, "scratch-tiny", smallest)  # type: ignore[misc]
 
 
-#: One data set a task is enough for the default set.
-NAMES = [
-    pytest.param(name, marks=[] if name in ("wikihowqa", "kp20k", "msqa") else [pytest.mark.slow])
-    for name in WRITERS
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["wikihowqa", "kp20k", "msqa", *map(slow, ["kptimes", "cnn_dailymail", "pubmed"])]
+)
 def test_published_files_become_a_report_beside_the_papers_figures(name):
     metrics = METRICS[recipe(name, "score")["task"]]
     expected = paper_figures(name).row

@@ -68,13 +68,8 @@ _CONFIGS = {
 
 #: Decoder-only models whose sizes fill no panel: windows, frequencies, layers without positions, tied and untied heads.
 _CAUSAL = {"vocab_size": 43, "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 3}
-_CAUSAL |= {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 10,
-    "max_position_embeddings": 512,
-}
-_CAUSAL |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_CAUSAL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10, "pad_token_id": 0}
+_CAUSAL |= {"max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2}
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "low_freq_factor": 1.0}
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 _YARN = {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 128}
@@ -222,10 +217,7 @@ _FAST = {"t5": {"packed", "fixed", "native", "graphs"}, "qwen3": {"plain", "nati
 
 
 def engines_of(*kinds, native=(), slow=()):
-    """Run a test for each of some kinds of models with all that can take its steps, for `native` kinds with the kernels.
-
-    `slow` kinds are left to the slow set.
-    """
+    """Run a test with all that can take the steps of some kinds; of `native` kinds the kernels, `slow` kinds rarely."""
     pairs = [pytest.param(kind, "native", marks=needs_kernels) for kind in native]
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
@@ -362,6 +354,9 @@ SCHEDULES = {
 #: A schedule and what it does after an empty row, rows that start together behind their keys, and lists of objects.
 METHODS = [f"{schedule}, {rule}" for schedule in SCHEDULES for rule in ("retry", "stop", "repeat")]
 METHODS += ["together, any token", "together, few tokens", "listed, 1", "listed, 2", "listed, wait"]
+#: The methods that the default set tests with every kind. They differ most in what a model computes.
+OFTEN = ("1, retry", "2, retry", "2, stop", "2, repeat", "wait, retry", "drawn, retry")
+OFTEN += ("together, few tokens", "listed, 2")
 
 
 def methods_of(kind):

@@ -26,6 +26,7 @@ from tests.model.engines import (
     FAMILIES,
     KINDS,
     ODD,
+    OFTEN,
     PROMPTED,
     SCHEDULES,
     SOURCES,
@@ -55,6 +56,7 @@ from tests.model.engines import (
     together,
 )
 from tests.oracle import next_logits_of
+from tests.running import slow
 
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
@@ -62,9 +64,10 @@ from tests.oracle import next_logits_of
 @engines_of(
     *KINDS, *FAMILIES, slow=("mt5", "qwen2", "smollm3", "pegasus")
 )  # each is near another in its code
-def test_tokens_are_the_oracles(kind, stepping, monkeypatch):
+@pytest.mark.parametrize("often", [True, slow(False)])
+def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
     """One at a time; three that leave and enter at different times, in calls that run in parts; and all at once."""
-    for name in methods_of(kind):
+    for name in (name for name in methods_of(kind) if (name in OFTEN) is often):
         results, sources, method = expected_of(kind, name), sources_of(kind), method_of(name, kind)
         assert min(result.gap for result in results) >= TIE, name
         for sequences, most in ((1, 1024), (3, 4), (8, 1024)):

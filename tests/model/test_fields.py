@@ -49,15 +49,15 @@ def records():
     return found
 
 
-def fresh(decoder="pipelined", schema=SCHEMA, seed=0):
-    """A model of random weights that writes fields."""
-    told = [text for record in records() for text in (record.source, *record.target_segments)]
+def fresh(decoder="pipelined", schema=SCHEMA, seed=0, delay="together", examples=records):
+    """A model of random weights that writes fields, with a tokenizer for some records."""
+    told = [text for record in examples() for text in (record.source, *record.target_segments)]
     tokenizer = train_tokenizer([*told, *(field.opening for field in schema)] * 2, 400)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model(TOY_SHAPE, len(tokenizer)).eval()
     segmentation = Segmentation("field", (), "; ", fields=schema)
-    settings = MethodSettings(decoder, "together" if decoder == "pipelined" else "any", segmentation)
+    settings = MethodSettings(decoder, delay if decoder == "pipelined" else "any", segmentation)
     segmenter = make_segmenter("field", fields=schema)
     return Checkpoint(model, tokenizer, settings, "fields", segmenter=segmenter)
 
@@ -65,11 +65,9 @@ def fresh(decoder="pipelined", schema=SCHEMA, seed=0):
 @pytest.fixture(scope="module")
 def taught():
     """By decoder, a checkpoint that has learnt the objects by heart."""
-    made = {}
-    for decoder in ("pipelined", "sequential"):
-        checkpoint = fresh(decoder)
+    made = {decoder: fresh(decoder) for decoder in ("pipelined", "sequential")}
+    for checkpoint in made.values():
         learn_by_heart(checkpoint, records(), 90, 5e-3)
-        made[decoder] = checkpoint
     return made
 
 

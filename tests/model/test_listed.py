@@ -2,22 +2,21 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
-import torch
 from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, value_texts
-from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
+from pipedec_cli.data.records import Record
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
-from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
-from tests.checkpoints import TOY_SHAPE, learn_by_heart
+from tests.checkpoints import learn_by_heart
+from tests.model import test_fields
 
 SCHEMA = (
     Field("name"),
@@ -26,13 +25,10 @@ SCHEMA = (
     Field("at.city", path=("at", "city")),
     Field("open[].day", enum=("Mon", "Tue"), path=("open", 0, "day")),
 )
+DAYS = [{"day": "Mon"}, {"day": "Tue"}]
 OBJECTS = (
     {"name": "Mill", "menu": [{"dish": "soup of the day", "price": 3}, {"dish": "fish"}, {"price": 4.5}]},
-    {
-        "at": {"city": "Ely"},
-        "open": [{"day": "Mon"}, {"day": "Tue"}],
-        "menu": [{"dish": "pie; a", "price": 7}],
-    },
+    {"at": {"city": "Ely"}, "open": DAYS, "menu": [{"dish": "pie; a", "price": 7}]},
     {"open": [{"day": "Tue"}]},
     {},
 )
@@ -47,14 +43,7 @@ def records():
     ]
 
 
-def fresh(decoder="pipelined", delay="any", schema=SCHEMA, seed=0):
-    told = [text for record in records() for text in (record.source, *record.target_segments)]
-    tokenizer = train_tokenizer([*told, *(field.opening for field in schema)] * 2, 400)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = make_model(TOY_SHAPE, len(tokenizer)).eval()
-    settings = MethodSettings(decoder, delay, Segmentation("field", (), "; ", fields=schema))
-    return Checkpoint(model, tokenizer, settings, "lists")
+fresh = partial(test_fields.fresh, schema=SCHEMA, delay="any", examples=records)
 
 
 def test_items_lie_one_after_the_other_and_an_empty_item_closes_each_list():
@@ -102,11 +91,9 @@ def test_limits_hold_the_longest_list():
 @pytest.fixture(scope="module")
 def taught():
     """By decoder, a checkpoint that has learnt the objects by heart, over schedules drawn at random."""
-    made = {}
-    for decoder in ("pipelined", "sequential"):
-        checkpoint = fresh(decoder)
-        learn_by_heart(checkpoint, records(), 450 if decoder == "pipelined" else 240, 2e-3)
-        made[decoder] = checkpoint
+    made = {decoder: fresh(decoder) for decoder in ("pipelined", "sequential")}
+    for decoder, updates in (("pipelined", 450), ("sequential", 240)):
+        learn_by_heart(made[decoder], records(), updates, 2e-3)
     return made
 
 

@@ -10,6 +10,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.training.trainer import Evaluation
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import run
+from tests.running import slow
 
 #: Six updates, each of them evaluated, and the scores of the weights behind each.
 EACH = replace(QUICK, max_steps=6, evaluations=6)
@@ -65,10 +66,7 @@ def undisturbed(tmp_path_factory):
     return scored(tmp_path_factory.mktemp("whole"))[:2]
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize("killed", [pytest.param(2, marks=SLOW), 4, pytest.param(5, marks=SLOW), 6])
+@pytest.mark.parametrize("killed", [slow(2), 4, slow(5), 6])
 def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, undisturbed, killed):
     made, whole = undisturbed
     with pytest.raises(InterruptedError):

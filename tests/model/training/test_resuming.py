@@ -18,6 +18,7 @@ from pipedec_cli.model.training.collate import Encoded
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
 from tests.model.training.trainings import PICKLED, run
+from tests.running import slow
 
 
 def assert_equal_weights(one, other):
@@ -37,7 +38,7 @@ def killed(checkpoint, folder, hyper, after, **options):
 
 @pytest.mark.parametrize(
     ("count", "optimizer"),
-    [(7, "adamw"), (6, "adafactor"), (3, "adamw")],
+    [(7, "adamw"), (6, "adafactor"), slow(3, "adamw")],
     ids=["within an epoch", "between epochs", "an epoch an update"],
 )
 def test_a_killed_training_that_is_resumed_ends_as_an_undisturbed_one(tmp_path, count, optimizer):
@@ -65,7 +66,7 @@ def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-6"]
 
 
-@pytest.mark.parametrize("kind", ["gated", "umt5"])
+@pytest.mark.parametrize("kind", [slow("gated"), "umt5"])
 def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""
     made, hyper = copy.deepcopy(small_model(kind)), replace(QUICK, max_steps=2)
