@@ -106,7 +106,9 @@ class Service:
                     raise BusyError("the server ends")
                 request.decoder, method, request.unchecked = self._of(request.schema)
                 if request.strict and request.unchecked:
-                    raise UserError(request.unchecked[0], todo="leave them out, or leave strict out")
+                    what = request.unchecked[0].removeprefix("response_format: ")
+                    todo = "leave them out, or leave strict out"
+                    raise UserError(what, where="response_format", todo=todo)
                 request.method = method
             except Exception as error:  # of this request alone
                 with suppress(ValueError):  # an ending server has refused it
