@@ -45,9 +45,9 @@ _pipedec() {
             "score") [[ $current == -* ]] && words="--task --protocol --gold --sources --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --max-tokens --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --set --quiet --json --help-all --help" ;;
-            "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help" ;;
-            "demo") [[ $current == -* ]] && words="--updates --out --help" ;;
-            "shard merge") [[ $current == -* ]] && words="--out --json --quiet --help" ;;
+            "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help-all --help" ;;
+            "demo") [[ $current == -* ]] && words="--updates --out --help-all --help" ;;
+            "shard merge") [[ $current == -* ]] && words="--out --json --quiet --help-all --help" ;;
         esac ;;
     esac
     [[ $current == *,* && $current != -* ]] && prefix=${current%,*},

@@ -11,7 +11,7 @@ random weights says is not. There are two:
 import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -115,13 +115,12 @@ def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
 
 
-def trained_toy(folder: Path) -> Checkpoint:
-    """The toy after training on schedules drawn at random, saved, and loaded from what was saved."""
+def train_toy(folder: Path) -> None:
+    """Train the toy on schedules drawn at random, as the tool does."""
     checkpoint = fresh_toy()
     # At 0.003 one text of ten stayed wrong in some trainings on a CPU without AVX-512; at 0.001 in none of 15 there.
     hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, evaluations=1)
     train(checkpoint, examples_of(checkpoint), [], folder, hyper)
-    return load_checkpoint(str(folder))
 
 
 def tiny_checkpoint(
@@ -184,12 +183,19 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     """A checkpoint of this kind; all processes of a test run take the one that the first of them has trained."""
     if SHARED not in os.environ:
         return _train(decoder, family)
-    folder = Path(os.environ[SHARED]) / f"{decoder}-{family}"
+    return trained_once(
+        f"{decoder}-{family}", lambda folder: save_checkpoint(_train(decoder, family), folder)
+    )
+
+
+def trained_once(name: str, train_into: Callable[[Path], object]) -> Checkpoint:
+    """The checkpoint of this name: the first process of a test run that asks for it trains it, and all load it."""
+    folder = Path(os.environ[SHARED]) / name
     folder.parent.mkdir(exist_ok=True)
     with Path(f"{folder}.lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "config.json").exists():  # saved last
-            save_checkpoint(_train(decoder, family), folder)
+            train_into(folder)
     return load_checkpoint(str(folder))
 
 
@@ -201,17 +207,23 @@ def _train(decoder: DecoderKind, family: Family) -> Checkpoint:
         model = _fresh(family, len(tokenizer))
     settings = MethodSettings(decoder, "any", Segmentation("phrase", (";",), "; "))
     checkpoint = Checkpoint(model, tokenizer, settings, "tiny")
-    # Adam over all examples at once, with the schedules that the checkpoint is for
-    examples = [(Turn(0, number), one) for number, one in enumerate(encode(checkpoint, _records(TOLD, " ")))]
-    module: Any = TeacherForcing(model).train()
-    optimizer = torch.optim.Adam(module.parameters(), lr=TINY_RATE)
-    rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, TINY_UPDATES)
-    for seed in range(TINY_UPDATES):  # one each, since the draw of schedules depends on nothing else here
+    learn_by_heart(checkpoint, _records(TOLD, " "))
+    return checkpoint
+
+
+def learn_by_heart(
+    checkpoint: Checkpoint, records: Sequence[Record], updates: int = TINY_UPDATES, rate: float = TINY_RATE
+) -> None:
+    """Train with Adam on all records at once, with the schedules that the checkpoint is for."""
+    examples = [(Turn(0, number), one) for number, one in enumerate(encode(checkpoint, records))]
+    module: Any = TeacherForcing(checkpoint.model).train()
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate, fused=True)
+    rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, updates)
+    for seed in range(updates):  # one each, since the draw of schedules depends on nothing else here
         module(**collator(checkpoint, seed)(examples))["loss"].backward()
         # No step on this way is large: what is learnt has a margin on every CPU tried.
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         rates.step()
-    model.eval()
-    return checkpoint
+    checkpoint.model.eval()

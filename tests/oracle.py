@@ -8,6 +8,7 @@ and buckets of transformers, with a mask and distances that are filled in pair b
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
@@ -143,8 +144,8 @@ def oracle_decode(
     truncated = None
     if out_of_tokens:
         truncated = "max_tokens"
-    elif any(live(row) for row in rows):
-        truncated = "time_max"
+    elif any(live(row) for row in rows) or not (complete() or given_up):
+        truncated = "time_max"  # a row was live, or could not start
     elif len(rows) == sub_max and rows[-1].tokens != [eos] and not repeated:
         truncated = "sub_max"
     return OracleResult(rows, calls, truncated, gap)
@@ -351,13 +352,26 @@ def manhattan(one: Placed, other: Placed) -> int:
     return abs(one.time - other.time) + abs(one.subsequence - other.subsequence)
 
 
-def oracle_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> Tensor:
-    """Logits [tokens, vocabulary] of all tokens of a grid, in any order, by transformers' blocks in the model's dtype."""
+def encode_source(model: Any, source: Sequence[int]) -> Tensor:
+    """The states of a source. All of its tokens are real: the pad id in a text is no padding."""
+    ids = torch.tensor([list(source)])
+    with torch.no_grad():
+        states: Tensor = model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))[0]
+    return states
+
+
+def oracle_logits(
+    model: Any, source: Sequence[int], grid: Sequence[Placed], encoded: Tensor | None = None
+) -> Tensor:
+    """Logits [tokens, vocabulary] of all tokens of a grid, in any order, by transformers' blocks in the model's dtype.
+
+    `encoded` are the states of the source, where they are known.
+    """
     decoder = model.decoder
     apart = torch.tensor([[-manhattan(looking, other) for other in grid] for looking in grid])
     hidden = torch.tensor([[not sees(looking, other) for other in grid] for looking in grid])
     with torch.no_grad():
-        encoded = model.encoder(input_ids=torch.tensor([list(source)])).last_hidden_state
+        encoded = encode_source(model, source) if encoded is None else encoded
         lowest = torch.finfo(encoded.dtype).min
         mask = torch.zeros(hidden.shape, dtype=encoded.dtype).masked_fill(hidden, lowest)[None, None]
         states = decoder.embed_tokens(torch.tensor([[placed.token for placed in grid]]))
@@ -415,7 +429,9 @@ def oracle_prompted_logits(
     return logits
 
 
-def oracle_encoded_logits(model: Any, source: Sequence[int], grid: Sequence[Placed]) -> Tensor:
+def oracle_encoded_logits(
+    model: Any, source: Sequence[int], grid: Sequence[Placed], encoded: Tensor | None = None
+) -> Tensor:
     """The same by an encoder-decoder that is no T5, whose places are rotary, or looked up in a table."""
     places = _places(grid, 0)
     whole = torch.tensor([[sees(one, other) for other in grid] for one in grid])
@@ -423,11 +439,7 @@ def oracle_encoded_logits(model: Any, source: Sequence[int], grid: Sequence[Plac
     decoder = model.model.decoder
     config = getattr(model.config, "decoder", model.config)
     with torch.no_grad():
-        asked = torch.tensor([list(source)])
-        # Told that all of them are real: where nobody says so, the pad id in a text would be taken for padding.
-        encoded = model.model.encoder(
-            input_ids=asked, attention_mask=torch.ones_like(asked)
-        ).last_hidden_state
+        encoded = encode_source(model, source) if encoded is None else encoded
         given: dict[str, Any] = {"input_ids": ids, "encoder_hidden_states": encoded, "use_cache": False}
         given["attention_mask"] = _oracle_masks(config, whole, places)
         if not hasattr(decoder, "embed_positions"):
@@ -467,10 +479,12 @@ def _oracle_masks(config: Any, whole: Tensor, places: Sequence[int]) -> Any:
 
 
 def next_logits_of(model: Any, source: Sequence[int]) -> NextLogits:
-    """A model and a source as `oracle_decode` wants them: a full pass for every answer, no cache."""
+    """A model and a source as `oracle_decode` wants them: a full pass of the decoder for every answer, no cache."""
 
-    by = oracle_logits if hasattr(model, "decoder") else oracle_encoded_logits
-    by = by if model.config.is_encoder_decoder else oracle_prompted_logits
+    by: Callable[..., Tensor] = oracle_prompted_logits
+    if model.config.is_encoder_decoder:
+        encoding = oracle_logits if hasattr(model, "decoder") else oracle_encoded_logits
+        by = partial(encoding, encoded=encode_source(model, source))
 
     def next_logits(grid: list[Placed], wanted: list[int]) -> Sequence[Sequence[float]]:
         rows: list[list[float]] = by(model, source, grid)[wanted].float().tolist()

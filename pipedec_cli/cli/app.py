@@ -9,10 +9,12 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -144,20 +146,33 @@ def main() -> None:
         # The reader of our stdout has gone (`pipedec … | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_ERROR)
+    except _Terminated:  # outside a command
+        told, code = "terminated", EXIT_TERMINATED
     except OSError as error:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
+        told += "; free some space, or write elsewhere" if error.errno == errno.ENOSPC else ""
         code = EXIT_ERROR if error.errno in _OF_THE_MACHINE else EXIT_USAGE
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         told = "the memory is too small; take smaller batches, shorter texts or a smaller model"
         code = EXIT_ERROR
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
         _fail(told, code)
 
 
-def _terminate(*_: object) -> NoReturn:
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """End the command. Within an import an exception may be swallowed or misread, so the signal comes again later."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            later = threading.Timer(0.05, os.kill, (os.getpid(), number))
+            later.daemon = True
+            later.start()
+            return
+        frame = frame.f_back
     raise _Terminated
 
 

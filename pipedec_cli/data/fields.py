@@ -25,7 +25,7 @@ Keys = tuple[str | int, ...]
 Absent = Literal["omit", "null", "never"]
 
 #: An object that is deeper is no object of values.
-_DEEPEST: Final = 64
+DEEPEST: Final = 64
 
 
 #: The value of a key that has none, and of an object that lacks a value which it must have.
@@ -71,7 +71,7 @@ def leaves(value: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, A
     """The values that are no objects, each with its path. Items of a list of objects are counted without empty ones."""
     for key, part in value.items():
         here, number = (*above, key), 0
-        if len(here) > _DEEPEST:
+        if len(here) > DEEPEST:
             yield here, part
         elif isinstance(part, Mapping):
             yield from leaves(part, here)

@@ -20,7 +20,7 @@ from pipedec_cli.data.reading import checked, missing_field
 
 Level = Literal["sentence", "phrase", "clause", "field"]
 SplitName = Literal["train", "dev", "test"]
-#: How a checkpoint was trained: ``sequential`` is the ordinary model.
+#: How a checkpoint was trained: ``sequential`` writes one token a call, as usual.
 DecoderKind = Literal["pipelined", "sequential"]
 #: The families of models that training can start from fresh weights.
 Family = Literal["t5", "llama", "qwen2", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
@@ -156,6 +156,7 @@ class Manifest(Struct):
     costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = None
     stopped: _Stopped | None = None  # of a generation: the lines that were there, and their hash
     shard: dict[str, Count] | None = None
+    shards: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # of a job
     result: _Result | None = None  # of a training or a shard that is complete
     task: str | None = None
     from_scratch: bool | None = None  # of a training: whether it, or one before it, began with fresh weights

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.fields import (
+    DEEPEST,
     Absent,
     Field,
     Keys,
@@ -35,6 +36,8 @@ from pipedec_cli.data.records import Record
 
 #: Each key is a row, and all rows are decoded at the same time.
 MOST_KEYS: Final = 5_000
+#: The most choices of all keys of a schema.
+MOST_CHOICES: Final = 20_000
 _SAME: Final = "give all values of a key the same kind"
 
 
@@ -170,9 +173,15 @@ def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> 
     return keys_of(schema, where, warn)
 
 
-def keys_of(schema: Any, where: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:
-    """The same of a schema that was read from `where`."""
-    reader = _Reader(schema, where)
+def keys_of(
+    schema: Any,
+    where: str,
+    warn: Callable[[str], None] = lambda _: None,
+    max_keys: int = MOST_KEYS,
+    max_choices: int = MOST_CHOICES,
+) -> dict[str, Field]:
+    """The same of a schema that was read from `where`. A UserError for more keys or choices, raised while they are read."""
+    reader = _Reader(schema, where, max_keys, max_choices)
     fields = [*reader.fields()]
     if not fields:
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
@@ -191,6 +200,10 @@ def read_short(text: str) -> dict[str, Field]:
         before, _, word = name.rpartition(" ")
         kind = _WORDS.get(word) if before else None
         name = before.strip() if kind else name
+        if before and not kind and (meant := [known for known in _WORDS if sorted(known) == sorted(word)]):
+            raise UserError(
+                f"--fields has {part!r}: did you mean {meant[0]}?", todo="write NAME or NAME KIND"
+            )
         enum = tuple(dict.fromkeys(filter(None, map(str.strip, choices.split("|")))))
         if bool(colon) != bool(enum) or not name or name in fields or name.endswith("[]"):
             todo = 'write for example --fields "name, age int, tags list, kind: pub|restaurant"'
@@ -267,16 +280,29 @@ def _choices(part: Any) -> list[Any] | None:
 
 
 class _Reader:
-    """Reads the parts of a schema, and notes the keywords that it passes over."""
+    """Reads the parts of a schema, and notes the keywords that it passes over.
 
-    def __init__(self, schema: Any, where: str) -> None:
+    It counts what it reads: a small schema whose references fan out stands for more than there is time or memory for.
+    """
+
+    def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int) -> None:
         self.schema, self.where, self.passed = schema, where, set[str]()
+        self.most = {"keys": max_keys, "choices": max_choices}
+        self.most["characters"] = 500 * max_keys + 20 * max_choices
+        self.read = Counter[str]()
 
     def fields(self) -> Iterator[Field]:
         """The fields of the whole schema."""
         yield from self._object(self._resolved(self.schema, (), ()), (), ())
 
+    def _count(self, what: str, more: int) -> None:
+        self.read[what] += more
+        if self.read[what] > (most := self.most[what]):
+            self._refuse((), f"has more than {most:,} {what}", "write a smaller schema")
+
     def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
+        if len(keys) > DEEPEST:
+            self._refuse(keys[:1], f"has more than {DEEPEST} levels", "write a flatter schema")
         if part.is_object:
             yield from self._object(part, keys, absent)
             return
@@ -291,7 +317,10 @@ class _Reader:
             yield from fields
             return
         kind, enum = self._kind(part, items, keys)
-        yield Field(path_name(keys), kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent)
+        name = path_name(keys)
+        self._count("keys", 1)
+        self._count("characters", len(name))
+        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
@@ -299,12 +328,14 @@ class _Reader:
             self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        if lacking := [name for name in required if name not in [*properties]]:  # a name may be a list
-            self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
+        for name in required:  # a name may be a list
+            if not (isinstance(name, str) and name in properties):
+                self._refuse(keys, f"requires {name!r}, which is none of its properties", "define it there")
+        must_be_there = frozenset(required)
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
             must: Absent = "null" if inner.nullable else "never"
-            yield from self._read(inner, (*keys, name), (*absent, must if name in required else "omit"))
+            yield from self._read(inner, (*keys, name), (*absent, must if name in must_be_there else "omit"))
 
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
         """The items of a list; None if it is no list."""
@@ -333,6 +364,8 @@ class _Reader:
             if refused := sorted(_REFUSED & part.keys()):
                 self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
             self.passed |= part.keys() - _READ - _SILENT
+            lengths = (len(value) for value in part.values() if isinstance(value, str | list))
+            self._count("characters", len(part) + len(trail) + sum(lengths))
             step = next((one for one in ("$ref", "anyOf", "oneOf", "allOf") if one in part), None)
             if step is None:
                 break
@@ -353,6 +386,8 @@ class _Reader:
         if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
             todo = "take string, number, integer, boolean, object or array"
             self._refuse(keys, f"has the type {unknown[0]!r}", todo)
+        self._count("choices", len(allowed or ()))
+        self._count("characters", sum(len(value) for value in allowed or () if isinstance(value, str)))
         if any(isinstance(value, list | dict) for value in allowed or ()):
             self._refuse(keys, *_OTHER_KIND)
         if {*types} == {"null"} or (allowed is not None and not any(map(text_of, allowed))):

@@ -52,8 +52,28 @@ _SURE_CLOSERS: Final = "’”»›)\\]}」』）】》〉〕］｝"
 
 _BREAK = re.compile("[\n\r\u2028\u2029\u0085\v\f]+")
 _SURE_END = re.compile(
-    rf"[{_SENTENCE_ENDERS}][{_SENTENCE_ENDERS}!?…]*[{_SURE_CLOSERS}]*|[!?]+[{_SURE_CLOSERS}]*(?=[{_SPACELESS}])"
+    rf"""
+    [{_SENTENCE_ENDERS}] [{_SENTENCE_ENDERS}!?…]* [{_SURE_CLOSERS}]*
+    | [!?]+ [{_SURE_CLOSERS}]* (?=[{_SPACELESS}])
+    | (?<=[^\W\d_]{{3}}) \. [¹²³⁰-⁹]+ (?=\s)  # the mark of a footnote
+    # Marks as people type them: the Greek ; the Armenian : the Devanagari | and the Ethiopic ::
+    | (?: (?<=[Ͱ-Ͽἀ-῿]); | (?<=[\u0531-\u0587]): | (?<=[\u0900-\u0dff])[ ]?\| | (?<=[\u1200-\u137f]):: )
+      [{_SURE_CLOSERS}]* (?=\s|$)
+    """,
+    re.VERBOSE,
 )
+#: Marks of a footnote, such as ``[7]`` or ``²``, and quotation marks that open or close.
+_FOOTNOTE: Final = r"\[(?:\d{1,3}|[a-z]|note[ ]\d{1,3})\]|[¹²³⁰-⁹]"
+_QUOTES: Final = "\"'“‘«‹„"
+_CLOSING = re.compile(
+    rf"(?: [{_SURE_CLOSERS}]* (?:{_FOOTNOTE})+ | [{_SURE_CLOSERS}]* [{_QUOTES}{_SURE_CLOSERS}]+ (?=[\s,;:.!?…，、)\]]|$) )+",
+    re.VERBOSE,
+)
+_STRAIGHT: Final = '"'
+#: What follows shows that the sentence goes on: a comma, the rest of a word as in ``Ph.D.'s``, the next dot of ``. . .``
+_GOES_ON = re.compile(r"[,;:，、]|(?<=\w[.!?])['’][^\W\d_]|\s+\.(?=[\s.]|$)")
+#: The colon before a list in a line whose items are sentences, ``1. …. 2. ….``
+_BEFORE_LIST = re.compile(r":(?=\s+\(?1[.)]\s.*[.!?]\s+\(?2[.)]\s)")
 _WORD = re.compile(rf"[{_SPACELESS}][^\w\s]*|[^\s{_SPACELESS}]+")
 _SPACELESS_CHARACTER = re.compile(f"[{_SPACELESS}]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -151,7 +171,9 @@ class SentenceModel:
         ends = {len(text)}
         for start, line in _lines(text):
             marks = (match.end() for match in _SURE_END.finditer(line))
-            ends.update(start + end for end in (len(line), *self._punkt_ends(line), *marks))
+            closed = (_closed(line, end) for end in (*self._punkt_ends(line), *marks))
+            lists = (match.end() for match in _BEFORE_LIST.finditer(line))
+            ends.update(start + end for end in (len(line), *lists, *closed) if end is not None)
         kept = _ends_of_words(text, ends)
         return _ends_of_words(text, {*kept, *clause_ends(text)}) if clauses else kept
 
@@ -259,6 +281,17 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
         seen[kind] += 1
         inside[kind] += short or not starts
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
+
+
+def _closed(line: str, end: int) -> int | None:
+    """The end of a sentence behind the marks that close it; None if what follows shows that the sentence goes on."""
+    if _GOES_ON.match(line, end):
+        return None
+    if line.startswith(_STRAIGHT, end) and line.count(_STRAIGHT, 0, end) % 2:
+        end += 1  # the second mark of a pair
+    if closing := _CLOSING.match(line, end):
+        end = closing.end()
+    return None if _GOES_ON.match(line, end) else end
 
 
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:

@@ -84,7 +84,7 @@ def require_model(name: str) -> bool:
         return False
     if name == "" or not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
-            todo = "give a folder that `pipedec train` made or a hub name"
+            todo = "give the folder of a model, a GGUF file, or a hub name (OWNER/NAME)"
             raise UserError(f"no checkpoint folder {name!r}", todo=todo)
         return False
     if (folder / TRAINING_FILE).exists() and not is_model(folder):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from pipedec_cli.data.errors import many
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.writing import rounded
 from pipedec_cli.model.fields import place_rows
@@ -13,6 +14,8 @@ from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed, Together
 
 WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
+#: Fewer records teach nothing; fewer than the second number teach a pretrained model alone.
+TOO_FEW, FEW_FROM_SCRATCH = 100, 2_000
 FEW_SUBSEQUENCES: Final = 2.0  # a target with no more has hardly anything to generate at once
 
 
@@ -79,6 +82,24 @@ def estimate_fields(
             cut += limits.time_max is not None and max(times.stop for times in calls) > limits.time_max
         results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
     return results
+
+
+def suggest(records: int, estimates: Sequence[Estimate]) -> str:
+    """The Δt to try first, and whether so many records are enough for a training.
+
+    A larger Δt costs less quality. So the suggestion is the largest one that keeps most of the gain.
+    """
+    enough = "too few for a training"
+    if records >= TOO_FEW:
+        enough = "few for a model from scratch: train a pretrained one (--model)"
+    if records >= FEW_FROM_SCRATCH:
+        enough = "enough for a training"
+    counted = f"{many(records, 'record')}: {enough}"
+    best = max((entry.ratio for entry in estimates), default=0.0)
+    fitting = [entry for entry in estimates if entry.ratio >= max(WORTHWHILE, 0.7 * best)]
+    if not fitting:
+        return counted
+    return f"{counted}. Try {fitting[-1].name} first: {fitting[-1].ratio:.1f} times fewer decoder calls"
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:

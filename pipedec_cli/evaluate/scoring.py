@@ -415,25 +415,25 @@ def faults(run: ScoredRun) -> Iterator[str]:
     if failures.alike_rate > MOSTLY:
         which = "sources" if run.is_unscored else "right answers"
         yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the {which} differ"
-    yield from _as_good_when_exchanged(run)
+    yield from as_good_when_exchanged(run.items, run.scores)
 
 
-def _as_good_when_exchanged(run: ScoredRun) -> Iterator[str]:
-    """Whether the texts score hardly better than the same texts exchanged between examples."""
-    scorable = set(run.scores.ids)
-    items = [item for item in run.items if item.id in scorable]
+def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Iterator[str]:
+    """Whether the texts score hardly better than the same texts exchanged between examples: the reason in words."""
+    scorable = set(scores.ids)
+    items = [item for item in scored if item.id in scorable]
     items = random.Random(0).sample(items, min(len(items), ENOUGH))  # noqa: S311  # chance, not secrecy
     pairs = zip(items, items[1:] + items[:1], strict=True)
     apart = [(one, other) for one, other in pairs if one.right != other.right]
     if not apart:
         return
     exchanged = [replace(one, prediction=other.prediction, segments=other.segments) for one, other in apart]
-    measure = run.scores.measure
+    measure = scores.measure
     own, others = score((one for one, _ in apart), measure), score(exchanged, measure)
     name = measure.primary
     difference = score_differences(own, others, resamples=999)[name]
-    values = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with texts exchanged"
+    values = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with the texts of other inputs"
     if difference.value < ABOVE_CHANCE:
-        yield f"its texts hardly depend on the sources: {values} between examples"
+        yield f"the model ignores its input: {values}"
     elif not difference.excludes_zero:
-        yield f"{len(apart)} examples do not tell it from chance: {values} between them"
+        yield f"{len(apart)} examples do not tell it from chance: {values}"

@@ -132,8 +132,8 @@ class Tally:
             yield f"{self.no_objects:,} of {many(self.examples, 'text')} hold no key of the schema: kept as they are"
         if self.row_budget_exhausted:
             yield (
-                f"empty subsequences used up all {sub_max} subsequences in {self.row_budget_exhausted:,} of "
-                f"{self.examples:,}: text may be missing there; see --set empty_rows=stop, a larger --delay, or the key sub_max"
+                f"{self.row_budget_exhausted:,} of {self.examples:,} texts lost sentences because empty rows used up the "
+                f"limit of {sub_max} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
             )
 
     def first_impression(self, total: int) -> str | None:
@@ -165,10 +165,9 @@ class Tally:
         yield f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}"
         # The tokens of an object say little: most of its rows may be empty, and a key costs nothing.
         made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
-        calls = f"{many(made, unit)} in {many(self.steps, 'decoder call')}, each example's own"
+        calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
         drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        is_rate = made >= self.steps or not self.keys  # less than a key a call says nothing
-        rate = f": {made / max(1, self.steps):.2f} {unit}s a call" if is_rate else ""
+        rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
         yield f"{calls}{rate}{drafting}"
         if self.chunked:
             yield f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged"

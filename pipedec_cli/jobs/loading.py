@@ -228,7 +228,9 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     if settings.exact:
         decoder = _load_exact(settings, notify)
     elif settings.is_blind:
-        decoder = make_blind_decoder(settings, load_decoder(settings, notify), notify)
+        rows = blind_rows(settings, notify)  # faults in files come before the weights
+        records = calibration(settings, rows.fields, notify)
+        decoder = _blind_decoder(settings, load_decoder(settings, notify), rows, records, notify)
     else:
         decoder = load_decoder(settings, notify)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
@@ -248,19 +250,20 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
     return decoder
 
 
-def make_blind_decoder(settings: RunSettings, plain: Decoder, notify: Notify) -> Decoder:
-    """The decoder of blind rows that the settings ask of a loaded model."""
+def _blind_decoder(
+    settings: RunSettings, plain: Decoder, rows: Rows, records: Sequence[Record], notify: Notify
+) -> Decoder:
+    """The decoder of blind rows of a loaded model. Its thresholds are fitted to the records, if there are any."""
     from pipedec_cli.model.rows import blind_decoder, calibrate
 
-    rows = blind_rows(settings, notify)
     decoder = blind_decoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
     decoder.unconstrained = settings.unconstrained
-    if records := calibration(settings, rows.fields, notify):
-        notify.say(f"calibrating with {many(len(records), 'record')}")
+    if records:
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
             notify.warn(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
-        calibrate(decoder, records, 8 if settings.batch_size == "auto" else settings.batch_size)
+        batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
+        calibrate(decoder, notify.track(records, len(records), "calibrating"), batch_size)
     return decoder
 
 

@@ -33,7 +33,7 @@ from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Limits, Method
-from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Whole
+from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,8 @@ class Run:
             return "sequential decoder"
         if isinstance(method.schedule, Together):
             free = ", unconstrained" if self.decoder.unconstrained else ""
-            what = "blind row" if method.blind else "field"
-            words = f"{many(len(method.openings), what)} at a time{free}"
+            what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
+            words = f"{many(len(method.openings), what)} at a time{apart}{free}"
             words += (
                 f", items: {_start(method.schedule.between)}" if isinstance(method.schedule, Listed) else ""
             )
@@ -256,6 +256,8 @@ def announce(run: Run, notify: Notify) -> None:
     notify.say(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
     if trained is None:
         notify.say("it was not trained by `pipedec train`: it is decoded as a sequential model")
+    if isinstance(schedule := run.method.schedule, Fixed) and schedule.delay > LARGEST:
+        notify.warn(f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})")
     if on_cpu and used["dtype"] == "bfloat16" and not can_prepack(torch.bfloat16):
         notify.say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
@@ -272,7 +274,8 @@ def stream(
     rows = run.decoder.blind and run.decoder.blind.rows
     # The model has seen no value of these keys.
     unshown = rows.fields if rows and not rows.shots and not rows.questions else ()
-    numbers, are_long = count(), Counter[bool]()  # strings of objects by whether they are longer than a name
+    unshown = tuple(field for field in unshown if not field.enum and field.kind != "boolean")
+    numbers, read_off = count(), Counter[bool]()  # values by whether they were read off the source
 
     def sources() -> Iterator[str]:
         for record in islice(run.inputs.read(), done, None):
@@ -310,7 +313,7 @@ def stream(
                 emit(generated, line(generated, run.inputs.names, **run.more))
                 tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                 tally.keys += len(run.labels)
-                are_long.update(_are_long(generated.fields or {}, unshown))
+                read_off.update(_read_off(record.source, generated.fields or {}, unshown))
                 if warning := tally.first_impression(total):
                     notify.warn(warning)
             else:
@@ -324,17 +327,31 @@ def stream(
         notify(GenerationEnded())
     tally.seconds = time.perf_counter() - began - shown
     tally.report(run.used, notify, run.decoder.drafter.costs if run.decoder.drafter else None)
-    if are_long[True] > are_long[False]:
-        notify.warn("most values are sentences: --shots FILE:N shows the model N examples with short ones")
+    if unshown and tally.examples and (warning := _doubt_values(read_off)):
+        notify.warn(warning)
     return tally
 
 
-def _are_long(values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
-    """Whether each string that the model was free to write is longer than a name."""
-    free = {field.keys for field in fields if not field.enum}
+def _doubt_values(read_off: Counter[bool]) -> str | None:
+    """A warning where most values were not read off their source, or there are none."""
+    if read_off[False] < read_off[True]:
+        return None
+    what = f"values that are not in their text, or as long as a sentence: {read_off[False]:,} of {read_off.total():,}"
+    todo = "--shots FILE:4 shows the model four examples, and a training (`pipedec segment --level field`) teaches it"
+    return f"{what if read_off else 'no value was found'}; {todo}"
+
+
+def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
+    """Whether each string and number of these fields stands in the source and is no sentence."""
+    free = {field.keys for field in fields}
+    text, number_text = source.casefold(), source.replace(",", "")  # 1,200 is 1200
     for keys, value in leaves(values):
-        if isinstance(value, str) and any_item(keys) in free:
-            yield len(value.split()) > 8
+        if any_item(keys) not in free or isinstance(value, bool):
+            continue
+        if isinstance(value, str):
+            yield value.casefold() in text and len(value.split()) <= 8
+        elif isinstance(value, int | float):
+            yield f"{value:.15g}" in number_text
 
 
 def write(

@@ -34,7 +34,7 @@ from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields, suggest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
@@ -172,8 +172,10 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
 
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
     _tell(notify, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
-    if statistics and (why := doubt(statistics["train"].subsequences_per_target, estimates)):
-        notify.warn(why)
+    if statistics:
+        if why := doubt(statistics["train"].subsequences_per_target, estimates):
+            notify.warn(why)
+        notify.say(suggest(len(segmented["train"]), estimates))
     if outdated:
         notify.warn(outdated)
     notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")

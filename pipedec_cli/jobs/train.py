@@ -35,7 +35,13 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.hyperparameters import Hyperparameters, count, hyperparameters, is_main
+from pipedec_cli.model.training.hyperparameters import (
+    Hyperparameters,
+    TrainResult,
+    count,
+    hyperparameters,
+    is_main,
+)
 from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
@@ -189,13 +195,13 @@ def _segment(texts: list[Generated], split: SplitName, preparer: Preparer, notif
 
 
 def dev_scorer(
-    checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]
+    checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded], doubts: list[str]
 ) -> Callable[[], float] | None:
     """A function that generates texts for dev records, as `pipedec generate` does, and scores them.
 
-    The examples are the same records in token ids.
+    The examples are the same records in token ids. `doubts` holds the reasons why the best texts so far are useless.
     """
-    from pipedec_cli.evaluate.scoring import dev_measure, score_predictions
+    from pipedec_cli.evaluate.scoring import as_good_when_exchanged, dev_measure, score_predictions
     from pipedec_cli.model.decoder import Decoder, choose_batch_size
     from pipedec_cli.model.training.lora import merged
 
@@ -204,9 +210,10 @@ def dev_scorer(
     measure = dev_measure(checkpoint.settings.segmentation.level)
     # A bound on the time that a model takes that has not learnt yet to end its texts.
     longest = 2 * max(sum(map(len, example.texts)) for example in examples) + 1
-    source = max(len(example.source) for example in examples)
+    source, best = max(len(example.source) for example in examples), -1.0
 
     def score_dev() -> float:
+        nonlocal best
         checkpoint.model.eval()
         with merged(checkpoint.model):
             size = choose_batch_size(checkpoint.model, source, len(records))
@@ -214,9 +221,14 @@ def dev_scorer(
             method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
             made = [*decoder.texts([record.source for record in records], method)]
         pairs = zip(made, records, strict=True)
-        _, scores = score_predictions((structs.replace(one, record=record) for one, record in pairs), measure)
+        items, scores = score_predictions(
+            (structs.replace(one, record=record) for one, record in pairs), measure
+        )
         checkpoint.model.train()
-        return scores.values[measure.primary] or 0.0
+        score = scores.values[measure.primary] or 0.0
+        if score > best:
+            best, doubts[:] = score, as_good_when_exchanged(items, scores)
+        return score
 
     return score_dev
 
@@ -245,8 +257,16 @@ def estimate(
         require_memory(checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev")
     run_longest(checkpoint, examples, hyper, name=lambda n: f"record {data.train[n].id!r}")
     folder, disk = training_disk(checkpoint, hyper, settings.keep_checkpoints)
+    updates, fresh = hyper.updates(total), settings.model in trained.FRESH
     if total < 20:  # no model learns from so few
         notify.warn(f"{many(total, 'example')}: too few to learn from")
+    if fresh and updates < FEW_UPDATES:
+        what = (
+            f"{many(updates, 'update')} are few for a model from scratch: expect texts that repeat themselves"
+        )
+        notify.say(
+            f"{what}. Give more --epochs or --max-steps, or --model NAME to start from a trained model"
+        )
     for warning in _lengths(checkpoint, examples, method):
         notify.warn(warning)
     if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
@@ -260,7 +280,7 @@ def estimate(
     needed = f"{disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     notify.say(
-        f"{many(total, 'example')}, {hyper.updates(total):,} updates of {hyper.update_size}{together}: "
+        f"{many(total, 'example')}, {updates:,} updates of {hyper.update_size}{together}: "
         f"{needed} in {target}. Checkpoints of {folder / 1e6:,.0f} MB "
         "take about 5 % of the time at most. The first updates tell how long the training takes"
     )
@@ -299,6 +319,8 @@ def duration(seconds: float) -> str:
 
 
 _DEFAULT_MODEL: Final = "scratch-tiny"
+#: Updates that a model from scratch needs at least: those of docs/results.md took 2,700 to 3,000.
+FEW_UPDATES: Final = 500
 #: How gloo and NCCL say that another process, with which this one adds up gradients, has ended.
 _PEER_GONE: Final = ("closed by peer", "reset by peer", "remote process exited", "remote worker")
 
@@ -458,6 +480,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
         artifact.start(record)
     measure = dev_measure(data.segmentation.level)
     notify(Training(measure.headline[measure.primary]))
+    doubts = list[str]()
     try:
         with _explain_stop(target, notify):
             result = trainer.train(
@@ -468,21 +491,35 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
                 hyper,
                 keep=settings.keep_checkpoints,
                 show=notify,
-                score=dev_scorer(checkpoint, data.dev[:32], dev[:32]),
+                score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
                 **settings.some("resume", "log_to"),
             )
     finally:
         notify(TrainingEnded())
-    if result.updates < hyper.updates(len(examples)):
-        missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
-        notify.say(f"ended after {many(result.updates, 'update')}: {missed}")
-    which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
-    weights = f"its weights are those of update {result.weights_update:,}, {which}"
-    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
+    _tell_end(result, hyper.updates(len(examples)), hyper.patience, target, doubts, notify)
     record["result"] = to_builtins(result)
     if is_main():
         artifact.finish(record["result"])  # from here on the folder holds a model
     return Trained(target, record["result"], checkpoint, record, folder, len(examples))
+
+
+def _tell_end(
+    result: TrainResult,
+    planned: int,
+    patience: int | None,
+    target: Path,
+    doubts: Sequence[str],
+    notify: Notify,
+) -> None:
+    """Say how a training ended, and why its model may be useless."""
+    if result.updates < planned:
+        missed = f"{many(patience or 0, 'evaluation')} without a better one"
+        notify.say(f"ended after {many(result.updates, 'update')}: {missed}")
+    which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
+    weights = f"its weights are those of update {result.weights_update:,}, {which}"
+    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
+    for doubt in doubts:
+        notify.warn(f"not yet a model to go on with: {doubt}. More updates or records may help")
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:

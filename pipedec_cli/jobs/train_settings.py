@@ -39,7 +39,7 @@ class TrainSettings(WorkflowSettings):
         "The start: a folder, hub name or GGUF file, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
         "scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
     )
-    decoder: DecoderKind = option("pipelined", "sequential is the ordinary model.")
+    decoder: DecoderKind = option("pipelined", "sequential writes one token a call, as usual.")
     delay: int | Literal["any"] = option(
         "any",
         "The Δt that the model is for. With 'any', random schedules, it serves every delay.",

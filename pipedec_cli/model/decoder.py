@@ -22,7 +22,7 @@ from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, c
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.families import backbone_of
-from pipedec_cli.model.fields import Answers, FieldCodec
+from pipedec_cli.model.fields import Answers, FieldCodec, row_text
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method
@@ -168,7 +168,7 @@ class TextReader:
 
     def read(self, end: Finished) -> Reading:
         """The text and its subsequences."""
-        segments = tuple(filter(None, (self.text.decode(ids) for ids in end.texts)))
+        segments = tuple(filter(None, (row_text(self.text, row) for row in end.grid.subsequences)))
         segmenter = self.checkpoint.segmenter
         if self.settings.decoder == "sequential" and segmenter is not None:
             # The whole target came as one string. It is cut as the training targets were.

@@ -38,6 +38,12 @@ _PIECE: Final = re.compile(r".?[0-9eE.+-]*")
 _Tree = dict[int, Any]  # each token, and the tree of what may follow it
 
 
+def row_text(codec: TextCodec, row: Subsequence) -> str:
+    """The text of a row. A row that has not ended may stop within a character, which is left out."""
+    text = codec.decode(row.text_tokens)
+    return text if row.ended else text.rstrip("\ufffd").rstrip()
+
+
 #: The rows of a finished grid, and the text of each value in the order of `rows_of`; None for a value that was cut.
 Answers = Callable[[Grid], tuple[Sequence[Subsequence], Sequence[str | None]]]
 

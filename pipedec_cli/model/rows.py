@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
@@ -43,10 +43,18 @@ _HINTS: Final = {
 }
 
 
+#: A question names so many choices at most, in so many characters. The row is held to all choices.
+_NAMED, _NAMED_CHARACTERS = 40, 1_000
+
+
 def question_of(field: Field) -> str:
-    """The question for a key, with its description and choices."""
+    """The question for a key, with its description and choices; of many choices it names some, evenly spread."""
     meaning = f" ({field.description})" if field.description else ""
-    choices = f" One of: {', '.join(field.enum)}." if field.enum else _HINTS.get(field.kind, "")
+    choices = _HINTS.get(field.kind, "")
+    if field.enum:
+        whole = ", ".join(field.enum)
+        step = max(-(-len(field.enum) // _NAMED), -(-len(whole) // _NAMED_CHARACTERS))
+        choices = f" One of: {', '.join(field.enum[::step])}{', …' if step > 1 else '.'}"
     return f"What is the {field.name}{meaning}?{choices}"
 
 
@@ -326,9 +334,9 @@ class BlindPlan:
             return choices
         codec: Any = self.text if self.chat else LineCodec(self.text)
         allowed = FieldCodec(codec, [with_none(field) for field in fields]).allowed
-        for field, choice in zip(fields, allowed, strict=True):
+        for number, (field, choice) in enumerate(zip(fields, allowed, strict=True)):
             choices[field.name] = choice
-            if field not in self.rows.fields:
+            if number >= len(self.rows.fields):  # the names of a list's items
                 choices[field.name] = names_once(choice, self.text.decode, codec.eos)
             if field.kind in ("number", "integer") and not (field.enum or field.forced):
                 choices[field.name] = number_or_none(choice, (*codec.ids([NONE])[0], codec.eos))
@@ -376,6 +384,7 @@ class BlindPlan:
         """The text of a row; of a key "" for no value, or for one less sure than the `least`, and None if it was cut."""
         end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
         text = self.text.decode([*row.text_tokens, *end])
+        text = text if row.ended else text.rstrip("\ufffd").rstrip()  # it may stop within a character
         is_key = name not in self.rows.questions
         is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
         return "" if is_empty else text if row.ended or not is_key else None
@@ -401,7 +410,7 @@ def blind_decoder(
     )
 
 
-def calibrate(decoder: Decoder, records: Sequence[Record], batch_size: int) -> None:
+def calibrate(decoder: Decoder, records: Iterable[Record], batch_size: int) -> None:
     """Fit to records with targets, for each key, the confidence below which a blind row's answer means no value.
 
     Keys of lists of objects keep all their values.
@@ -412,10 +421,14 @@ def calibrate(decoder: Decoder, records: Sequence[Record], batch_size: int) -> N
     plan.thresholds = ()
     method = dataclasses.replace(decoder.method(), confident=True)
     found: list[list[tuple[float, bool]]] = [[] for _ in fields]
-    wanted = [
-        value_texts(record.target_fields or {}, fields, record.where)[: len(fields)] for record in records
-    ]
-    for event in decoder.run([record.source for record in records], method, batch_size):
+    wanted = list[Sequence[str]]()
+
+    def sources() -> Iterator[str]:
+        for record in records:
+            wanted.append(value_texts(record.target_fields or {}, fields, record.where)[: len(fields)])
+            yield record.source
+
+    for event in decoder.run(sources(), method, batch_size):
         if isinstance(event, Finished):
             rows = zip(*plan.answers(event.grid), strict=True)
             for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from pipedec_cli.data.errors import UserError, first_line
@@ -22,6 +23,9 @@ _WORD_END: Final = re.compile(r"(?<=\S) ")
 
 #: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
 _MERGED: Final = 4
+
+#: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
+_TOKENIZING: Final = Lock()
 
 #: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
@@ -122,7 +126,7 @@ class TextCodec:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
         if not (texts := [mended_text(text) for text in texts]):
             return []
-        encoded = list(_tokenized(self.tokenizer, texts))
+        encoded = list(_tokenized(self.tokenizer, texts, add_special_tokens=False))
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
@@ -257,7 +261,8 @@ class TextCodec:
         if backend is None:
             yield from (self.written(ids[:n]).rstrip("\ufffd") for n in range(min(most, len(ids)), 0, -1))
             return
-        places = backend.encode(text, add_special_tokens=False).offsets
+        with _TOKENIZING:
+            places = backend.encode(text, add_special_tokens=False).offsets
         for (_, end), (start, _) in reversed([*pairwise([*places, (len(text), 0)][: most + 1])]):
             if start >= end:  # the next token is of another character
                 yield text[:end]
@@ -283,8 +288,8 @@ class TextCodec:
 
 def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special ids that a tokenizer puts before and behind a text."""
-    alone = tokenizer("a", add_special_tokens=False)["input_ids"]
-    ids = list(tokenizer("a")["input_ids"])
+    alone = _tokenized(tokenizer, "a", add_special_tokens=False)
+    ids = list(_tokenized(tokenizer, "a"))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
 
@@ -365,12 +370,14 @@ def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:
     """The ids of a part of a template; its special tokens are special."""
-    return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
+    options = {"add_special_tokens": False, "split_special_tokens": False}
+    return list(_tokenized(tokenizer, text, **options)) if text else []
 
 
-def _tokenized(tokenizer: Any, texts: Sequence[str], **options: Any) -> Any:
+def _tokenized(tokenizer: Any, texts: str | Sequence[str], **options: Any) -> Any:
     try:
-        return tokenizer(texts, add_special_tokens=False, verbose=False, **options)["input_ids"]
+        with _TOKENIZING:
+            return tokenizer(texts, verbose=False, **options)["input_ids"]
     except BaseException as error:
         # Rust's own error: a text takes too long in a regular expression of the tokenizer.
         if type(error).__name__ != "PanicException":

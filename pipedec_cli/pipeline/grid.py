@@ -196,7 +196,7 @@ class Grid:
     @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
-        if self.live or self._due():
+        if self.live or self._next_start() is not None:  # a row that could not start is missing as well
             return "max_tokens" if self._out_of_tokens else "time_max"
         if isinstance(self.method.schedule, Listed):
             return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"

@@ -154,8 +154,9 @@ class RandomStarts:
         return start if last is None else min(start, last)
 
 
+LARGEST: Final = 12  # the largest distance that is drawn
 #: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual distances are there twice.
-_DISTANCES: Final = (1, 2, *range(1, 13), math.inf, math.inf)
+_DISTANCES: Final = (1, 2, *range(1, LARGEST + 1), math.inf, math.inf)
 _FOR_A_BATCH: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import monotonic
@@ -184,7 +184,10 @@ class Api:
     async def _events(self, http: Http, request: Request, entry: dict[str, Any]) -> AsyncGenerator[Any]:
         """The events of a request. It frees its place if the client leaves, or nobody reads on."""
         queue, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
-        request.tell = lambda event: loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        def tell(event: Any) -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(queue.put_nowait, event)
 
         async def watch() -> None:
             while (await http.receive())["type"] != "http.disconnect":
@@ -192,6 +195,7 @@ class Api:
             request.gone = True
             queue.put_nowait(ClientDisconnect())
 
+        request.tell = tell
         self.service.submit(request)
         watcher, event = asyncio.create_task(watch()), None
         try:
@@ -200,7 +204,7 @@ class Api:
                 if isinstance(event, Exception):
                     raise event
                 if isinstance(event, Generated):
-                    read, generated = len(request.read.ids), event.tokens
+                    read, generated = request.prompt_tokens, event.tokens
                     made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
                     self.counts.update({f"{name}_total": count for name, count in made.items()})
                     said = {"source": request.source, "text": event.text}
@@ -258,7 +262,7 @@ def _answer(
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:
-    read, made = len(request.read.ids), end.tokens
+    read, made = request.prompt_tokens, end.tokens
     return {"usage": {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}}
 
 
@@ -313,7 +317,8 @@ class Listener(Server):  # type: ignore[misc]
     async def shutdown(self, sockets: Any = None) -> None:
         """Wait for what runs, as long as the grace allows, and for the engine."""
         await super().shutdown(sockets)
-        await asyncio.to_thread(self.service.close, at_once=True)
+        self.service.close(at_once=True)
+        await asyncio.to_thread(self.service.thread.join, 1.0)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -328,4 +333,4 @@ class Listener(Server):  # type: ignore[misc]
         self.force_exit, self.should_exit = self.service.closing, True
         self.service.close()
         await asyncio.sleep(0 if self.force_exit else self.settings.grace)
-        await asyncio.to_thread(self.service.close, at_once=True)
+        self.service.close(at_once=True)

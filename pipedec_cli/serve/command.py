@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +16,7 @@ from typing import Any
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import contents
+from pipedec_cli.data.schema import MOST_KEYS
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs.events import Message, Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -47,6 +50,8 @@ class ServeSettings(RunSettings):
     grace: float = _server(30.0, "Seconds to finish what is running after SIGTERM.", min=0, metavar="SECONDS")
     timeout: float = key(300.0, "The most seconds of a request, its waiting included.", min=0.1)
     read_timeout: float = 30.0  # the most seconds in which a client has to send a request
+    max_keys: int = key(256, "The most keys of a schema.", min=1, max=MOST_KEYS)
+    max_choices: int = key(10_000, "The most choices of all keys of a schema.", min=1, max=1_000_000)
     max_body: int = key(1_000_000, "The most bytes of a request.", min=1)
     log_texts: bool = key(False, "Log sources and texts as well.")
 
@@ -70,13 +75,17 @@ def serve(settings: ServeSettings) -> None:
     from pipedec_cli.serve.service import Service
 
     file = settings.api_key_file
-    keys = [key for line in contents(file).splitlines() if (key := line.strip())] if file else []
+    lines = contents(file).removeprefix(BOM_UTF8).splitlines() if file else []
+    keys = [key for line in lines if (key := line.strip())]
     if file and not keys:
         raise UserError("has no key", where=str(file), todo="write a key a line")
     listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
     logging.basicConfig(handlers=[_Lines()], format="%(message)s")
     logging.captureWarnings(True)
-    Listener(Service(settings, Notify(_log_message)), keys, _log).run([listening])
+    service = Service(settings, Notify(_log_message))
+    Listener(service, keys, _log).run([listening])
+    if service.thread.is_alive() or service.reading:  # Python would wait for a call that nobody waits for
+        os._exit(0)
 
 
 def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:

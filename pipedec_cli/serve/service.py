@@ -1,4 +1,7 @@
-"""The job of `pipedec serve`: one thread decodes all requests, and newcomers join between two decoder calls."""
+"""The job of `pipedec serve`: one thread decodes all requests, and newcomers join between two decoder calls.
+
+Schemas are read in other threads, so that a large schema stops nobody else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from functools import lru_cache
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.json import decode as parsed
 
@@ -21,12 +25,20 @@ from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source
 from pipedec_cli.model.exact import measured
+from pipedec_cli.model.fields import row_text
 from pipedec_cli.model.rows import Rows, blind_decoder
+from pipedec_cli.model.text import QUESTION
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 
 if TYPE_CHECKING:
     from pipedec_cli.serve.command import ServeSettings
+
+
+#: The threads that read schemas.
+_READERS: Final = 2
+#: For each key that a schema may have, so many tokens may be read in the questions of a request.
+_TOKENS_A_KEY: Final = 32
 
 
 class BusyError(Exception):
@@ -46,6 +58,8 @@ class Request:
     max_tokens: int | None = None
     streamed: bool = False
     rows: bool = False  # whether the tokens of rows are wanted
+    strict: bool = False  # whether a schema is refused that values are not held to in all
+    unchecked: Sequence[str] = ()  # what values are not held to
     tell: Callable[[Any], Any] = print
     gone: bool = False  # nobody waits for it
     read: Source = field(default_factory=lambda: Source([], False))
@@ -53,6 +67,11 @@ class Request:
     decoder: Any = None
     method: Any = None
     grid: Any = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens that were read: the prompt, and what the rows begin with."""
+        return len(self.read.ids) + sum(len(opening.known) for opening in self.grid.openings)
 
 
 class Service:
@@ -71,24 +90,53 @@ class Service:
         self._of = lru_cache(32)(self._decoder_of)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        self._thread.start()
+        self.reading, self._schemas = set[Request](), SimpleQueue[Request]()
+        self.thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        readers = [threading.Thread(target=self._read, daemon=True) for _ in range(_READERS)]
+        for thread in (self.thread, *readers):
+            thread.start()
 
     def submit(self, request: Request) -> None:
         """Let a request wait for its place. A `BusyError` if too many wait, or the service ends."""
-        waiting = sum(not one.gone for one in [*self.waiting])
+        waiting = sum(not one.gone for one in [*self.waiting, *self.reading])
         if self.closing or len(self.running) + waiting >= self.settings.batch_size + self.settings.queue:
             raise BusyError("the server ends" if self.closing else f"{waiting} requests are waiting")
+        if request.schema is None:
+            self._queue(request)
+        else:
+            self.reading.add(request)
+            self._schemas.put(request)
+
+    def _queue(self, request: Request) -> None:
         self.waiting.append(request)
         self._wake.set()
+        if self.closing and request in self.waiting:  # the engine's thread may have ended
+            request.tell(BusyError("the server ends"))
+
+    def _read(self) -> None:
+        """Read the schemas of requests, one after the other, for those that somebody still waits for."""
+        while True:
+            request = self._schemas.get()
+            try:
+                if self.closing or request.gone:
+                    raise BusyError("the server ends")
+                request.decoder, request.method, request.unchecked = self._of(request.schema)
+                if request.strict and request.unchecked:
+                    todo = "leave them out, or leave strict out"
+                    raise UserError(request.unchecked[0], where="response_format", todo=todo)
+                self._queue(request)
+            except Exception as error:  # of this request alone
+                request.tell(error)
+            finally:
+                self.reading.discard(request)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Admit nothing more: what waits is refused. What runs goes on or, `at_once`, ends before its next call."""
+        """Admit nothing more: what waits is refused. What runs goes on or, `at_once`, is refused as well."""
         self.closing = True
         self._wake.set()
-        for request in [*self.running.values()] if at_once else ():
+        for request in [*self.running.values(), *self.waiting, *self.reading] if at_once else ():
             request.gone = True
-        self._thread.join() if at_once else None
+            request.tell(BusyError("the server ends"))
 
     def _work(self) -> None:
         running = self.running
@@ -122,9 +170,15 @@ class Service:
 
     def _begin(self, number: int, request: Request) -> None:
         """Read a request. A `UserError` if it cannot be decoded."""
-        decoder, how = (self.decoder, self.usual) if request.schema is None else self._of(request.schema)
-        request.decoder = decoder
-        request.read = Source(*decoder.text.after(request.turns).source(request.source))
+        if request.schema is None:
+            request.decoder, request.method = self.decoder, self.usual
+        decoder, how = request.decoder, request.method
+        try:
+            text = decoder.text.after(request.turns)
+        except UserError as error:
+            todo = "send the user's message alone, without the system's and earlier ones"
+            raise UserError(error.what, where="messages", todo=todo) from None
+        request.read = Source(*text.source(request.source))
         if request.read.cut:
             most = decoder.text.max_source_tokens
             raise UserError(f"the text is too long: with the prompt it may have {most:,} tokens")
@@ -136,22 +190,36 @@ class Service:
                 (draft,) = drafter.decoder.texts([request.source], how, 1)
                 request.method.drafts[number] = drafter.ids(draft)
 
-    def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method]:
-        """What writes the objects of a schema. A `UserError` if nothing does."""
-        plain, settings, where = self.decoder, self.settings, "response_format"
+    def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
+        """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
+        plain, settings, where, unchecked = self.decoder, self.settings, "response_format", list[str]()
         own = None if plain.drafter else plain.fields
-        if not own and (not schema or plain.checkpoint.bos is not None or plain.drafter):
+        if not own and (plain.checkpoint.bos is not None or plain.drafter):
             raise UserError("the model does not write such objects", where=where)
-        wanted = keys_of(parsed(schema), where) if schema else {}
+        if not own and not schema:
+            raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
+        most = settings.max_keys, settings.max_choices
+        wanted = keys_of(parsed(schema), where, unchecked.append, *most) if schema else {}
         if own:
             if wanted and {*wanted} != {one.name for one in own.fields}:
                 names = ", ".join(sorted(one.name for one in own.fields))
                 raise UserError(f"the model writes the keys {names}", where=where)
-            return plain, self.usual
+            for one in own.fields if wanted else ():
+                asked = wanted[one.name]
+                is_free = asked.kind in ("any", one.kind) and {*asked.absent} <= {"omit"}
+                if not is_free or asked.enum not in ((), one.enum):
+                    unchecked.append(f"{where}: {one.name!r} is written as the model has learnt it")
+            return plain, self.usual, unchecked
         check_lists(fields := tuple(map(settled, wanted.values())))
         chat = plain.text.prompt is not None and plain.text.prompt.chat
-        made = blind_decoder(plain, Rows(fields), template=settings.prompt_template, chat=chat)
-        return made, method_of(settings, made)
+        template = settings.prompt_template  # it may be a prompt for texts
+        template = template if QUESTION in (template or "") else None
+        made = blind_decoder(plain, Rows(fields), template=template, chat=chat)
+        method = method_of(settings, made)
+        if (known := sum(map(len, made.plan.known))) > (room := _TOKENS_A_KEY * settings.max_keys):
+            what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
+            raise UserError(what, where=where, todo="leave keys out, or shorten what describes them")
+        return made, method, unchecked
 
     def _take(self, request: Request, event: Event) -> None:
         """Tell of an event of the loop."""
@@ -178,9 +246,7 @@ def _settled(request: Request) -> str:
     ended = [*takewhile(attrgetter("ended"), rows)]
     # Where a text ends when it repeats itself, the last row that has ended may be dropped.
     shown = ended[:-1] if request.method.stop_on_repeat else rows[: len(ended) + 1]
-    texts = [decoder.text.decode(row.text_tokens) for row in shown]
-    if len(shown) > len(ended):  # the last character may not be whole
-        texts[-1] = texts[-1].rstrip("\ufffd")
+    texts = [row_text(decoder.text, row) for row in shown]
     return "" if decoder.fields else str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
 
 

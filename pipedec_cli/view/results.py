@@ -383,7 +383,7 @@ def _notes(report: Report) -> Iterator[str]:
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (stop_on_repeat)"
     if report.explored:
-        yield "empty rows hit sub_max: examples in which empty rows took the places of later subsequences"
+        yield "empty rows hit sub_max: texts that lost sentences because empty rows used up the limit of rows"
     if any(entry.role == "exact" for entry in report.entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
     if any(entry.agreement for entry in report.entries):

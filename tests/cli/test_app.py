@@ -47,7 +47,7 @@ def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
 
 COMMANDS = sorted({*get_command(app).commands} - {"shard"} | {"shard merge"})  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
-MOST_OPTIONS_AND_KEYS = 212
+MOST_OPTIONS_AND_KEYS = 214
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
@@ -113,7 +113,11 @@ OUT_OF_MEMORY = "error: the memory is too small; take smaller batches, shorter t
     ("error", "code", "line"),
     [
         (UserError("no target", where="a:3", todo="add one"), 2, "error: a:3: no target; add one"),
-        (OSError(28, "No space left on device", "out.jsonl"), 1, "error: out.jsonl: No space left on device"),
+        (
+            OSError(28, "No space left on device", "out.jsonl"),
+            1,
+            "error: out.jsonl: No space left on device; free some space, or write elsewhere",
+        ),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "out"), 2, "error: out: Is a directory"),
         (IsADirectoryError(errno.EISDIR, "A folder", ".out.partial", None, "out"), 2, "error: out: A folder"),
         *((error, 1, OUT_OF_MEMORY) for error in ALLOCATORS),
@@ -159,6 +163,19 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert process.returncode == code
     assert talk.splitlines()[-1] == f"error: {word}"
     assert not list(tmp_path.rglob("*"))
+
+
+def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(tmp_path):
+    swallow = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException:\n    raise ImportError"
+    (tmp_path / "slow.py").write_text(f"{swallow}\nimport time\ntime.sleep(0.3)\n")
+    program = "import sys; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli.app import main; "
+    program += "from pipedec_cli.jobs import segment as job; "
+    program += "job.segment = lambda *_: __import__('slow') and __import__('time').sleep(9); main()"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stderr) == (143, "error: terminated\n")
 
 
 def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process():

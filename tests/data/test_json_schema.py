@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field
 from pipedec_cli.data.schema import keys_of, read_schema, read_short
 from pipedec_cli.model.rows import Asked
 
@@ -179,6 +180,38 @@ def test_a_list_of_objects_is_described_in_the_question_for_its_names():
     assert keys_of({"properties": {"menu": menu}}, "here")["menu[].dish"].description == "its name"
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"properties": {f"k{n}": {} for n in range(5_001)}}, "more than 5,000 keys; write a smaller schema"),
+        ({"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}}, "more than 20,000 choices"),
+        ({"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}}, "more than 2,900,000 characters"),
+        ({"properties": {"a": {"$ref": "#/$defs/C0"}}}, "more than 2,900,000 characters"),
+        ({"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}}, "more than 5,000 keys"),
+        ({"properties": {"a": {"$ref": "#/$defs/E0"}}}, "the property 'a' has more than 64 levels"),
+    ],
+)
+def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema, told):
+    defs = {"A": {"enum": [f"c{n}" for n in range(3_000)]}, "B": {"description": "so " * 200_000}}
+    for n in range(9_000):
+        defs[f"C{n}"] = {"$ref": f"#/$defs/C{n + 1}"}
+    for n in range(70):
+        defs[f"D{n}"] = {"properties": dict.fromkeys("ab", {"$ref": f"#/$defs/D{n + 1}"} if n < 24 else {})}
+        defs[f"E{n}"] = {"properties": {"a": {"$ref": f"#/$defs/E{n + 1}"}}}
+    with pytest.raises(UserError, match=told):
+        keys_of(schema | {"$defs": defs}, "here")
+
+
+def test_a_question_names_a_share_of_many_choices():
+    few, many = [f"c{n}" for n in range(40)], [f"c{n}" for n in range(100)]
+    told = [
+        Asked([Field("a", enum=tuple(enum))]).question() for enum in (few, many, ["long " * 300, "b", "c"])
+    ]
+    assert told[0].endswith(f"One of: {', '.join(few)}.")
+    assert told[1].endswith(f"One of: {', '.join(many[::3])}, …")
+    assert told[2].endswith("long , c, …")
+
+
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path):
     path, said = tmp_path / "schema.json", []
     address = {"properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}}
@@ -261,5 +294,7 @@ def test_the_short_form_names_keys_kinds_and_choices():
     for wrong in ("kind:", ": a|b", "a, a int", "menu[]"):
         with pytest.raises(UserError, match="--fields has '"):
             read_short(wrong)
+    with pytest.raises(UserError, match="--fields has 'age itn': did you mean int"):
+        read_short("name, age itn")
     with pytest.raises(UserError, match="'a' is an object here and a value at a; give all values"):
         read_short("a, a.b")

@@ -44,6 +44,23 @@ def sentences(model, text):
         "Is it on?| Yes!| It is.",
         'He said "stop."| Then he left.',
         "(It stopped.)| It was late.",
+        # What closes a sentence stays with it.
+        "Er rief: „Komm!“| Er ging.",
+        "»Komm!«| Er ging.| „Wirklich?“, fragte sie.| Er nickte.",
+        'She said "Go!"| He went.| "No."| They left.',
+        '"这是对的。"| 他说。| 她走了。',
+        "「はい。」、と言った。| 彼は行った。",
+        "It was a surprise.[7][8]| They went home.| He left.²| She stayed.[a]",
+        # Nothing is cut within a word, or within a spaced ellipsis.
+        "It was the Ph.D.'s duty to check.| She agreed.",
+        "Yahoo!'s plan failed.| It was off.",
+        "Well . . .| It is on.| Yes.",
+        # Items of a list in a line are treated alike.
+        "You need three things:| 1. A pump.| 2. A valve.| 3. A desk.",
+        "There are two parts: (1) a pump (2) a valve.| It is on.",
+        # Marks as people type them.
+        "Πού είναι;| Είναι εκεί.| Θέλεις νερό;| Ναι.",
+        "Նա գնաց:| Ես մնացի:",
         "Il dit.| « Je pars. »| Elle rit.| “ Enfin. ”",
         "Fin. «",
         "no full stop|\nnext line|\r\n\r\nlast",

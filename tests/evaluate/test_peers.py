@@ -3,6 +3,7 @@
 import importlib
 import json
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from pipedec_cli.evaluate.entry import TokenAgreement
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
-from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.checkpoints import SMALL, TOLD, fresh_toy, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
 
 MOST = 40
@@ -21,7 +22,10 @@ _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_fa
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 4096}
 
 
-@pytest.fixture(params=["t5", "llama", "qwen2", "qwen3"], scope="module")
+@pytest.fixture(
+    params=["t5", "qwen3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "qwen2"))],
+    scope="module",
+)
 def decoder(request, tmp_path_factory):
     place = tmp_path_factory.mktemp("plain") / "sequential"
     return load(tiny_checkpoint(place, decoder="sequential", family=request.param), consume=False)
@@ -126,8 +130,8 @@ def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(
 
 
 def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path, ctranslate2):
-    folder = tiny_checkpoint(tmp_path / "smollm3", decoder="sequential", family="smollm3")
-    absent = make_peer("ctranslate2", load(folder, consume=False).checkpoint, tmp_path / "converted")
+    checkpoint = fresh_toy("sequential", shape=replace(SMALL, family="smollm3"))
+    absent = make_peer("ctranslate2", checkpoint, tmp_path / "converted")
     assert absent.why.endswith("No conversion is registered for the model configuration SmolLM3Config")
 
 

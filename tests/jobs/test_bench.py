@@ -57,15 +57,16 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
 
 
-def test_fields_are_timed_beside_blind_rows(tmp_path):
+@pytest.mark.parametrize("memory", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_fields_are_timed_beside_blind_rows(tmp_path, memory):
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
     few = ("--shape", "fields", "--subsequences", "3", "--tokens", "2", *FEW[4:])
-    how = ("--compare", "transformers", "--set", "memory=true", "--json")
+    how = ("--compare", "transformers", "--set", f"memory={memory}".lower(), "--json")
     content = json.loads(run("bench", "--model", folder, *few, *how).stdout)
     calls = {one["name"]: one["speed"][0]["decoder_calls"] for one in content["entries"]}
     # As one text each value has 4 more tokens; each text ends with <eos>.
     assert calls == {"sequential": 19, "fields together": 3, "blind rows": 3, "transformers": 19}
-    assert all(one["memory"] for one in content["entries"])
+    assert all(bool(one["memory"]) is memory for one in content["entries"])
     over = [(one["entry"], one["over"]) for one in content["ratios"]]
     assert ("blind rows", "transformers") in over and ("transformers", "sequential") not in over
 

@@ -12,8 +12,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.scratch import SHAPES
 from tests import running
-from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
+from tests.checkpoints import SMALL, SOURCES, TOLD, change, tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import lines_of, read_json, run, write_lines
 
@@ -22,7 +23,8 @@ FEW += ("--set", "evaluations=1", "--set", "dev_examples=2")
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(SHAPES, "scratch-tiny", SMALL)  # type: ignore[misc]
     rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
     write_lines(tmp_path / "d.jsonl", *rows)
     run("segment", tmp_path / "d.jsonl", "--set", "test_fraction=0.1", "-w", tmp_path / "work")

@@ -55,7 +55,7 @@ def check_objects(lines, steps):
 
 def test_every_line_has_an_object_that_the_schema_allows(workspace):
     told = run("generate", "-w", workspace, "--set", "time_max=6").stderr
-    assert "4 fields at a time" in told and " keys in " in told and "tokens a call" not in told
+    assert "4 fields at a time" in told and " keys took " in told and "tokens a call" not in told
     (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
     check_objects(lines_of(path), 6)
     settings = read_json(path.with_name("pipelined-together-timemax6.manifest.json"))["settings"]

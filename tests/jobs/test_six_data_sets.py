@@ -40,7 +40,14 @@ def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(SHAPES, "scratch-tiny", smallest)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", WRITERS)
+#: One data set a task is enough for the default set.
+NAMES = [
+    pytest.param(name, marks=[] if name in ("wikihowqa", "kp20k", "msqa") else [pytest.mark.slow])
+    for name in WRITERS
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_published_files_become_a_report_beside_the_papers_figures(name):
     metrics = METRICS[recipe(name, "score")["task"]]
     expected = paper_figures(name).row

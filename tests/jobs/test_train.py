@@ -171,6 +171,13 @@ def test_a_training_that_ran_out_of_patience_says_so(workspace):
     assert "4 of 4, the last" not in (pipelined(workspace) / "README.md").read_text()
 
 
+def test_a_training_ends_with_a_word_about_a_model_that_ignores_its_input(workspace):
+    shutil.copy(workspace / "data/train.jsonl", workspace / "data/dev.jsonl")
+    talk = train(workspace, "--overwrite", "--set", "dev_examples=8")
+    assert "2 updates are few for a model from scratch" in talk
+    assert "warning: not yet a model to go on with: the model ignores its input" in talk
+
+
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
     recipe = ("--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4", "--overwrite")
     assert "longer than 4 tokens and were cut" in train(workspace, *recipe)

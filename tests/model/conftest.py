@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from tests.checkpoints import trained_toy
+from tests.checkpoints import train_toy, trained_once
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """The toy T5 as it was trained, saved and loaded again; its name is the folder. Not to be changed."""
-    return trained_toy(tmp_path_factory.mktemp("trained"))
+def trained():
+    """The toy T5 as it was trained, saved and loaded again; its name is the folder. Neither is to be changed."""
+    return trained_once("toy", train_toy)
 
 
 @pytest.fixture(params=["operators", "what is fastest here"])

@@ -221,13 +221,18 @@ STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.i
 _FAST = {"t5": {"packed", "fixed", "native", "graphs"}, "qwen3": {"plain", "native", "graphs"}}
 
 
-def engines_of(*kinds, native=()):
-    """Run a test for each of some kinds of models with all that can take its steps, for `native` kinds with the kernels."""
+def engines_of(*kinds, native=(), slow=()):
+    """Run a test for each of some kinds of models with all that can take its steps, for `native` kinds with the kernels.
+
+    `slow` kinds are left to the slow set.
+    """
     pairs = [pytest.param(kind, "native", marks=needs_kernels) for kind in native]
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
         without |= {"packed"} if is_prompted(kind) else set()
-        fast = _FAST.get(kind, {"plain"} if kind in ENCODED else {"native", "graphs"})
+        fast = (
+            set() if kind in slow else _FAST.get(kind, {"plain"} if kind in ENCODED else {"native", "graphs"})
+        )
         pairs += [
             pytest.param(kind, step, marks=[*needs, *([] if step in fast else [pytest.mark.slow])])
             for step, needs in _NEEDS.items()

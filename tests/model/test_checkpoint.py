@@ -126,7 +126,7 @@ def test_bos_and_eos_are_the_models():
     "name", ["nowhere", "./no/where", "/no/where", "~/no", "a/b/c", "", "pyproject.toml"]
 )
 def test_a_folder_that_is_not_there_is_said_not_to_be(name):
-    assert refused(name).startswith(f"no checkpoint folder '{name}'; give a folder that `pipedec train` made")
+    assert refused(name).startswith(f"no checkpoint folder '{name}'; give the folder of a model, a GGUF file")
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "mistral"])

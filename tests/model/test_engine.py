@@ -59,7 +59,9 @@ from tests.oracle import next_logits_of
 # --- Tokens -----------------------------------------------------------------------------------------------------------
 
 
-@engines_of(*KINDS, *FAMILIES)
+@engines_of(
+    *KINDS, *FAMILIES, slow=("mt5", "qwen2", "smollm3", "pegasus")
+)  # each is near another in its code
 def test_tokens_are_the_oracles(kind, stepping, monkeypatch):
     """One at a time; three that leave and enter at different times, in calls that run in parts; and all at once."""
     for name in methods_of(kind):

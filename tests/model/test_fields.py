@@ -18,10 +18,9 @@ from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
-from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Together
-from tests.checkpoints import TOY_SHAPE
+from tests.checkpoints import TOY_SHAPE, learn_by_heart
 
 SCHEMA = (
     Field("name"),
@@ -68,14 +67,7 @@ def taught():
     made = {}
     for decoder in ("pipelined", "sequential"):
         checkpoint = fresh(decoder)
-        examples = [(Turn(0, at), one) for at, one in enumerate(encode(checkpoint, records()))]
-        batch, module = collator(checkpoint, 0)(examples), TeacherForcing(checkpoint.model).train()
-        optimizer = torch.optim.Adam(module.parameters(), lr=3e-3)
-        for _ in range(180):
-            module(**batch)["loss"].backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        checkpoint.model.eval()
+        learn_by_heart(checkpoint, records(), 90, 5e-3)
         made[decoder] = checkpoint
     return made
 

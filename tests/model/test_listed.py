@@ -16,9 +16,8 @@ from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
 from pipedec_cli.model.scratch import make_model, train_tokenizer
 from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
-from pipedec_cli.model.training.loss import TeacherForcing
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
-from tests.checkpoints import TOY_SHAPE
+from tests.checkpoints import TOY_SHAPE, learn_by_heart
 
 SCHEMA = (
     Field("name"),
@@ -106,17 +105,7 @@ def taught():
     made = {}
     for decoder in ("pipelined", "sequential"):
         checkpoint = fresh(decoder)
-        examples, module = [*encode(checkpoint, records())], TeacherForcing(checkpoint.model).train()
-        lay_out, optimizer = collator(checkpoint, 0), torch.optim.Adam(module.parameters(), lr=1e-3)
-        losses, update = [1.0] * 20, 0
-        while max(losses[-20:]) > 0.02 and update < 1000:
-            loss = module(**lay_out([(Turn(update, at), one) for at, one in enumerate(examples)]))["loss"]
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            update += 1
-        checkpoint.model.eval()
+        learn_by_heart(checkpoint, records(), 450 if decoder == "pipelined" else 240, 2e-3)
         made[decoder] = checkpoint
     return made
 

@@ -389,25 +389,64 @@ def test_an_ending_server_refuses_newcomers_and_finishes_what_runs(models):
             waits.result()
 
 
-def test_a_second_signal_ends_at_once_what_runs(models):
-    """Signals come to the main thread, which serves here; the engine is slow."""
-    service = Service(ServeSettings(model=str(models / "pipelined"), device="cpu", grace=60), Notify())
-    step, made = service.engine.step, Served(service, start=False)
-    service.engine.step = lambda rows: time.sleep(0.5) or step(rows)
+@pytest.mark.parametrize(("grace", "signals"), [(60, 2), (0.3, 1)])
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_way(
+    models, grace, signals, schema
+):
+    """Signals come to the main thread, which serves here; a decoder call, or a schema's reading, does not end."""
+    service = Service(ServeSettings(model=str(models / "chat"), device="cpu", grace=grace), Notify())
+    made, gate = Served(service, start=False), threading.Event()
+    if schema:
+        service._of = lambda _: gate.wait(300)
 
-    def signals():
-        until(lambda: service.running)
-        os.kill(os.getpid(), signal.SIGTERM)
-        until(lambda: service.closing)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def kill():
+        until(lambda: service.reading if schema else service.running)
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGTERM)
+            until(lambda: service.closing)
 
-    with ThreadPoolExecutor(2) as pool:
-        asks, _ = pool.submit(made.text, "a"), pool.submit(signals)
+    with held(service), ThreadPoolExecutor(2) as pool:
+        asks = pool.submit(made.chat, "a", **({"response_format": form_of(schema)} if schema else {}))
+        pool.submit(kill)
         made.run()
         with pytest.raises(openai.APIError):
             asks.result()
-    assert not service._thread.is_alive()
+        gate.set()
     made.client.close()
+
+
+def test_a_schema_stops_nobody_while_it_is_read(models):
+    fan = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}} for n in range(24)}
+    wide = {"$defs": fan | {"d24": {}}, "$ref": "#/$defs/d0"}
+    with serving(models / "chat", max_tokens=2, timeout=8, queue=2, batch_size=2) as made:
+        for schema, told in [
+            (wide, "response_format: the schema has more than 256 keys; write a smaller schema"),
+            ({"properties": {"a": {"enum": [f"c{n}" for n in range(10_001)]}}}, "more than 10,000 choices"),
+            ({"properties": {"a": {"const": "c" * 900_000}}}, "more than 328,000 characters"),
+            (
+                {"properties": {f"k{n}": {"description": "so " * 300} for n in range(99)}},
+                "and may take 8,192",
+            ),
+        ]:
+            with pytest.raises(openai.BadRequestError, match=told):
+                made.chat("a", response_format=form_of(schema))
+        many = {"properties": {"a": {"enum": [f"c{n}" for n in range(600)]}}, "required": ["a"]}
+        answer = made.chat("a", response_format=form_of(many), max_tokens=9)
+        assert answer.usage.prompt_tokens < 400
+        gate = threading.Event()
+        made.service._of = lambda _: gate.wait(300)
+        with ThreadPoolExecutor(4) as pool:
+            reads = [pool.submit(made.chat, "a", response_format=form_of(SCHEMA)) for _ in range(4)]
+            until(lambda: len(made.service.reading) == 4)
+            with pytest.raises(openai.RateLimitError, match="4 requests are waiting"):
+                made.chat("a")
+            for one in reads:
+                with pytest.raises(openai.APIStatusError, match="took too long"):
+                    one.result()
+            made.chat("a")
+            gate.set()
+        until(lambda: not made.service.reading)
 
 
 def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(models):

@@ -153,6 +153,13 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     manifest.write_text(ended[1])
     path.write_bytes(ended[0].replace(b" ", b"  ", 1))
     assert "made/part-3-of-4.jsonl: was changed after it was written" in refused_merge()
+    job = Path("made/manifest.json")
+    for number in ("3.0", '"4"', "NaN", "-1", "1000000"):
+        job.write_text(
+            json.dumps({**read_json(job), "shards": 0}).replace('"shards": 0', f'"shards": {number}')
+        )
+        assert "field 'shards'" in refused_merge()
+        job.write_text(job.read_text().replace(f'"shards": {number}', '"shards": 4'))
     manifest.unlink()
     assert "there is no part-3-of-4.manifest.json beside it" in refused_merge()
 

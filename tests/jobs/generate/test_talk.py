@@ -30,6 +30,8 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
     ("options", "what"),
     [
         ("--text=", "--text 1: is empty"),
+        ("--model sequential --schema none.json", "none.json: no such file"),
+        ("--model sequential --shots none.jsonl:4", "none.jsonl: no such file"),
         ("--draft source", "--draft is for --exact alone"),
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
         (
@@ -142,7 +144,12 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
     ("options", "told"),
     [
         ("--set time_max=3", "cut short: 12 by time_max, of 12"),
-        ("--delay 1 --set sub_max=6", "empty subsequences used up all 6 subsequences in 10 of 12"),
+        ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
+        ("--delay 99", "cut short: 12 by time_max, of 12"),
+        (
+            "--delay 1 --set sub_max=6",
+            "10 of 12 texts lost sentences because empty rows used up the limit of 6 rows",
+        ),
     ],
 )
 def test_what_went_short_is_counted(place, options, told):

@@ -142,7 +142,7 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
     assert (content["advice"]["verdict"], content["advice"]["command"]) == ("unfit", None)
     assert "No advice: the texts of the sequential model and of the pipelined decoder are useless" in said
     for name in ("sequential", "Δt = 1", "Δt = 2"):
-        assert "exchanged between" in decoders[name]["faults"][0]
+        assert "texts of other inputs" in decoders[name]["faults"][0]
 
 
 def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):

@@ -59,9 +59,18 @@ def test_where_nothing_is_scored_the_loss_says_which_weights_are_the_best(tmp_pa
     assert made.dev_loss == min(losses.values()) < losses[6]
 
 
-@pytest.mark.parametrize("killed", [2, 4, 5, 6])
-def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, killed):
-    made, whole, _ = scored(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What came of a training that nobody killed, and its weights."""
+    return scored(tmp_path_factory.mktemp("whole"))[:2]
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("killed", [pytest.param(2, marks=SLOW), 4, pytest.param(5, marks=SLOW), 6])
+def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, undisturbed, killed):
+    made, whole = undisturbed
     with pytest.raises(InterruptedError):
         scored(tmp_path / "killed", killed=killed)
     again, left, _ = scored(tmp_path / "killed", begins=killed - 1, resume=True)
@@ -70,9 +79,9 @@ def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, killed):
 
 
 @pytest.mark.parametrize("step", ["save_checkpoint", "write_json", "forget"])
-def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(tmp_path, monkeypatch, step):
-    _, whole, _ = scored(tmp_path / "whole")
-
+def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(
+    tmp_path, monkeypatch, undisturbed, step
+):
     def kill(*_):
         if (tmp_path / "killed/checkpoint-3").exists():
             raise InterruptedError
@@ -88,7 +97,7 @@ def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(tm
     assert there == (["best-2", "best-4"] if step == "forget" else ["best-2"])
     clean(tmp_path / "killed")
     _, left, _ = scored(tmp_path / "killed", begins=3, resume=True)
-    assert equal(left, whole)
+    assert equal(left, undisturbed[1])
 
 
 def test_a_training_ends_when_its_patience_does_and_is_not_gone_on_with(tmp_path):

@@ -140,9 +140,7 @@ def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
     asked = ["train", tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "20", "--model"]
     if where == "everywhere":
         ended = launched("pipedec_cli", *asked, "no-model")
-        expected = (
-            "error: no checkpoint folder 'no-model'; give a folder that `pipedec train` made or a hub name"
-        )
+        expected = "error: no checkpoint folder 'no-model'; give the folder of a model, a GGUF file, or a hub name (OWNER/NAME)"
     else:
         ended = launched("tests.model.training.test_processes", *asked, "scratch-tiny")
         expected = "error: the second one fails; do nothing"
