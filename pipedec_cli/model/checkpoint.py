@@ -23,15 +23,7 @@ from pipedec_cli.model.families import Backbone, backbone_of, eos_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_file
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
-from pipedec_cli.model.text import (
-    PROMPT,
-    Prompt,
-    TextCodec,
-    ids_around,
-    prompt_around,
-    template_ids,
-    text_end,
-)
+from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 
@@ -152,7 +144,7 @@ class Checkpoint:
             what = f"{reads}: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
-        self._known([*prompt.first], template_ids(self.tokenizer, prompt.text))
+        self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])
         return prompt
 
     def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:

@@ -233,13 +233,13 @@ class TextCodec:
         is_long = len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN)
         begun = self._beginning(text, most)[0] if is_long else text
         if text and begun == text and len(ids := self.prompted(prompt, text)) <= most:
-            return ids, False
+            return ids or [self.eos], False
         takes = len(ids := self.prompted(prompt, ""))
         if takes >= most:
             what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
         shorter = (self.prompted(prompt, part) for part in self._cut(begun, most - takes + _MERGED))
-        return next((whole for whole in shorter if len(whole) <= most), ids), text != ""
+        return next((whole for whole in shorter if len(whole) <= most), ids) or [self.eos], text != ""
 
     def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
         """As much of a text as is sure to hold its first `room` tokens, and its ids.
