@@ -144,8 +144,7 @@ class Checkpoint:
             what = f"{reads}: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
-        ids = self.tokenizer(prompt.text, add_special_tokens=False, split_special_tokens=False)["input_ids"]
-        self._known([*prompt.first], ids)
+        self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])
         return prompt
 
     def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:

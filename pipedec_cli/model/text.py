@@ -27,6 +27,9 @@ _TOKENIZING: Final = Lock()
 #: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
 _MERGED: Final = 4
 
+#: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
+_TOKENIZING: Final = Lock()
+
 #: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
 SOURCE: Final = "{source}"
@@ -233,13 +236,13 @@ class TextCodec:
         is_long = len(text) > _CHARACTERS_A_TOKEN * (most + _MARGIN)
         begun = self._beginning(text, most)[0] if is_long else text
         if text and begun == text and len(ids := self.prompted(prompt, text)) <= most:
-            return ids, False
+            return ids or [self.eos], False
         takes = len(ids := self.prompted(prompt, ""))
         if takes >= most:
             what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
         shorter = (self.prompted(prompt, part) for part in self._cut(begun, most - takes + _MERGED))
-        return next((whole for whole in shorter if len(whole) <= most), ids), text != ""
+        return next((whole for whole in shorter if len(whole) <= most), ids) or [self.eos], text != ""
 
     def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
         """As much of a text as is sure to hold its first `room` tokens, and its ids.
@@ -261,7 +264,8 @@ class TextCodec:
         if backend is None:
             yield from (self.written(ids[:n]).rstrip("\ufffd") for n in range(min(most, len(ids)), 0, -1))
             return
-        places = backend.encode(text, add_special_tokens=False).offsets
+        with _TOKENIZING:
+            places = backend.encode(text, add_special_tokens=False).offsets
         for (_, end), (start, _) in reversed([*pairwise([*places, (len(text), 0)][: most + 1])]):
             if start >= end:  # the next token is of another character
                 yield text[:end]

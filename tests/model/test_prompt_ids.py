@@ -314,6 +314,10 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form,
                 assert [*ids, *known] == whole or source != source.rstrip(), (source, said)
 
 
+def test_a_prompt_without_a_token_is_an_end():
+    assert codec_of(tokenizer_of("_gpt2"), "{source}").source("") == ([0], False)
+
+
 def test_a_question_stands_apart_from_the_text():
     for template in ("{source}{question}", "{question}{source}", "{source}"):
         with pytest.raises(UserError, match=r"say \{question\} once, behind \{source\} and apart from it"):
