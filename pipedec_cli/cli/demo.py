@@ -28,7 +28,7 @@ from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
 pipedec demo                                      # about a minute on two cores, no network
-pipedec generate --delay 3 --live --limit 2 -w pipedec-demo     # afterwards: watch the model that it trained
+pipedec demo --out another-demo
 """
 
 DELAY: Final = 2

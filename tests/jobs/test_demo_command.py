@@ -1,7 +1,6 @@
 """`pipedec demo`: all of the workflow, in small; and the model that ships with it."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from safetensors import safe_open
@@ -11,11 +10,8 @@ from pipedec_cli.cli import demo
 from pipedec_cli.data.demo import check_facts, make_demo
 from tests.running import read_json, refused
 
-SMALL = demo.DemoSettings(updates=60, examples=200, test=4)
 
-
-def form(folder):
-    """What a model's folder holds, but for what depends on the number of examples."""
+def form(folder):  # without what depends on the number of examples
     config = read_json(folder / "config.json")
     del config["vocab_size"], config["pipedec"]["time_max"], config["transformers_version"]
     with safe_open(folder / "model.safetensors", "np") as weights:
@@ -25,7 +21,7 @@ def form(folder):
 @pytest.mark.slow
 def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do_next(tmp_path, capsys):
     out = tmp_path / "demo"
-    demo.demo(replace(SMALL, out=out))
+    demo.demo(demo.DemoSettings(updates=60, examples=200, test=4, out=out))
     stderr = capsys.readouterr().err
     made = out / "models" / "pipelined"
     assert all((made / file.name).exists() for file in demo.SHIPPED.iterdir())
