@@ -27,8 +27,6 @@ _TOKENIZING: Final = Lock()
 #: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
 _MERGED: Final = 4
 
-#: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
-_TOKENIZING: Final = Lock()
 
 #: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
