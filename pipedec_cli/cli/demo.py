@@ -27,7 +27,7 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
-pipedec demo                                      # about a minute on two cores, no network
+pipedec demo                                      # one to two minutes on two cores, no network
 pipedec demo --out another-demo
 """
 
@@ -42,7 +42,7 @@ MARK: Final = "made-by-pipedec-demo"
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings(Settings):
-    """How large the demo is; the defaults take about a minute on two quiet cores."""
+    """How large the demo is; the defaults take one to two minutes on two quiet cores."""
 
     examples: int = 2000  # examples that are made
     updates: int = 240  # of 16 examples, of the sequential model; the pipelined model gets three quarters
