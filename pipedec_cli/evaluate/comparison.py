@@ -276,7 +276,9 @@ def assemble(
     if exact and not first.faults:
         advice = replace(advice, text=f"{advice.text} {exact}")
     if first.name == WAITING:
-        lacking = "There is no sequential model to compare with: `pipedec train --decoder sequential` makes one."
+        lacking = (
+            "There is no sequential model to compare with: `pipedec train --decoder sequential` makes one."
+        )
         advice = replace(advice, text=f"{lacking} {advice.text}")
     if disturbed := conditions.disturbed:
         cautions = (f"{disturbed[0].upper()}{disturbed[1:]}.", *advice.cautions)
