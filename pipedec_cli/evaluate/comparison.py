@@ -276,13 +276,11 @@ def assemble(
     if exact and not first.faults:
         advice = replace(advice, text=f"{advice.text} {exact}")
     if first.name == WAITING:
-        lacking = (
-            "There is no sequential model to compare with: `pipedec train --decoder sequential` makes one."
-        )
-        advice = replace(advice, text=f"{lacking} {advice.text}")
+        todo = "`pipedec train --decoder sequential` makes one"
+        advice = replace(advice, text=f"There is no sequential model to compare with: {todo}. {advice.text}")
     if disturbed := conditions.disturbed:
-        cautions = (f"{disturbed[0].upper()}{disturbed[1:]}.", *advice.cautions)
-        advice = replace(advice, cautions=cautions)
+        caution = f"{disturbed[0].upper()}{disturbed[1:]}."
+        advice = replace(advice, cautions=(caution, *advice.cautions))
     return Report(
         entries=tuple(entries),
         conditions=conditions,

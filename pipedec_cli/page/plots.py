@@ -263,15 +263,14 @@ def report_plots(report: Report) -> Iterator[Plot]:
     made = list[Series]()
     for entry in report.pipelined:
         if entry.quality.scored and (found := entry.quality.scored.reliability):
-            made.append(
-                Series(entry.name, len(made) + 1, [(one.confidence, one.right) for one in found.bins])
-            )
+            points = [(one.confidence, one.right) for one in found.bins]
+            made.append(Series(entry.name, len(made) + 1, points))
     if not _perfect(made):
-        made = [Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--"), *made]
+        sure = Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--")
         note = (
-            "Values by tenths of their confidence. Below the grey line they are less often right than sure."
+            "Values by tenths of their confidence. Below the grey line they are right less often than sure."
         )
-        yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", made)
+        yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", [sure, *made])
 
 
 def _trade(report: Report, size: int) -> Plot:
@@ -403,15 +402,14 @@ def training_plots(curves: Curves) -> Iterator[Plot]:
         )
 
     own = int(len(curves) == 1)  # 0 is grey
-
     loss_note = "Per token, each model against its own targets: right answers, or the texts of its teacher."
     score_note = "On some dev examples, against the same targets: ROUGE-L, or the F1 of fields."
     if losses := [*series("loss", own, ", train"), *series("dev_loss", own + len(curves), ", dev", "--")]:
         yield lines("Loss in training", loss_note, "updates of the weights", "loss per token", losses)
     scores = series("dev_score", own)
     if not _perfect(scores):
-        up = "dev score, points of 100"
-        yield lines("Dev score in training", score_note, "updates of the weights", up, scores)
+        label = "dev score, points of 100"
+        yield lines("Dev score in training", score_note, "updates of the weights", label, scores)
 
 
 def _known(series: Iterable[Series]) -> list[Series]:

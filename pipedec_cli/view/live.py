@@ -42,8 +42,6 @@ ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
 WIDEST_TOKEN: Final = 14
 LONGEST_LABEL: Final = 20
 PADDING: Final = 2
-#: A console with fewer lines has no line for the legend alone.
-_ROOM_FOR_LEGEND: Final = 12
 
 
 @dataclass(slots=True)
@@ -135,7 +133,7 @@ class _Frame:
             return [self.title, Text("encoding the source", "dim")]
         latest = max([self.time, self.first, *(time for _, time in self.gone)])
         columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
-        caption = self._caption(legend=self.height >= _ROOM_FOR_LEGEND)
+        caption = self._caption(legend=self.height >= 12)  # a low console has no line for the legend alone
         # Title, time-steps, tokens per step and the cursor take a line each.
         room = max(1, self.height - 4 - len(caption))
         blank = [Text()] * (room >= 10)
