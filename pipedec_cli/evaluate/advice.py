@@ -37,6 +37,11 @@ class Advice:
     entry: str | None = None
     command: str | None = None
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the text says only why there is no advice."""
+        return self.verdict in ("unfit", "unclear")
+
 
 @dataclass(frozen=True, slots=True)
 class _Question:

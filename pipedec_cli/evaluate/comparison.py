@@ -22,6 +22,8 @@ from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.scoring import faults
 from pipedec_cli.evaluate.timing import Gain
 
+#: The name of the baseline where there is no sequential model.
+WAITING: Final = "waiting schedule"
 #: The numbers of target subsequences in the paper's figures; targets with `MANY` or more share a row.
 PAPER_SIZES: Final = range(2, 10)
 MANY: Final = PAPER_SIZES.stop
@@ -273,8 +275,12 @@ def assemble(
     exact = exact_advice([one for one in others if one.role == "exact"], called)
     if exact and not first.faults:
         advice = replace(advice, text=f"{advice.text} {exact}")
-    if disturbed := conditions.disturbed:  # speeds that are too low weaken all that is said about them
-        advice = replace(advice, text=f"{disturbed[0].upper()}{disturbed[1:]}. {advice.text}")
+    if first.name == WAITING:
+        todo = "`pipedec train --decoder sequential` makes one"
+        advice = replace(advice, text=f"There is no sequential model to compare with: {todo}. {advice.text}")
+    if disturbed := conditions.disturbed:
+        caution = f"{disturbed[0].upper()}{disturbed[1:]}."
+        advice = replace(advice, cautions=(caution, *advice.cautions))
     return Report(
         entries=tuple(entries),
         conditions=conditions,

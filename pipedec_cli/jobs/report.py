@@ -16,7 +16,7 @@ from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import Report, Sample, assemble, choose_sample, with_quality
+from pipedec_cli.evaluate.comparison import WAITING, Report, Sample, assemble, choose_sample, with_quality
 from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
@@ -115,11 +115,11 @@ def plan_entries(
             ways.append(Way(f"Δt = {delay}{name}", "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
-        baseline = Way("waiting schedule", "baseline", waiting, pipelined)
+        baseline = Way(WAITING, "baseline", waiting, pipelined)
         called = "the same checkpoint's waiting schedule"
     else:
         if "wait" in (settings.delays or ()):
-            ways.append(Way("waiting schedule", "pipelined", waiting, pipelined))
+            ways.append(Way(WAITING, "pipelined", waiting, pipelined))
         ways += _exact(drafts, sequential, usual, ways)
         how = replace(usual, model=settings.baseline or "sequential")
         baseline = Way("sequential", "baseline", how, sequential)

@@ -1,6 +1,6 @@
 """Plots of a page: SVG whose text is text and whose colours are variables of the page, in its light and its dark mode.
 
-Things that belong together have the same colour and the same marker or hatch, so that colour is never the only sign.
+One decoder has the same colour and marker in every plot. Colour is never the only sign: there are markers, hatches and dashes.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ _VARIABLES: Final = {
     _ACCENT: "accent",
     **{colour: f"series-{place}" for place, colour in enumerate(_SERIES)},
 }
+_WIDTH, _HEIGHT = 4.6, 3.3  # inches of 72 units; a narrow screen is as wide
+_TEXT: Final = 12  # units; a drawing is shown at its size or larger
 _THEME: Final = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pipedec",  # the same file each time
     "text.parse_math": False,  # a $ in a name is a $
-    "font.size": 10,
+    "font.size": _TEXT,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "axes.edgecolor": _FAINT,
@@ -75,10 +77,10 @@ _CLEANING: Final = (
     (r"(\.\d\d)\d+", r"\1"),
     (r"\s+", " "),
 )
-_WIDTH, _HEIGHT = 4.6, 3.3  # inches of 72 units; a narrow screen is as wide
 #: Of an axis that does not begin at 0, so that a tenth of a point does not look like a cliff.
 _LEAST_SPAN: Final = 2.0
-_NAMES_PER_LINE: Final = 3  # in a legend
+#: A legend has at most so many names a line, and fewer if they are long: a sign and a letter take so many units.
+_NAMES_PER_LINE, _SIGN, _LETTER = 3, 50, 6.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def lines(title: str, note: str, x: str, y: str, series: Sequence[Series], *, fr
             axes.set_ylim(bottom - more, top + more)
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
 
-    return _drawn(title, note, (x, y), paint, names=len(series))
+    return _drawn(title, note, (x, y), paint, [one.name for one in series])
 
 
 def bars(title: str, note: str, x: str, names: Sequence[str], parts: Mapping[str, Sequence[float]]) -> Plot:
@@ -167,8 +169,8 @@ def bars(title: str, note: str, x: str, names: Sequence[str], parts: Mapping[str
         axes.margins(x=0.15)
         axes.grid(axis="y", visible=False)
 
-    shown = len(parts) if len(parts) > 1 else 0
-    return _drawn(title, note, (x, ""), paint, names=shown, height=1.2 + 0.3 * len(names))
+    shown = [*parts] if len(parts) > 1 else []
+    return _drawn(title, note, (x, ""), paint, shown, height=max(_HEIGHT, 1.2 + 0.3 * len(names)))
 
 
 def cloud(
@@ -196,7 +198,7 @@ def cloud(
         axes.fill_between([good[0], right], good[1], top, color=_GOOD, linewidth=0, zorder=0)
         axes.set(xlim=(0, right), ylim=(None, top))
 
-    return _drawn(title, note, (x, y), paint, names=len(points) + (chosen is not None))
+    return _drawn(title, note, (x, y), paint, [*points, *(["advised"] if chosen else [])])
 
 
 def _label(text: str) -> str:
@@ -209,8 +211,8 @@ def _drawn(
     note: str,
     labels: tuple[str, str],
     paint: Callable[[Axes], None],
+    names: Sequence[str],
     *,
-    names: int,
     height: float = _HEIGHT,
 ) -> Plot:
     """What `paint` draws on axes with two `labels`, and a legend if there are any `names`."""
@@ -221,17 +223,19 @@ def _drawn(
     svg = StringIO()
     with rc_context(_THEME), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # characters that Matplotlib's font lacks; the browser has more fonts
-        rows = -(-names // _NAMES_PER_LINE)
-        figure = Figure(figsize=(_WIDTH, height + 0.2 * rows), layout="constrained")
+        longest = max((len(_label(name)) for name in names), default=0)
+        across = min(_NAMES_PER_LINE, max(1, int(_WIDTH * 72 / (_SIGN + _LETTER * longest))))
+        rows = -(-len(names) // across)
+        figure = Figure(figsize=(_WIDTH, height + 0.25 * rows), layout="constrained")
         axes = figure.add_subplot()
         paint(axes)
         axes.set(xlabel=labels[0], ylabel=labels[1])
         if rows:
             named = [*zip(*axes.get_legend_handles_labels(), strict=True)]
             # Matplotlib fills a legend column by column; people read it line by line.
-            columns = (named[column::_NAMES_PER_LINE] for column in range(_NAMES_PER_LINE))
+            columns = (named[column::across] for column in range(across))
             handles, texts = zip(*chain.from_iterable(columns), strict=True)
-            figure.legend(handles, texts, loc="outside upper left", ncols=_NAMES_PER_LINE, fontsize=9)
+            figure.legend(handles, texts, loc="outside upper left", ncols=across, fontsize=_TEXT)
         figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     drawing = svg.getvalue()
     for pattern, replacement in _CLEANING:
@@ -256,19 +260,17 @@ def report_plots(report: Report) -> Iterator[Plot]:
         yield from _by_subsequences(report)
     if len({entry.delay for entry in report.pipelined if entry.delay}) > 1:
         yield from _by_delay(report)
-    sure = {
-        entry.name: found
-        for entry in report.pipelined
-        if entry.quality.scored and (found := entry.quality.scored.reliability)
-    }
-    if sure:
-        made = [Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--")]
-        for place, (name, found) in enumerate(sure.items(), start=1):
-            made.append(Series(name, place, [(one.confidence, one.right) for one in found.bins]))
+    made = list[Series]()
+    for entry in report.pipelined:
+        if entry.quality.scored and (found := entry.quality.scored.reliability):
+            points = [(one.confidence, one.right) for one in found.bins]
+            made.append(Series(entry.name, len(made) + 1, points))
+    if not _perfect(made):
+        sure = Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--")
         note = (
-            "Values by tenths of their confidence. Below the grey line they are less often right than sure."
+            "Values by tenths of their confidence. Below the grey line they are right less often than sure."
         )
-        yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", made)
+        yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", [sure, *made])
 
 
 def _trade(report: Report, size: int) -> Plot:
@@ -291,7 +293,7 @@ def _trade(report: Report, size: int) -> Plot:
     chosen = advice.entry if advice.verdict == "take" else None
     label, bars_mean = "ROUGE-L with the baseline's texts", "Across: the range of the repeats"
     if scored:
-        label = f"{LABELS[report.metric]} over the baseline, points"
+        label = f"{LABELS[report.metric]} above baseline, points"
         bars_mean = "Upwards: 95 % intervals; across: the range of the repeats"
     shaded = f"as good as the baseline (down to {least:g}) and at least {WORTHWHILE:g} times as fast"
     return cloud(
@@ -331,7 +333,7 @@ def _by_subsequences(report: Report) -> Iterator[Plot]:
     tables = {
         name: rows for name, rows in report.by_subsequences.items() if any(row.examples for row in rows)
     }
-    across = f"{report.part}s of the target ({MANY}: or more)"
+    across = f"{report.part}s in the target ({MANY}: {MANY} or more)"
 
     def series(attribute: str) -> list[Series]:
         return _known(
@@ -343,17 +345,18 @@ def _by_subsequences(report: Report) -> Iterator[Plot]:
     curve = report.paper.curve if report.paper else None
     paper = [Series("the paper", 7, [(2, curve.at_2), (9, curve.at_9)], "--")] if curve else []
     steps_note = "Decoder steps of the baseline over those of each decoder, all targets."
-    for title, attribute, note, more in (
-        ("Fewer steps", "fewer_steps", steps_note, [baseline]),
-        ("Speedup", "speedup", "The timed targets, one at a time.", [baseline, *paper]),
+    for title, attribute, note, up, more in (
+        ("Fewer steps", "fewer_steps", steps_note, "times fewer decoder steps", [baseline]),
+        ("Speedup", "speedup", "The timed targets, one at a time.", "times as fast", [baseline, *paper]),
     ):
         if found := series(attribute):
-            yield lines(f"{title} by number of {report.part}s", note, across, "times", [*more, *found])
+            yield lines(f"{title} by number of {report.part}s", note, across, up, [*more, *found])
     metric, rows = LABELS[report.metric], next(iter(tables.values()), ())
     usual = Series(report.first.name, 0, [(row.subsequences, row.baseline_quality) for row in rows])
-    if found := [*_known([usual]), *series("quality")]:
+    found = [*_known([usual]), *series("quality")]
+    if not _perfect(found):
         title = f"{metric} by number of {report.part}s"
-        yield lines(title, "All targets.", across, metric, found, from_zero=False)
+        yield lines(title, "All targets.", across, f"{metric}, points of 100", found, from_zero=False)
 
 
 def _by_delay(report: Report) -> Iterator[Plot]:
@@ -374,36 +377,46 @@ def _by_delay(report: Report) -> Iterator[Plot]:
         if entry.delay:
             rules.setdefault(entry.name.partition(", ")[2] or "pipelined", []).append(entry)
     plots: list[tuple[str, str, Callable[[Entry], float | None]]] = [
-        (metric, metric, quality),
-        ("Speed", f"examples per second, batch size {size}", speed),
-        ("Decoder steps", "steps per example", steps),
+        (metric, f"{metric}, points of 100", quality),
+        ("Speed", "examples per second", speed),
+        ("Decoder steps", "decoder steps per example", steps),
     ]
     for name, label, value in plots:
         series = [Series(report.first.name, 0, [(0, value(report.first))], ":")]
         for place, (rule, entries) in enumerate(rules.items(), start=1):
             series.append(Series(rule, place, [(float(entry.delay or 0), value(entry)) for entry in entries]))
-        if found := _known(series):
-            zero = name != metric
-            yield lines(f"{name} by Δt", "Dotted: the baseline.", "Δt", label, found, from_zero=zero)
+        found, is_score = _known(series), name == metric
+        if found and not (is_score and _perfect(found)):
+            note = f"Dotted: the baseline. Batch size {size}." if name == "Speed" else "Dotted: the baseline."
+            across = "delay Δt between rows, in time-steps"
+            yield lines(f"{name} by Δt", note, across, label, found, from_zero=not is_score)
 
 
 def training_plots(curves: Curves) -> Iterator[Plot]:
-    """Losses and dev scores of each model by its updates."""
+    """Losses and dev scores of each model by its updates. The losses on train and on dev have a colour each."""
 
-    def series(key: str, suffix: str = "", style: Literal["-", "--"] = "-") -> list[Series]:
+    def series(key: str, first: int, suffix: str = "", style: Literal["-", "--"] = "-") -> list[Series]:
         return _known(
             Series(f"{model}{suffix}", place, [(point["update"], point.get(key)) for point in curve], style)
-            for place, (model, curve) in enumerate(curves.items(), start=len(curves) == 1)  # 0 is grey
+            for place, (model, curve) in enumerate(curves.items(), start=first)
         )
 
+    own = int(len(curves) == 1)  # 0 is grey
     loss_note = "Per token, each model against its own targets: right answers, or the texts of its teacher."
     score_note = "On some dev examples, against the same targets: ROUGE-L, or the F1 of fields."
-    if losses := [*series("loss"), *series("dev_loss", ", dev", "--")]:
-        yield lines("Loss in training", loss_note, "updates", "loss", losses)
-    if scores := series("dev_score"):
-        yield lines("Dev score in training", score_note, "updates", "dev score", scores)
+    if losses := [*series("loss", own, ", train"), *series("dev_loss", own + len(curves), ", dev", "--")]:
+        yield lines("Loss in training", loss_note, "updates of the weights", "loss per token", losses)
+    scores = series("dev_score", own)
+    if not _perfect(scores):
+        label = "dev score, points of 100"
+        yield lines("Dev score in training", score_note, "updates of the weights", label, scores)
 
 
 def _known(series: Iterable[Series]) -> list[Series]:
     """The series that have any point."""
     return [one for one in series if one.known]
+
+
+def _perfect(scores: Sequence[Series]) -> bool:
+    """Whether there is no score below 100, so that a plot would say nothing."""
+    return all(y >= 99.99 for one in scores for _, y in one.known)

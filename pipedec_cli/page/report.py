@@ -30,7 +30,8 @@ def report_page(report: Report, curves: Curves) -> str:
     advice = Section("advice", "Which to take", body)
     plots = [*report_plots(report), *training_plots(curves)]
     known = filter(None, (replay(report), examples(report)))
-    return render("Decoders compared", [advice, *_figures(plots, report_sheets(report)), *known])
+    figures = _figures(plots, report_sheets(report), folded=report.advice.is_missing)
+    return render("Decoders compared", [advice, *figures, *known])
 
 
 def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet]) -> str:
@@ -39,8 +40,8 @@ def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet])
     return render(f"How {name} was trained", _figures(plots, sheets))
 
 
-def _figures(plots: Sequence[Plot], sheets: Sequence[Sheet]) -> list[Section]:
-    """The sections of plots, if there are any, and of tables."""
-    drawn = Section("plots", "At a glance", template("plots.html", plots=plots))
+def _figures(plots: Sequence[Plot], sheets: Sequence[Sheet], *, folded: bool = False) -> list[Section]:
+    """The sections of plots, if there are any, and of tables. The plots may be `folded` away."""
+    drawn = Section("plots", "At a glance", template("plots.html", plots=plots, folded=folded))
     tables = Section("tables", "In figures", template("tables.html", sheets=sheets))
     return [drawn, tables] if plots else [tables]

@@ -133,8 +133,9 @@ class _Frame:
             return [self.title, Text("encoding the source", "dim")]
         latest = max([self.time, self.first, *(time for _, time in self.gone)])
         columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
-        # Five lines are taken: title, time-steps, tokens per step, caption, and the cursor.
-        room = max(1, self.height - 5)
+        caption = self._caption(legend=self.height >= 12)  # a low console has no line for the legend alone
+        # Title, time-steps, tokens per step and the cursor take a line each.
+        room = max(1, self.height - 4 - len(caption))
         blank = [Text()] * (room >= 10)
         text = self._text(max(0, min(room // 3, 8)))
         places = max(1, room - len(text) - 2 * len(blank))
@@ -148,7 +149,7 @@ class _Frame:
                 said = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
                 lines.append(Text(fit(f"{HIDDEN:>{self.label_width - 3}} {said}", self.width), "dim"))
         lines += [self._row(number, columns) for number in shown]
-        return [self.title, *self._framed(columns, lines), *blank, *text, *blank, self._caption()]
+        return [self.title, *self._framed(columns, lines), *blank, *text, *blank, *caption]
 
     def finished(self) -> list[Text]:
         """Every time-step, and every row that has a token there."""
@@ -158,7 +159,7 @@ class _Frame:
             rows = [self._row(number, columns) for number, shown in enumerate(there, start=1) if shown]
             lines += [*self._framed(columns, rows), Text()]
         text = self._text(None)
-        return [*lines, *text, *([Text()] if text else []), self._caption(), Text()]
+        return [*lines, *text, *([Text()] if text else []), *self._caption(), Text()]
 
     def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
         """The time-steps in runs that fit the width of the console."""
@@ -250,7 +251,8 @@ class _Frame:
         newest = lines[len(lines) - most :]
         return [Text.assemble((ELLIPSIS, "dim"), newest[0]), *newest[1:]] if newest else []
 
-    def _caption(self) -> Text:
+    def _caption(self, *, legend: bool = True) -> list[Text]:
+        """The figures of the grid, and the legend: on the same line, or above it on a narrow console."""
         steps, tokens = self.grid.steps, self.grid.tokens
         parts = ["finished" if self.ended else f"time-step {self.time}"]
         # Of an object the keys count: most of its rows may be empty.
@@ -266,9 +268,11 @@ class _Frame:
         line = Text(dot.join(parts))
         if parts[-1].startswith(CUT):
             line.stylize("bold yellow", len(line) - len(parts[-1]))
-        legend = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
-        space = self.width - line.cell_len - cell_len(legend)
-        return line.append(" " * space + legend, "dim") if space >= 4 else line
+        signs = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
+        space = self.width - line.cell_len - cell_len(signs)
+        if space >= 4:
+            return [line.append(" " * space + signs, "dim")]
+        return [Text(signs, "dim"), line] if legend and cell_len(signs) <= self.width else [line]
 
 
 def _newest(row: Subsequence) -> int:

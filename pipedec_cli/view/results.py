@@ -248,7 +248,7 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _show_advice(console: Console, report: Report) -> None:
-    show_lines(console, [report.advice.text], "bold")
+    show_lines(console, [report.advice.text], "bold yellow" if report.advice.is_missing else "bold")
     show_lines(console, [*report.advice.cautions, ""])
 
 

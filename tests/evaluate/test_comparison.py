@@ -91,7 +91,7 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
 
 
-def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
+def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None, baseline="sequential"):
     """A baseline, one delay and a peer, with two examples, of which the second was timed; `exact` are names."""
 
     def timed(seconds, exhausted=False):
@@ -103,7 +103,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         return one if role == "baseline" else one.beside(entries[0])
 
     texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
-    entries = [measured("sequential", "baseline", timed(6.0))]
+    entries = [measured(baseline, "baseline", timed(6.0))]
     entries += [
         measured("Δt = 1", "pipelined", timed(2.0, exhausted=True), delay=delay, command="generate"),
         *(measured(name, "exact", timed(1.0), delay=1, command="exact t5") for name in exact),
@@ -157,11 +157,18 @@ def test_report_is_put_together_from_scores_and_timings():
     assert {row.timed for row in report.by_subsequences["Δt = 1"]} == {0}
 
 
-def test_a_warning_about_other_work_stands_before_the_advice_that_it_weakens():
+def test_the_decision_comes_first_and_a_warning_about_other_work_behind_it():
     plain, report = compared(), compared(disturbed=disturbance(0.5))
-    first = "Other work took 50% of the machine's processors"
-    assert report.advice.text.startswith(first) and report.advice.text.endswith(plain.advice.text)
-    assert (report.advice.cautions, report.notes) == (plain.advice.cautions, plain.notes), "said once"
+    assert report.advice.text == plain.advice.text and plain.advice.text.startswith("Take Δt = 1")
+    (warning, *cautions) = report.advice.cautions
+    assert warning.startswith("Other work took 50% of the machine's processors") and warning.endswith(".")
+    assert (tuple(cautions), report.notes) == (plain.advice.cautions, plain.notes), "said once"
+
+
+def test_without_a_sequential_model_the_first_line_says_so_and_names_the_command():
+    report = compared(baseline="waiting schedule")
+    lacking = "There is no sequential model to compare with: `pipedec train --decoder sequential` makes one."
+    assert report.advice.text == f"{lacking} {compared().advice.text}"
 
 
 def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.page.report import report_page
 from tests.jobs.report.reports import ALL, CURVES, make_report
 
@@ -27,6 +28,49 @@ def test_no_width_needs_scrolling_sideways_and_wide_tables_scroll_in_their_box(v
     assert page.locator("svg.plot").count() == page.locator("figcaption").count() - 4 > 5
     for plot in page.locator("svg.plot").all():
         assert 250 < plot.bounding_box()["width"] <= width
+
+
+def test_at_1000_pixels_no_wide_table_is_cut_and_at_400_no_navigation(visit):
+    html = report_page(make_report(**ALL | {"peers": ["transformers", "ctranslate2"]}), CURVES)
+    boxes = visit(html, 1000).locator(".sheet.wide .scroll")
+    assert boxes.count() == 4
+    for box in boxes.all():
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), box.get_attribute("aria-label")
+    page = visit(html, 400)
+    for link in page.locator("nav a").all():
+        place = link.bounding_box()
+        assert place["x"] >= 0 and place["x"] + place["width"] <= 400, link.inner_text()
+    page.locator("nav a").last.click()
+    bar = page.locator("nav").bounding_box()
+    assert page.locator("section h2").last.bounding_box()["y"] >= bar["y"] + bar["height"], (
+        "not below the links"
+    )
+
+
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+def test_text_in_a_plot_is_as_large_as_the_notes_and_no_card_has_an_empty_half(visit, width):
+    page = visit(report_page(make_report(**ALL), CURVES), width)
+    for plot in page.locator("svg.plot").all():
+        scale = plot.evaluate("plot => plot.getBoundingClientRect().width / plot.viewBox.baseVal.width")
+        assert 12 * scale >= 11.9
+    for card in page.locator(".plots .card").all():
+        assert card.locator("svg").bounding_box()["height"] > card.bounding_box()["height"] / 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_text_without_advice_is_amber_and_its_plots_open_with_a_click(visit, scheme):
+    page = visit(report_page(make_report(advice=Advice("unfit", "No advice.")), CURVES), color_scheme=scheme)
+    ground, edge = (
+        page.evaluate(f"getComputedStyle(document.querySelector('.advice')).{what}")
+        for what in ("backgroundColor", "borderColor")
+    )
+    for colour in (ground, edge):
+        red, _, last = map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))
+        assert red > last, "amber, not blue"
+    plot = page.locator("svg.plot").first
+    assert plot.is_hidden()
+    page.locator("summary").click()
+    assert plot.is_visible()
 
 
 def test_a_sheet_of_paper_has_room_for_all_of_it(visit, html):

@@ -78,6 +78,6 @@ def test_text_has_a_contrast_of_4_5_on_every_ground_and_a_series_of_3(dark):
     def contrast(one, other):
         return max(light[one] / light[other], light[other] / light[one])
 
-    for ground in ("ground", "raised", "tint", "mark"):
+    for ground in ("ground", "raised", "tint", "mark", "doubt"):
         assert min(contrast(text, ground) for text in ("ink", "faint", "accent")) >= 4.5, ground
     assert min(contrast(f"series-{n}", ground) for n in range(8) for ground in ("ground", "good")) >= 3

@@ -21,6 +21,9 @@ def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium,
         url = f"http://127.0.0.1:{made.address[1]}/"
         page.goto(url)
         page.locator("#key").fill("sesame")  # it is asked for, because the server has keys
+        page.locator("#example").click()
+        example = page.locator("#source").input_value()
+        assert example == page.locator("#source").get_attribute("placeholder") and example.count(".") > 1
         page.locator("#source").fill(source)
         page.locator("#go").click()
         expect(page.locator("#status")).to_contain_text("decoder calls")
@@ -28,6 +31,9 @@ def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium,
         names = page.locator("#grid th").all_inner_texts()
         assert [name.split()[0] for name in names[: len(told)]] == ["✓"] * len(told)
         assert "∅" in names[-1]
+        said = page.locator("#result > p").all_inner_texts()
+        assert said[0].startswith("Each row is a sentence or a key, and each column is a time-step")
+        assert said[1].startswith("▸ live") and "∅ empty" in said[1] and "■ end" in said[1]
         row = page.locator("#grid tr").nth(3).locator("td").all_inner_texts()
         assert "".join(row).replace(" ", "") == f"{told[3]}■".replace(" ", "")
         assert page.evaluate("document.documentElement.scrollWidth") <= width

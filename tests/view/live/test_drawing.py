@@ -31,6 +31,7 @@ def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
         "",
         "[1] A B C▌ [2] D E▌",
         "",
+        "▸ live  ✓ finished  ∅ empty",
         "time-step 3 · 3 decoder calls · 5 tokens · 1.7 tokens per step · 2 in this step",
     ]
     target = console(80, terminal=True)
@@ -38,6 +39,15 @@ def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
         target.print(view)
     highlighted = re.findall(r"\x1b\[[0-9;]*\b7[0-9;]*m([^\x1b]*)", capture.get())
     assert [text.strip() for text in highlighted] == ["C", "E"], "the newest tokens and no others"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_legend_stands_beside_or_above_the_figures_unless_the_console_is_low(width):
+    view, legend = FIGURE_2.after(4, Fixed(1), method="Δt = 1"), "▸ live  ✓ finished  ∅ empty"
+    assert [line.count(legend) for line in shown(view, width)].count(1) == 1
+    assert "in this step" in shown(view, width)[-1]
+    low = shown(view, width, height=10)
+    assert len(low) < 10 and any(legend in line for line in low) == (width == 120)
 
 
 def test_figure_2_finished_marks_every_row_and_counts_its_calls():
@@ -116,6 +126,7 @@ def test_a_narrow_terminal_shows_the_newest_time_steps():
         "[3] c0 c1 c2 c3 c4 c5▌ [4] d0",
         "d1 d2 d3▌ [5] e0 e1▌",
         "",
+        "▸ live  ✓ finished  ∅ empty",
         "4 in this step",
     ]
 
