@@ -246,6 +246,8 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"
         raise UserError(what, where=str(folder), todo=f"run the job's command with --part {missing[0]}")
     for part in parts:
+        if not part.path.is_file():
+            raise UserError("is no file", where=str(part.path), todo="take it away and run its part again")
         _check_whole(part, manifest)
     return parts
 

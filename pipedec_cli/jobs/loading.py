@@ -99,6 +99,8 @@ def check_lists(fields: Sequence[Field]) -> None:
 
 def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
     """The first records of a file that have an object as target."""
+    if (place := Path(location)).exists() and not (place.is_file() or place.is_dir()):
+        raise UserError("is a pipe or a device", where=location, todo="give a file, which can be read again")
     names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
     found = (one for one in read_records(location, names) if one.target_fields is not None)
     return islice(found, _CHOSEN_FROM)

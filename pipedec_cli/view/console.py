@@ -13,6 +13,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pipedec_cli.data.errors import UserError
+
 
 def make_console(*, stderr: bool) -> Console:
     """A console that shows a user's text as data. It has no colour off a terminal or under NO_COLOR."""
@@ -92,5 +94,7 @@ _PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x2
 
 def write_stdout(text: str) -> None:
     """Write data for a program or a pipe, without styles and without line breaks of our own."""
+    if getattr(sys.stdout, "name", "") == os.devnull:  # `main` opens it where standard output is closed
+        raise UserError("standard output is closed", todo="open it, or name a file with --out")
     sys.stdout.write(text)
     sys.stdout.flush()

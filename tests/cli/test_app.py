@@ -226,6 +226,11 @@ def test_the_hubs_retries_are_no_lines_and_its_errors_are():
         ("segment - < /dev/null", 2, "standard input: is empty"),
         ("segment - <&-", 2, "standard input: is empty"),
         *((f"segment --help {end}", 0, "") for end in (">&-", "2>&-", "| head -c 1")),
+        (
+            "bench --model scratch-tiny --subsequences 1 --tokens 1 --compare sequential -q --json >&-",
+            2,
+            "output is closed",
+        ),
     ],
 )
 def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):

@@ -13,6 +13,7 @@ from pipedec_cli.evaluate.child import ChildError, Fastest
 from pipedec_cli.evaluate.entry import TokenAgreement
 from pipedec_cli.evaluate.peers import PEERS, Absent, make_peer
 from pipedec_cli.evaluate.runners import EngineRunner
+from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import SMALL, TOLD, fresh_toy, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
@@ -128,7 +129,8 @@ def test_peer_that_cannot_take_the_checkpoint_is_absent_and_says_why(
 
 
 def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path, ctranslate2):
-    checkpoint = fresh_toy("sequential", shape=replace(SMALL, family="smollm3"))
+    save_checkpoint(fresh_toy("sequential", shape=replace(SMALL, family="smollm3")), tmp_path / "smollm3")
+    checkpoint = load(str(tmp_path / "smollm3"), consume=False).checkpoint
     absent = make_peer("ctranslate2", checkpoint, tmp_path / "converted")
     assert absent.why.endswith("No conversion is registered for the model configuration SmolLM3Config")
 

@@ -1,6 +1,7 @@
 """Objects and answers without training, on the command line: schemas, examples and questions."""
 
 import json
+import os
 import random
 
 import jsonschema
@@ -70,6 +71,15 @@ def test_a_schema_gives_objects_that_it_allows(place, form):
 def again_with(place, *more):
     where = (place / "docs.jsonl", "--model", place / "model", "--out", place / "out.jsonl")
     return ("generate", *where, *FEW, *more)
+
+
+def test_examples_that_can_be_read_only_once_are_refused(place, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for option in ("--shots", "--calibrate"):
+        asked = (option, f"{tmp_path / 'pipe'}{':4' if option == '--shots' else ''}", "--fields", "name")
+        assert "is a pipe or a device" in refused(
+            "generate", place / "docs.jsonl", "--model", place / "model", *asked
+        )
 
 
 def test_keys_of_nested_objects_are_rows(place):

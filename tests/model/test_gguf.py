@@ -133,7 +133,7 @@ def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path):
     path = written(tmp_path, tokenizer=named)
     ours, theirs = load_checkpoint(str(path)), AutoTokenizer.from_pretrained(tmp_path, gguf_file=path.name)
     assert ids_of(ours.tokenizer) == ids_of(theirs)
-    assert ours.prompt("the ein: {source}", chat=False).head[:1] == [1]
+    assert ours.prompt("the ein: {source}", chat=False).first == (1,)
     assert ours.codec().decode(ours.codec().ids(["the ein \u00e9"])[0]) == "the ein \u00e9"
 
 

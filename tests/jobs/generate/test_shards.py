@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -160,6 +161,10 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
         )
         assert "field 'shards'" in refused_merge()
         job.write_text(job.read_text().replace(f'"shards": {number}', '"shards": 4'))
+    path.rename("part")
+    os.mkfifo(path)
+    assert "part-3-of-4.jsonl: is no file" in refused_merge()
+    Path("part").replace(path)
     manifest.unlink()
     assert "there is no part-3-of-4.manifest.json beside it" in refused_merge()
 

@@ -24,7 +24,9 @@ def test_what_was_learnt_over_random_schedules_serves_every_delay(trained, delay
     decoder = Decoder(trained, batch_size=4)
     results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
     assert [result.segments for result in results] == [segments for _, segments in TOY]
-    assert [result.truncated for result in results] == [None] * len(TOY)
+    last = [len(segments) * (delay if isinstance(delay, int) else 0) for _, segments in TOY]
+    late = [start >= decoder.method(delay).limits.time_max if delay == 5 else False for start in last]
+    assert [result.truncated for result in results] == ["time_max" if one else None for one in late]
 
 
 def test_the_loss_falls_and_is_shown(tmp_path):
