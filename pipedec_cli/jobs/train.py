@@ -387,6 +387,10 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:
     require_place(settings.out, folder=True)
+    if settings.data is not None and not settings.data.exists():
+        raise UserError(
+            "no such folder", where=str(settings.data), todo="give the folder that `pipedec segment` wrote"
+        )
     if settings.data is not None and settings.data.is_file():
         todo = "run `pipedec segment` on it, and give the folder that it writes"
         raise UserError("is a file", where=str(settings.data), todo=todo)

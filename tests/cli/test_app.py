@@ -187,6 +187,7 @@ def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
     (tmp_path / "bare").mkdir()
     told = {
         "train -w w": "holds a trained model",
+        "train nofolder -w w": "nofolder: no such folder",
         "train -w w --model none --out new": "no checkpoint folder 'none'",
         "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
         "generate -w w --model bare": "bare: not a model",
