@@ -227,17 +227,23 @@ def test_the_hubs_retries_are_no_lines_and_its_errors_are():
         ("segment - < /dev/null", 2, "standard input: is empty"),
         ("segment - <&-", 2, "standard input: is empty"),
         *((f"segment --help {end}", 0, "") for end in (">&-", "2>&-", "| head -c 1")),
-        (
-            "bench --model scratch-tiny --subsequences 1 --tokens 1 --compare sequential -q --json >&-",
-            2,
-            "output is closed",
-        ),
     ],
 )
 def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
     script = f"{sys.executable} -m pipedec_cli {closed}"
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert outcome.returncode == code and told in outcome.stderr and outcome.stderr.count("\n") == bool(told)
+
+
+def test_data_for_a_closed_standard_output_are_an_error(tmp_path):
+    for name in ("src", "trg"):
+        (tmp_path / f"{name}.txt").write_text("a\n")
+    script = f"{sys.executable} -m pipedec_cli import parallel src.txt --targets trg.txt --out - -q >&-"
+    outcome = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert (outcome.returncode, outcome.stderr.count("\n")) == (2, 1)
+    assert "standard output is closed" in outcome.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
