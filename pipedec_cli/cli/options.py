@@ -33,8 +33,7 @@ def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) ->
     kind: type[S] = get_type_hints(run)["settings"]
     settings = tuple(settings_of(kind))
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *(_parameter(one) for one in settings if one.role != "key")]
-    parameters.append(_HELP_ALL)
+    parameters = [context, *(_parameter(one) for one in settings if one.role != "key"), _HELP_ALL]
 
     def command(context: typer.Context, help_all: bool = False, **values: Any) -> None:  # noqa: ARG001
         typed = {name: value for name, value in values.items() if value not in (None, [], ())}

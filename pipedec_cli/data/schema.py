@@ -274,6 +274,11 @@ _OTHER_KIND: Final = (
 _OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
 
 
+def _with_integer(types: Sequence[str]) -> set[str]:
+    """The types, and integer beside number: each integer is a number."""
+    return {*types, *(["integer"] if "number" in types else [])}
+
+
 def _fits(value: Any, types: Sequence[str]) -> bool:
     """Whether a value is of one of these types; of any where there are none."""
     kind: str = kind_of(value) or "null"
@@ -281,7 +286,7 @@ def _fits(value: Any, types: Sequence[str]) -> bool:
         kind = {str: "string", list: "array"}.get(type(value), "object")
     elif isinstance(value, float) and value.is_integer():
         kind = "integer"
-    return not types or kind in types or (kind == "integer" and "number" in types)
+    return not types or kind in _with_integer(types)
 
 
 def _fitting(part: Mapping[str, Any]) -> list[Any] | None:
@@ -446,14 +451,8 @@ class _Reader:
         for name in one.keys() & other.keys():
             first, second = one[name], other[name]
             if name == "type":
-                narrow = [kind for kind in second if kind == "integer" and "number" in first]
-                both[name] = [
-                    *dict.fromkeys(
-                        kind
-                        for kind in (*first, *narrow)
-                        if kind in second or (kind == "integer" and "number" in second)
-                    )
-                ]
+                met = _with_integer(first) & _with_integer(second)
+                both[name] = [kind for kind in dict.fromkeys((*first, *second)) if kind in met]
             elif name == "enum":
                 both[name] = _common(first, second)
             elif name == "required" and isinstance(first, list) and isinstance(second, list):

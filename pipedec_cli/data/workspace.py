@@ -137,6 +137,6 @@ def segmented_with(path: Path, setting: str) -> str | None:
 
 def _there(path: Path) -> Path:
     if not path.exists():
-        what, place = ("no such file", path) if path.parent.exists() else ("no such folder", path.parent)
-        raise UserError(what, where=str(place), todo="run `pipedec segment DATA` first, or give a path")
+        todo = "run `pipedec segment DATA` first, or give a path"
+        raise UserError("no such file", where=str(path), todo=todo)
     return path

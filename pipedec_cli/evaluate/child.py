@@ -197,9 +197,8 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
     import psutil
 
-    with suppress(
-        OSError, AttributeError
-    ):  # glibc returns what loading has freed, so the work cannot hide in it
+    # glibc returns what loading has freed, so the work cannot hide in it.
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     resets = False
     with suppress(OSError):  # Linux can set the peak back, so that loading is no part of it

@@ -83,9 +83,10 @@ class Service:
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
         self._unread = SimpleQueue[Request]()
-        for work in (self._read, self._read, self._work):
-            self.thread = threading.Thread(target=work, daemon=True)  # at last the engine's
-            self.thread.start()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        readers = (threading.Thread(target=self._read, daemon=True) for _ in range(2))
+        for thread in (*readers, self.thread):
+            thread.start()
 
     def submit(self, request: Request) -> None:
         """Let a request wait for its place. A `BusyError` if too many wait, or the service ends."""
