@@ -127,21 +127,19 @@ def test_torch_steps_where_kernels_cannot_or_are_switched_off(monkeypatch):
 
 @needs_kernels
 @pytest.mark.parametrize(
-    ("dtype", "slow", "narrow", "way", "compiled"),
+    ("dtype", "slow", "way", "compiled"),
     [
-        (torch.float32, True, False, "wide", torch.float32),
-        (torch.float32, True, True, "tiles", torch.float32),
-        (torch.float32, False, False, "wide", None),
-        (torch.bfloat16, True, False, "wide", torch.float32),
-        (torch.bfloat16, True, True, "wide", None),
-        (torch.bfloat16, True, False, "pairs", torch.bfloat16),
-        (torch.bfloat16, True, True, "tiles", torch.bfloat16),
+        (torch.float32, True, "wide", torch.float32),
+        (torch.float32, True, "tiles", torch.float32),
+        (torch.float32, False, "wide", None),
+        (torch.bfloat16, True, "wide", torch.float32),
+        (torch.bfloat16, True, "pairs", torch.bfloat16),
+        (torch.bfloat16, True, "tiles", torch.bfloat16),
     ],
 )
-def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, narrow, way, compiled):
-    """`slow`: torch's float32 products leave speed unused; `narrow`: its bfloat16 products are fast."""
+def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, way, compiled):
+    """`slow`: torch's float32 products leave speed unused."""
     monkeypatch.setattr(kinds, "has_slow_products", lambda: slow)
-    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: narrow)
     monkeypatch.setattr(kinds, "bfloat16_way", lambda kernels: way)
     model = copy_of("t5").to(dtype)
     encoder = lay_out(model).encoder

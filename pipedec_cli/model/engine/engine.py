@@ -100,9 +100,8 @@ def make_encoder(
 ) -> PaddingEncoder | NativeEncoder:
     """The model's encoder, with the same weights, in the form and dtype that is fastest on this CPU.
 
-    On x86 the compiled encoder is faster than torch's, except in bfloat16 with tile registers that the compiler does not
-    know. It is for a decoder that is `packed`. Torch's encoder takes bfloat16 where the CPU multiplies it faster, on Arm
-    and with tile registers; else float32.
+    On x86 that is the compiled encoder, for a decoder that is `packed`. Torch's encoder takes bfloat16 where the CPU
+    multiplies it faster, on Arm and with tile registers; else float32.
     """
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"

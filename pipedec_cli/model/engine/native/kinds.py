@@ -114,6 +114,5 @@ def encoder_dtype(kernels: Library, dtype: torch.dtype) -> torch.dtype | None:
         return torch.int8
     if dtype != torch.int8 and not has_slow_products():
         return None
-    if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs:
-        return dtype
-    return None if has_bfloat16_products() else torch.float32
+    # Not torch's products, even where the CPU has AMX and these kernels do not: their rows depend on the batch.
+    return dtype if dtype != torch.bfloat16 or kind_of(kernels, dtype).pairs else torch.float32
