@@ -31,3 +31,5 @@ def bench(settings: BenchSettings) -> None:
     else:
         for sheet in bench_sheets(measured):
             show_sheet(make_console(stderr=False), sheet)
+    if measured.conditions.stopped:
+        raise KeyboardInterrupt

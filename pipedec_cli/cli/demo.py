@@ -13,7 +13,7 @@ from pipedec_cli.cli.report import report
 from pipedec_cli.cli.segment import segment
 from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, duration, many
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
@@ -76,7 +76,7 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
     def step(number: int, title: str, command: str) -> None:
         done, left = sum(SECONDS[: number - 1]), sum(SECONDS[number - 1 :])
         slower = (monotonic() - begun + 10) / (done + 10)  # 10: the first, short steps say little
-        time = train.duration(left * slower)
+        time = duration(left * slower)
         notify.say(f"\n{number} of 5, about {time} left: {title}   (pipedec {command})")
 
     source = make_demo(1, settings.seed + 1)[0]["source"]

@@ -62,3 +62,10 @@ def first_line(error: BaseException) -> str:
 def many(count: int, noun: str) -> str:
     """A count with its noun, in the plural unless the count is 1."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time for people: seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -106,7 +106,7 @@ def choose_sample(count: int, wanted: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """Where a comparison was made, which peers were absent, and whether other work disturbed it.
+    """Where a comparison was made, which peers were absent, and whether other work disturbed it or a person `stopped` it.
 
     With `prompted` models, the time to read the prompt stands in the place of the encoder's.
     """
@@ -116,6 +116,7 @@ class Conditions:
     versions: Mapping[str, str | None]
     absent: tuple[Absent, ...] = ()
     disturbed: str | None = None
+    stopped: str | None = None
     prompted: bool = False
 
     @property

@@ -196,28 +196,36 @@ def time_together(
     rest: Callable[[], None] = pause,
     on_pass: Callable[[str], None] = lambda _: None,
     on_failure: Callable[[str, RunnerError], None] = lambda _, __: None,
+    on_interrupt: Callable[[KeyboardInterrupt], None] | None = None,
 ) -> dict[str, Timing]:
     """Time decoders in turns, each on its own sources; leave out runners that cannot decode `batch_size` at a time.
 
     Each makes one pass to warm up, then `repeats` passes that count, each after a `rest`. The decoder that begins changes
     with each round. At batch sizes above 1 the longest source comes first. `on_pass` gets the name after every pass.
-    A runner that fails is left out from then on; `on_failure` gets its name and the reason.
+    A runner that fails is left out from then on; `on_failure` gets its name and the reason. If `on_interrupt` is given, it
+    gets a KeyboardInterrupt that comes behind the first round that counts; then the rounds before it are all.
     """
     timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
     passes: dict[str, list[Pass]] = {name: [] for name in timed}
-    order = deque(timed)
-    for number in range(-1, repeats):
-        for name in tuple(order):
-            if number >= 0:
-                rest()
-            try:
-                passes[name].append(_one_pass(*timed[name], batch_size, clock))
-            except RunnerError as error:
-                on_failure(name, error)
-                order.remove(name)
-            on_pass(name)
-        order.rotate(-1 if number >= 0 else 0)
-    return {name: Timing.of(batch_size, passes[name][1:]) for name in timed if name in order}
+    order, whole = deque(timed), 0  # passes of whole rounds
+    try:
+        for number in range(-1, repeats):
+            for name in tuple(order):
+                if number >= 0:
+                    rest()
+                try:
+                    passes[name].append(_one_pass(*timed[name], batch_size, clock))
+                except RunnerError as error:
+                    on_failure(name, error)
+                    order.remove(name)
+                on_pass(name)
+            order.rotate(-1 if number >= 0 else 0)
+            whole = number + 2
+    except KeyboardInterrupt as interrupt:
+        if on_interrupt is None or whole < 2:
+            raise
+        on_interrupt(interrupt)
+    return {name: Timing.of(batch_size, passes[name][1:whole]) for name in timed if name in order}
 
 
 def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, duration, many
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
@@ -62,11 +64,11 @@ def measure(
         for name in peers:
             contest.invite(name, checkpoint, Path(folder), max_tokens)
         before = ProcessorTime.now()
-        timings = {size: contest.time(size, device) for size in settings.batch_sizes}
+        timings = {size: contest.time(size, device) for size in settings.batch_sizes if not contest.stopped}
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             notify.warn(disturbed)
-        memory = contest.memory(settings.batch_sizes[0]) if settings.memory else {}
+        memory = contest.memory(settings.batch_sizes[0]) if settings.memory and not contest.stopped else {}
     measured = list[Entry]()
     for one in contest.entries:
         own = {size: by_name[one.name] for size, by_name in timings.items() if one.name in by_name}
@@ -78,6 +80,7 @@ def measure(
         versions=package_versions("ctranslate2"),
         absent=tuple(contest.absent),
         disturbed=disturbed,
+        stopped=contest.stopped,
         prompted=checkpoint.backbone.prompted,
     )
 
@@ -91,6 +94,7 @@ class _Contest:
     forced: bool
     entries: list[Entry]
     absent: list[Absent] = field(default_factory=list)
+    stopped: str | None = None  # what to say of a comparison on forced lengths that an interrupt has cut
 
     def leave_out(self, name: str, why: object) -> None:
         """Go on without an entry."""
@@ -122,7 +126,19 @@ class _Contest:
         number, repeats = many(len(self._timed(self.entries[0], size)), "example"), self.settings.repeats
         passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
         self.notify.say(f"timing {', '.join(contest)}: {passes}, batch size {size}")
-        total = len(self.entries) * (1 + repeats)
+        total, began, passed = len(self.entries) * (1 + repeats), time.monotonic(), count(1)
+
+        def on_pass(_: str) -> None:
+            advance()
+            if next(passed) == len(contest):  # all have warmed up
+                more = repeats * (time.monotonic() - began)
+                stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
+                self.notify.say(f"about {duration(more)} more at batch size {size}{stop}")
+
+        def on_interrupt(_: KeyboardInterrupt) -> None:
+            self.stopped = f"stopped at batch size {size}: not all repeats were made, nor what was to follow"
+            self.notify.warn(self.stopped)
+
         with self.notify.stage(f"passes over {number}, batch size {size}", total) as advance:
             return time_together(
                 contest,
@@ -130,8 +146,9 @@ class _Contest:
                 repeats=repeats,
                 clock=device_clock(device),
                 rest=pause,
-                on_pass=lambda _: advance(),
+                on_pass=on_pass,
                 on_failure=self.leave_out,
+                on_interrupt=on_interrupt if self.forced else None,
             )
 
     def memory(self, batch_size: int) -> dict[str, Memory]:

@@ -19,7 +19,7 @@ from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
-from pipedec_cli.data.errors import UserError, many, naming
+from pipedec_cli.data.errors import UserError, duration, many, naming
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
@@ -309,13 +309,6 @@ def _lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: Method
             f"{beyond:,} of {total:,} sources with their targets reach beyond the {most:,} positions that the model "
             "was made for; --max-source-tokens cuts sources, and counts all of the prompt"
         )
-
-
-def duration(seconds: float) -> str:
-    """A time for people: seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 _DEFAULT_MODEL: Final = "scratch-tiny"

@@ -21,7 +21,7 @@ from pipedec_cli.jobs.events import (
     Training,
     TrainingEnded,
 )
-from pipedec_cli.jobs.train import duration
+from pipedec_cli.data.errors import duration
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, make_console, visible

@@ -479,7 +479,8 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
     how = f"one process, the decoders in turn; {passes}"
-    notes = (how, *bench.conditions.absences, *filter(None, [bench.conditions.disturbed]))
+    where = bench.conditions
+    notes = (how, *where.absences, *filter(None, [where.stopped, where.disturbed]))
     measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
     return [_forced_lengths(bench), _ratios(bench), measured]
 

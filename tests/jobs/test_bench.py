@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from pipedec_cli.evaluate.timing import Gain
+from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import _ratios
 from tests.checkpoints import tiny_checkpoint
@@ -84,6 +87,27 @@ def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     for words in (lengths, "decoding, ms per call", "over sequential", "peak, MB", "used;"):
         assert words in " ".join(result.stdout.split()), words
     assert "transformers greedy" not in result.stdout
+
+
+def test_an_interrupted_bench_shows_the_rounds_that_were_made_and_ends_as_interrupted(folder, monkeypatch):
+    passes = count(1)
+
+    def pause_once() -> None:
+        if next(passes) > 2:  # behind a round that counts, of two decoders
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(measuring, "pause", pause_once)
+    few = ("--delays", "1", "--batch-sizes", "1,2", "--compare", "sequential", *FEW[:-2], "--json")
+    result = run("bench", "--model", folder, *few, exit_code=130)
+    content = json.loads(result.stdout)
+    assert [[len(speed["repeats"]) for speed in one["speed"]] for one in content["entries"]] == [[1], [1]]
+    assert content["conditions"]["stopped"] in result.stderr
+    assert "more at batch size 1; Ctrl-C shows what is measured by then" in result.stderr
+
+
+def test_a_bench_that_is_interrupted_before_a_round_shows_nothing(folder, monkeypatch):
+    monkeypatch.setattr(measuring, "pause", Mock(side_effect=KeyboardInterrupt))
+    assert run("bench", "--model", folder, *FEW, exit_code=130).stdout == ""
 
 
 @pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])

@@ -10,6 +10,9 @@ namespace {
 struct Head {
     Word *keys, *values;
 };
+struct Columns { // some of a head's; `begin` is a multiple of PANEL, and only the last ones may end elsewhere
+    long begin, end;
+};
 
 // E: the kind of numbers in matrices, K: the kind in the cache.
 template <class E, class K = E> class Block : protected States<E> {
@@ -91,32 +94,36 @@ template <class E, class K = E> class Block : protected States<E> {
     template <class F>
     void attend(Scratch &s, const float *query, long query_row, long row, long count, long head, long length, Head cache, F biased) {
         const auto out = [&](long r) { return attended.data() + (row + r) * attended_row + head * m.head_width; };
-        attend(s, query, query_row, count, 0, length, cache, biased, out);
+        attend(s, query, query_row, count, std::array<Columns, 1>{{{0, length}}}, cache, biased, out);
     }
 
-    // The same over the columns from `begin`, a multiple of PANEL, to `end`. The result of row r goes to out(r).
-    template <class F, class G>
-    void attend(Scratch &s, const float *query, long query_row, long count, long begin, long end, Head cache, F biased, G out) {
-        const long length = end - begin, padded = round_up(length, PANEL);
+    // The same over parts of the columns; their scores stand one behind the other. The result of row r goes to out(r).
+    template <class P, class F, class G>
+    void attend(Scratch &s, const float *query, long query_row, long count, const P &parts, Head cache, F biased, G out) {
         float *scores = s.scores.data(), *sums = s.sums.data();
         // If the cache is multiplied with words, the rows are in `s.words` in place of `x`.
-        const auto product_with = [&](const float *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row) {
-            if constexpr (IN_WORDS) product<K>(m.tiles, s.words.data(), seen_row, count, panel, stride, units, out, out_row);
-            else product<K>(false, x, x_row, count, panel, stride, units, out, out_row);
+        const auto product_with = [&](const float *x, long x_row, long from, const Word *panel, long stride, long units, float *out, long out_row) {
+            if constexpr (IN_WORDS)
+                product<K>(m.tiles, s.words.data() + from / K::NUMBERS, seen_row, count, panel, stride, units, out, out_row, from > 0);
+            else product<K>(false, x + from, x_row, count, panel, stride, units, out, out_row, from > 0);
         };
         if constexpr (IN_WORDS)
             for (long r = 0; r < count; ++r) K::give(query + r * query_row, m.head_width, head_units, s.words.data() + r * seen_row);
-        for (long c = 0; c < padded; c += PANEL)
-            product_with(query, query_row, cache.keys + (begin + c) * head_units, PANEL, head_units, scores + c, score_row);
+        long padded = 0;
+        for (const Columns &part : parts)
+            for (long c = part.begin; c < part.end; c += PANEL, padded += PANEL)
+                product_with(query, query_row, 0, cache.keys + c * head_units, PANEL, head_units, scores + padded, score_row);
         for (long r = 0; r < count; ++r) {
             float *mine = scores + r * score_row;
             const auto added = biased(r);
             Floats most = all(-INF), total = {};
-            for (long c = 0; c < padded; c += LANES) {
-                const Floats seen = until(length - c, added(begin + c, load(mine + c)));
-                store(mine + c, seen);
-                most = seen > most ? seen : most;
-            }
+            float *to = mine;
+            for (const Columns &part : parts)
+                for (long c = part.begin; c < round_up(part.end, PANEL); c += LANES, to += LANES) {
+                    const Floats seen = until(part.end - c, added(c, load(to)));
+                    store(to, seen);
+                    most = seen > most ? seen : most;
+                }
             const Floats largest = all(largest_lane(most));
             for (long c = 0; c < padded; c += LANES) {
                 const Floats weight = exponential(load(mine + c) - largest);
@@ -126,8 +133,14 @@ template <class E, class K = E> class Block : protected States<E> {
             }
             mine[score_row - 1] = sum_of(total); // behind the scores
         }
-        for (long j = 0; j < head_room; j += PANEL)
-            product_with(scores, score_row, cache.values + begin / K::NUMBERS * head_room + j, head_room, units<K>(length), sums + j, head_room);
+        for (long j = 0; j < head_room; j += PANEL) {
+            long from = 0;
+            for (const Columns &part : parts) {
+                const Word *values = cache.values + part.begin / K::NUMBERS * head_room + j;
+                product_with(scores, score_row, from, values, head_room, units<K>(part.end - part.begin), sums + j, head_room);
+                from += part.end - part.begin;
+            }
+        }
         for (long r = 0; r < count; ++r) {
             const float factor = 1.0f / scores[r * score_row + score_row - 1];
             float *to = out(r);

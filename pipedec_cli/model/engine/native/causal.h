@@ -4,7 +4,7 @@
 //
 // A prompt is row 0 of the grid. To read a prompt is a call of many rows that want no answer, and its keys lie in columns of
 // the grid. Arithmetic bounds such a call: so it takes rows in pieces, and queries in blocks whose scores stay in the cache. It
-// skips columns that no query of a block sees.
+// skips columns that no query of a block sees: those out of a window, and those of other rows that are blind.
 
 #include "answers.h"
 
@@ -20,7 +20,8 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     };
     struct Queries { // neighbouring rows whose attention is computed at once
         long first, count, sequence;
-        long length, window; // the end of the columns that they see; in a windowed layer, the first column
+        long length;                    // the end of their columns
+        std::vector<Columns> parts[2]; // the columns that one of them sees; in a windowed layer
     };
 
   public:
@@ -36,12 +37,13 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             const bool new_span = spans.empty() || row.sequence != spans.back().sequence;
             if (new_span) spans.push_back({r, 0, row.sequence});
             ++spans.back().count;
-            if (new_span || blocks.back().count == together) blocks.push_back({r, 0, row.sequence, 0, 0});
+            if (new_span || blocks.back().count == together) blocks.push_back({r, 0, row.sequence, 0, {}});
             ++blocks.back().count;
             blocks.back().length = row.column + 1;
             longest = std::max<long>(longest, row.column + 1);
         }
-        for (Queries &block : blocks) block.window = m.window ? first_near(block) : 0;
+        for (Queries &block : blocks)
+            for (const bool windowed : {false, true}) block.parts[windowed] = seen_by(block, windowed);
         const long queries = std::min<long>(together, n) * group;
         B::make_room(queries, longest);
         qkv.resize(n * qkv_row);
@@ -77,14 +79,26 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     static Ints numbers(const int32_t *p) { return *reinterpret_cast<const LooseInts *>(p); }
     static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
 
-    // The first column in the window of a row of the block, rounded down to a whole panel.
-    long first_near(const Queries &block) const {
-        const auto earlier = [](const Row &a, const Row &b) { return a.position < b.position; };
-        const int64_t near = std::min_element(rows + block.first, rows + block.first + block.count, earlier)->position - m.window;
-        const int32_t *position = cache.position + block.sequence * cache.room;
-        long column = 0;
-        while (position[column] <= near) ++column; // a row is near itself
-        return column / PANEL * PANEL;
+    // The columns that a row of the block sees, in whole panels up to the end of the columns.
+    std::vector<Columns> seen_by(const Queries &block, bool windowed) const {
+        Row most = rows[block.first];
+        int64_t first = most.position;
+        for (long r = block.first; r < block.first + block.count; ++r) {
+            most.subsequence = std::max(most.subsequence, rows[r].subsequence);
+            most.time = std::max(most.time, rows[r].time);
+            first = std::min(first, rows[r].position);
+        }
+        const long place = block.sequence * cache.room;
+        std::vector<Columns> parts;
+        for (long c = 0; c < block.length; ++c) {
+            const bool hidden = cache.subsequence[place + c] > most.subsequence || cache.time[place + c] > most.time;
+            if (hidden || (windowed && cache.position[place + c] <= first - m.window)) continue;
+            const long panel = c / PANEL * PANEL;
+            if (parts.empty() || parts.back().end < panel) parts.push_back({panel, panel});
+            parts.back().end = std::min(panel + PANEL, block.length);
+            c = panel + PANEL - 1; // its other columns come along
+        }
+        return parts;
     }
 
     // Compute cosines and sines of a row's angles for each kind of frequencies.
@@ -153,7 +167,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             const auto out = [&](long q) {
                 return attended.data() + (block.first + q / group) * attended_row + (first_head + q % group) * m.head_width;
             };
-            B::attend(s, query, head_row, block.count * group, windowed ? block.window : 0, block.length, head_at(l, block.sequence, i / count), seen, out);
+            B::attend(s, query, head_row, block.count * group, block.parts[windowed], head_at(l, block.sequence, i / count), seen, out);
         });
     }
 

@@ -1,6 +1,7 @@
 // The functions that Python calls; `library.py` declares them for ctypes.
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <new>
 

@@ -93,18 +93,26 @@ class TileRegisters {
     if constexpr (std::is_same_v<E, Int8>) _tile_dpbsud(SUM, ROWS, PANELS);                                                 \
     else _tile_dpbf16ps(SUM, ROWS, PANELS)
 
-// out[rows][PANEL] = x · panel, float32, or int32 for int8; `units` is a multiple of TILE.
+// out[rows][PANEL] (+)= x · panel, float32, or int32 for int8; `units` is a multiple of TILE.
 template <class E>
-void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row) {
+void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row, bool more = false) {
     __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers read memory
     for (long r = 0; r < rows; r += 2 * TILE, x += 2 * TILE * x_row, out += 2 * TILE * out_row) {
         const long height = std::min(rows - r, 2 * TILE);
         TileRegisters::shape(height);
         const Word *from = panel;
         const long below = TILE * x_row;
-        _tile_zero(0);
-        _tile_zero(1);
-        if (height > TILE) {
+        if (more) {
+            _tile_loadd(0, out, out_row * WORD_BYTES);
+            _tile_loadd(1, out + LANES, out_row * WORD_BYTES);
+        } else {
+            _tile_zero(0);
+            _tile_zero(1);
+        }
+        if (height > TILE && more) {
+            _tile_loadd(2, out + TILE * out_row, out_row * WORD_BYTES);
+            _tile_loadd(3, out + TILE * out_row + LANES, out_row * WORD_BYTES);
+        } else if (height > TILE) {
             _tile_zero(2);
             _tile_zero(3);
         }
@@ -136,14 +144,14 @@ inline bool may_use_tiles() { return false; }
 struct TileRegisters {};
 #endif
 
-// out[rows][PANEL] = x · panel for any number of rows. Behind its numbers x must be 0 up to a whole word. In vectors a chunk
+// out[rows][PANEL] (+)= x · panel for any number of rows. Behind its numbers x must be 0 up to a whole word. In vectors a chunk
 // of the panel serves all rows before the next chunk is read.
 template <class E>
 void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long stride, long units,
-             float *out, long out_row) {
+             float *out, long out_row, bool more = false) {
 #ifdef HAS_TILES
     if constexpr (E::UNITS == TILE)
-        if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row);
+        if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row, more);
 #endif
     const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const long chunk = blocks == 1 ? units : CHUNK;
@@ -152,7 +160,7 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
         const Word *here = panel + from * stride, *ahead = here + (blocks == 1 ? AHEAD : count) * stride;
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
-            tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, here, stride, count, out + row * out_row, out_row, from > 0,
+            tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, here, stride, count, out + row * out_row, out_row, more || from > 0,
                        ahead + block * count * stride / blocks, stride / blocks);
             row += height;
         }
