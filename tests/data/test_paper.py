@@ -75,8 +75,8 @@ def test_other_data_have_no_figures():
 
 
 GRID = {"time_max": 50, "sub_max": 20}
-PHRASE = {"level": "phrase", "separator": [";"], "joiner": "; ", **GRID}
-SENTENCE = {"level": "sentence", "joiner": " ", **GRID}
+PHRASE = {"level": "phrase", "separator": [";"], **GRID}
+SENTENCE = {"level": "sentence", **GRID}
 SETTINGS = {
     "paper": (GRID, {}),
     "msqa": (PHRASE, {"task": "multispan", "protocol": "multispanqa"}),

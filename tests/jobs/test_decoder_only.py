@@ -27,7 +27,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(SHAPES, "scratch-tiny", SMALL)  # type: ignore[misc]
     rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
     write_lines(tmp_path / "d.jsonl", *rows)
-    run("segment", tmp_path / "d.jsonl", "--set", "test_fraction=0.1", "-w", tmp_path / "work")
+    run("segment", tmp_path / "d.jsonl", "-w", tmp_path / "work")
     return tmp_path / "work"
 
 
