@@ -63,7 +63,6 @@ class SegmentSettings(WorkflowSettings):
     )
     source_field: str = _fields("source", "The field that text is generated from.")
     target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
-    id_field: str = key("id", "The field with the identifier; without it the line number.")
     sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
         None,
@@ -121,7 +120,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         notify.say(f"there is no {location} here: asking the hub for a data set of that name")
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
     how = settings.some("seed", "limit", "sources_only")
     with notify.stage("reading"):

@@ -106,7 +106,7 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "delays": delays,
         "empty_rows": "retry",
         "stop_on_repeat": False,
-        **score,
+        **{name: score[name] for name in ("protocol",) if score},
     }
     assert recipe(name, "demo") == {}
 
