@@ -66,7 +66,7 @@ def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(worksp
     assert [options_of(one) for one in decoders.values() if one["command"]] == [
         f"--model {plain}{words}",
         "--delay 2",
-        f"--delay 2 --exact {plain} --draft pipelined",
+        f"--delay 2 --exact {plain} --draft pipelined{words}",
         f"--exact {plain} --draft source{words}",
     ]
     # which is what `generate` makes of the same words
