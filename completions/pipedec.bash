@@ -38,12 +38,12 @@ _pipedec() {
         *) case "$command" in
             "") words="segment train generate serve score report bench import demo shard" ;;
             shard) words="merge" ;;
-            "segment") [[ $current == -* ]] && words="--level --separator --source-field --target-field --sources-only --fields --schema --dev --test --split-long --tokenizer --limit --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "segment") [[ $current == -* ]] && words="--level --separator --source-field --target-field --sources-only --fields --schema --dev --test --tokenizer --limit --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "train") [[ $current == -* ]] && words="--teacher --model --decoder --delay --epochs --max-steps --batch-size --learning-rate --bf16 --lora --chat --no-chat --max-source-tokens --seed --device --resume --overwrite --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "generate") [[ $current == -* ]] && words="--model --delay --exact --max-tokens --draft --confidence --spans --schema --fields --shots --ask --calibrate --plain --split --limit --source-field --prompt-template --chat --no-chat --max-source-tokens --skip-invalid --batch-size --dtype --device --out --show-prompt --text --resume --live --part --ray --workspace --config --set --json --quiet --help-all --help" ;;
             "serve") [[ $current == -* ]] && words="--model --batch-size --dtype --device --host --port --name --api-key-file --allow-host --insecure --queue --grace --workspace --config --set --help-all --help" ;;
             "score") [[ $current == -* ]] && words="--task --protocol --gold --sources --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
-            "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --max-tokens --batch-sizes --dtype --device --open --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
+            "report") [[ $current == -* ]] && words="--compare --delays --model --baseline --split --limit --max-tokens --batch-sizes --dtype --device --out --workspace --config --set --recipe --json --quiet --help-all --help" ;;
             "bench") [[ $current == -* ]] && words="--shape --subsequences --tokens --source --model --compare --delays --dtypes --batch-sizes --device --set --quiet --json --help-all --help" ;;
             "import") [[ $current == -* ]] && words="--split --out --limit --targets --separator --json --quiet --help-all --help" ;;
             "demo") [[ $current == -* ]] && words="--out --help-all --help" ;;

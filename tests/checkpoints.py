@@ -54,7 +54,7 @@ TOY_UPDATES: Final = 300
 SMALL: Final = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
 _SIZES: Final[Any] = {"epochs": 10.0, "batch_size": 3, "accumulation": 1, "max_steps": 6, "evaluations": 2}
-_RATE: Final[Any] = {"optimizer": "adamw", "learning_rate": 1e-3, "warmup": 0.05, "schedule": "linear"}
+_RATE: Final[Any] = {"optimizer": "adamw", "learning_rate": 1e-3, "schedule": "linear"}
 QUICK: Final = Hyperparameters(**_SIZES, **_RATE, bf16=False, seed=0, cpu=True)
 
 TOLD: Final[Texts] = (

@@ -8,7 +8,7 @@ from pipedec_cli.view.console import make_console, write_stdout
 from pipedec_cli.view.progress import Terminal
 
 EXAMPLES = """
-pipedec report --open                             # at the model's own delay, in a browser
+pipedec report                                    # at the model's own delay
 pipedec report --delays 1,2,3 --set empty_rows=retry,stop
 pipedec report --compare transformers,ctranslate2
 pipedec report --compare exact                    # the sequential model's text in fewer calls
@@ -23,7 +23,6 @@ def report(settings: ReportSettings) -> None:
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.report import report as compare
-    from pipedec_cli.page.page import show_page
     from pipedec_cli.page.report import report_page
     from pipedec_cli.view.results import report_markdown, show_report
 
@@ -41,5 +40,3 @@ def report(settings: ReportSettings) -> None:
     terminal.talk.say(
         f"saved {made.folder / 'report.json'}, report.md and report.html, to be looked at in a browser"
     )
-    if settings.open:
-        show_page(made.folder / "report.html", terminal.talk)

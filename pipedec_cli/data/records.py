@@ -207,11 +207,10 @@ OUTPUT_FIELDS: Final = _Output.__struct_fields__
 
 
 class FieldNames(Struct, frozen=True):
-    """The names of our fields in the input."""
+    """The names of source and target in the input. The identifier is always ``id``."""
 
     source: str = "source"
     target: str = "target"
-    id: str = "id"
 
     @property
     def renamed(self) -> dict[str, str]:

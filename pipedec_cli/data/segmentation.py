@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,6 @@ from pipedec_cli.data.fields import Field, FieldSegmenter, any_item, kind_of, le
 from pipedec_cli.data.records import Level, Record, Segmentation
 from pipedec_cli.data.sentences import (
     SentenceModel,
-    clause_ends,
     count_words,
     mostly_spaceless,
     train_sentences,
@@ -203,7 +202,6 @@ class Counts:
     given: int = 0  # targets that came segmented, as a list
     empty: int = 0  # targets without a segment
     merged: int = 0  # targets with too many segments, whose neighbours were joined
-    split: int = 0  # cuts in segments that were too long
     dropped: int = 0  # empty phrases, as in ``a;;b``, and empty parts of lists, which were left out
     too_long: int = 0  # subsequences that do not fit into time_max at Δt = 1; decoding would cut them
     too_long_targets: int = 0
@@ -220,7 +218,6 @@ class Preparer:
     segmentation: Segmentation  # gives the joiner and sub_max
     count_tokens: TokenCounter
     time_max: int
-    split_long: bool = False  # else segments that are too long are only counted
     each_once: bool = False  # leave out a segment that a text repeats
     counts: Counts = field(default_factory=Counts)
 
@@ -247,10 +244,6 @@ class Preparer:
         segments = self.segmenter.cut(target)
         if isinstance(self.segmenter, PhraseSegmenter):
             self.counts.dropped += self.segmenter.dropped(target)
-        if self.split_long:
-            cuts = split_long(segments, self.time_max, self.segmentation.sub_max - 1, self.count_tokens)
-            self.counts.split += len(cuts) - len(segments)
-            segments = cuts
         once = tuple(dict.fromkeys(segments))
         if self.each_once and len(once) < len(segments):
             self.counts.repeated += len(segments) - len(once)
@@ -317,37 +310,6 @@ def _filled(lengths: Sequence[int], limit: int) -> list[int]:
         sizes[-1] += 1
         total += length
     return sizes
-
-
-def split_long(
-    segments: Sequence[str], time_max: int, most: int, count_tokens: TokenCounter
-) -> tuple[str, ...]:
-    """Split the segments that do not fit into time_max at Δt = 1, each at its last clause end, space or character.
-
-    Only scripts without spaces are split at a character; a single word stays whole. Merging keeps to `most` later.
-    """
-    done: list[str] = []
-    for segment in segments:
-        rest = segment
-        while rest:
-            allowed = max(1, time_max - min(len(done) + 1, most))
-            fits = count_tokens([rest])[0] <= allowed
-            piece, rest = (rest, "") if fits else _split(rest, allowed, count_tokens)
-            done.append(piece)
-    return tuple(done)
-
-
-def _split(segment: str, allowed: int, count_tokens: TokenCounter) -> tuple[str, str]:
-    """The longest start of a segment that fits and ends well, and the rest; a single word has no rest."""
-    spaces = [match.start() for match in re.finditer(r"\s+", segment)]
-    characters = range(1, len(segment)) if mostly_spaceless([segment]) else ()
-    for ends in (clause_ends(segment), spaces, characters):
-        fitting = bisect_right(ends, allowed, key=lambda end: count_tokens([segment[:end]])[0])
-        if fitting and (rest := segment[ends[fitting - 1] :].strip()):
-            return segment[: ends[fitting - 1]].strip(), rest
-    if places := characters or spaces:  # the first word alone does not fit; the next words may
-        return segment[: places[0]].strip(), segment[places[0] :].strip()
-    return segment, ""
 
 
 class TargetStatistics(Struct, frozen=True):

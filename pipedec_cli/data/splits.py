@@ -93,7 +93,7 @@ def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float]
     share = sum(fractions.values())
     if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
         what = f"dev and test take {share:g} of the data, which leaves nothing to train on"
-        raise UserError(what, todo="let dev_fraction and test_fraction come to less than 1")
+        raise UserError(what, todo="let the key held_out be less than a half")
     import numpy as np
 
     hashes = source_hashes(records, seed)

@@ -81,21 +81,18 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure.
-
-        A ``python`` in it is the program to run, for the environment of another Python.
-        """
-        given, self._errors = dict(payload), TemporaryFile()  # noqa: SIM115  # as long as the child
+        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure."""
+        self._errors = TemporaryFile()  # noqa: SIM115  # as long as the child
         package = Path(__file__).parents[1] / "__init__.py"
         self._process = subprocess.Popen(
-            [given.pop("python", None) or sys.executable, "-c", _START, str(package)],
+            [sys.executable, "-c", _START, str(package)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
         self.close = weakref.finalize(self, _end, self._process, self._errors)
         self._settings: Mapping[str, str] = {}
-        self._ask(_Make(factory, given), type(None))
+        self._ask(_Make(factory, dict(payload)), type(None))
 
     def __enter__(self) -> Self:
         return self
@@ -225,7 +222,7 @@ class PeerProcess(Child):
     def __init__(self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None) -> None:
         """Load a worker, ``module:class``, with the options of a `Worker`; ``threads`` are the most that it may take.
 
-        A ``python`` in them names the Python to run. A ChildError if it cannot load.
+        A ChildError if it cannot load.
         """
         self.device, self.largest_batch = options["device"], largest_batch
         self._worker, self._options = worker, dict(options)

@@ -245,7 +245,7 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:
         raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
-    of_data = ["id_field", "plain", "source_field", "target_field"]
+    of_data = ["plain", "source_field", "target_field"]
     of_data += ["skip_invalid", "split"] if settings.text else []
     for name in () if settings.data is not None else settings.asked(*of_data):
         what = f"{name} says what DATA is, and there is none"

@@ -67,7 +67,6 @@ class RunSettings(WorkflowSettings):
     limit: int | None = _data(None, "The first N examples only.", min=1)
     source_field: str = _data("source", "The field to generate from.")
     target_field: str = key("target", "The field with the right answer, for `pipedec score`.")
-    id_field: str = key("id", "The field with the identifier; without it the line number is the identifier.")
     source_prefix: str | None = key(None, "Text before every source; default: as trained.")
     prompt_template: str | None = common.prompt_template_option("as trained", panel="Data")
     chat: bool | None = common.chat_option("as trained", panel="Data")

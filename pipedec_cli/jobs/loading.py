@@ -101,7 +101,7 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
     """The first records of a file that have an object as target."""
     if (place := Path(location)).exists() and not (place.is_file() or place.is_dir()):
         raise UserError("is a pipe or a device", where=location, todo="give a file, which can be read again")
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    names = FieldNames(settings.source_field, settings.target_field)
     found = (one for one in read_records(location, names) if one.target_fields is not None)
     return islice(found, _CHOSEN_FROM)
 
@@ -158,7 +158,7 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
     place, split = settings.place, settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
+    names = FieldNames(settings.source_field, settings.target_field)
     if settings.data is None:
         place.require(path, "pipedec segment DATA")
         names = FieldNames()  # `segment` gives the fields these names

@@ -39,7 +39,7 @@ def parse_compared(
         if name not in (*known, "exact"):
             raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(offered)}")
         if name not in refused:
-            require_peer(name, settings.peer_python)
+            require_peer(name)
     drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
     return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
 
@@ -112,7 +112,6 @@ class _Contest:
             max_tokens,
             exactly=self.forced,
             places=max(map(len, sources)) + max_tokens,
-            pythons=self.settings.peer_python,
             gguf=self.settings.peer_gguf,
         )
         if isinstance(peer, Absent):

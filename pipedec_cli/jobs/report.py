@@ -32,7 +32,6 @@ from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
-    apply_prompt,
     find_model,
     inherit_prompt,
     load_decoder,
@@ -98,10 +97,8 @@ def plan_entries(
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others, notify)
     served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, notify)
-    prompt = settings.prompt_template, settings.chat
-    apply_prompt(*prompt, pipelined, *filter(None, [sequential]), *(serving for _, serving in served))
     if sequential is not None:
-        inherit_prompt(*prompt, sequential, pipelined)
+        inherit_prompt(None, None, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
     ways = list[Way]()
     if pipelined.checkpoint.together:
@@ -345,7 +342,7 @@ def _write_and_score(
     """Generate what is missing, and score it: the files, and the entries with their quality on each split."""
     from pipedec_cli.jobs.run import complete  # late: it imports torch
 
-    by = ScoreSettings(**settings.some("task", "protocol", "workspace"))
+    by = ScoreSettings(**settings.some("protocol", "workspace"))
     files: list[Path] = []
     scored: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
@@ -407,8 +404,6 @@ class Compared:
 def report(settings: ReportSettings, notify: Notify) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
-    if settings.task is None and settings.protocol is not None:
-        settings = replace(settings, task=TASK_OF[settings.protocol])
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, notify)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pipedec_cli.data.records import SPLITS, Delay, SplitName
-from pipedec_cli.evaluate.metrics import ProtocolName, Task
+from pipedec_cli.evaluate.metrics import ProtocolName
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import (
     Dtype,
@@ -68,12 +68,6 @@ class ReportSettings(WorkflowSettings):
     baseline: str | None = _input(
         None, "The sequential model [default: the model's teacher, else the workspace's]."
     )
-    prompt_template: str | None = key(
-        None,
-        "The text around a source in the prompt; {source} stands for it [default: as trained].",
-        parser=common.template_parser,
-    )
-    chat: bool | None = key(None, "Put the prompt into the model's chat template [default: as trained].")
     split: tuple[SplitName, ...] | None = _input(
         None,
         "The split; of several, such as dev,test, the last is timed [default: test].",
@@ -82,9 +76,8 @@ class ReportSettings(WorkflowSettings):
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
     max_tokens: int | None = _input(None, "The most tokens [default: 512 for wait and sequential].", min=1)
-    task: Task | None = key(None, "The task to score [default: as the data suggest].", belongs_to="protocol")
     protocol: ProtocolName | None = key(
-        None, "The scoring protocol [default: the first of the task].", belongs_to="task"
+        None, "The scoring protocol [default: the first of the task that the data suggest]."
     )
     timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
@@ -94,9 +87,7 @@ class ReportSettings(WorkflowSettings):
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
-    peer_python: tuple[str, ...] = common.peer_python_key()
     peer_gguf: Path | None = common.peer_gguf_key()
-    open: bool = common.general(False, "Show report.html in a browser at the end.")
     out: Path | None = common.general(
         None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
     )
@@ -139,7 +130,6 @@ class BenchSettings(Settings):
     memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
-    peer_python: tuple[str, ...] = common.peer_python_key()
     peer_gguf: Path | None = common.peer_gguf_key()
     seed: int = 0  # of fresh weights and random sources
     set_keys: tuple[str, ...] = common.set_option()

@@ -193,7 +193,6 @@ def _used(
         "device": checkpoint.device.type,
         "source_field": inputs.names.source,
         "target_field": inputs.names.target,
-        "id_field": inputs.names.id,
         "limit": settings.limit,
         "trace": not (settings.out or settings.to_stdout) if settings.trace is None else settings.trace,
         "batch_size": batch_size,

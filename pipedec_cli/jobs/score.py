@@ -114,7 +114,7 @@ def score_runs(
     task = asked.task or (TASK_OF[asked.protocol] if asked.protocol else None)
     if task is None:
         task, why = guess_task(runs[0], asked.place)
-        notify.say(f"task: {task}, since {why}; --task overrides it")
+        notify.say(f"task: {task}, since {why}; another protocol overrides it")
     measure = make_protocol(task, asked.protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
     for run in runs:

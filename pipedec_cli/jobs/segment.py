@@ -61,13 +61,8 @@ class SegmentSettings(WorkflowSettings):
     separator: tuple[str, ...] = option(
         (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;].", belongs_to="level"
     )
-    joiner: str | None = key(
-        None,
-        "Joins the segments of a prediction [default: a space; '; ' for phrases; '' for scripts without spaces].",
-    )
     source_field: str = _fields("source", "The field that text is generated from.")
     target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
-    id_field: str = key("id", "The field with the identifier; without it the line number.")
     sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
         None,
@@ -85,12 +80,10 @@ class SegmentSettings(WorkflowSettings):
     )
     dev: str | None = _splits(None, "A file of its own for dev [default: split off].")
     test: str | None = _splits(None, "A file of its own for test [default: split off].")
-    dev_fraction: float = key(0.1, "The share that is split off for dev.", min=0.0, max=1.0)
-    test_fraction: float = key(0.1, "The share that is split off for test.", min=0.0, max=1.0)
+    held_out: float = key(0.1, "The share that is split off for dev, and again for test.", min=0.0, max=1.0)
     seed: int = key(0, "The seed of the split. Equal sources always stay together.")
     sub_max: int = key(20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2)
     time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
-    split_long: bool = option(False, "Split segments that are too long for time_max, at a clause or a word.")
     tokenizer: str | None = option(
         None, "Count the tokens of this folder, hub model or GGUF file [default: count words]."
     )
@@ -120,21 +113,20 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     place = settings.place
     folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
-    held_out = {name: file for name, file in extra.items() if file is not None}
-    inputs = [settings.data, *held_out.values()]
+    apart = {name: file for name, file in extra.items() if file is not None}
+    inputs = [settings.data, *apart.values()]
     _check_level(settings)
     _check_inputs(inputs, folder, settings)
     unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         notify.say(f"there is no {location} here: asking the hub for a data set of that name")
-    names = FieldNames(settings.source_field, settings.target_field, settings.id_field)
-    shares: dict[SplitName, float] = {"dev": settings.dev_fraction, "test": settings.test_fraction}
+    names = FieldNames(settings.source_field, settings.target_field)
+    shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
     how = settings.some("seed", "limit", "sources_only")
     with notify.stage("reading"):
         splits, origins = gather_splits(
-            settings.data, held_out, names, shares, near=folder, warn=notify.warn, **how
+            settings.data, apart, names, shares, near=folder, warn=notify.warn, **how
         )
-    joiner, separators = settings.joiner and unescaped(settings.joiner), settings.separators
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
     texts: tuple[Iterable[str], Iterable[str]] = (
@@ -142,11 +134,11 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     )
     fields = _fields_of(settings, splits["train"], notify) if settings.level == "field" else ()
     with notify.stage("learning where sentences end"):
-        segmenter = make_segmenter(settings.level, *texts, separators=separators, fields=fields)
-    between = joiner_of(splits["train"], segmenter) if joiner is None else joiner
+        segmenter = make_segmenter(settings.level, *texts, separators=settings.separators, fields=fields)
+    joiner = joiner_of(splits["train"], segmenter)
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    segmentation = Segmentation(settings.level, cut_at, between, settings.sub_max, fields)
-    prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max, settings.split_long)
+    segmentation = Segmentation(settings.level, cut_at, joiner, settings.sub_max, fields)
+    prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in notify.track(every, sum(map(len, splits.values())), "segmenting"):
@@ -165,7 +157,7 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
         "statistics": {name: rounded(to_builtins(row), 3) for name, row in statistics.items()},
         "promise": [row.to_json() for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
-        "manifest": manifest({**settings.recorded, "separator": separators, "joiner": joiner}, inputs=inputs),
+        "manifest": manifest({**settings.recorded, "separator": settings.separators}, inputs=inputs),
     }
     outdated = _outdated_models(place, folder, segmented, settings.level)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
@@ -193,7 +185,7 @@ def _counter_of(model: str | None) -> TokenCounter:
 
 def _check_level(settings: SegmentSettings) -> None:
     """Refuse what is for another level than the chosen one."""
-    of_fields, of_others = ("fields", "schema", "keep"), ("joiner", "split_long", "sub_max")
+    of_fields, of_others = ("fields", "schema", "keep"), ("sub_max",)
     foreign = of_others if settings.level == "field" else of_fields
     for name in settings.asked(*sorted(foreign)):
         raise UserError(f"{name} does not go with --level {settings.level}", todo="leave it out")
@@ -283,7 +275,6 @@ def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Spl
             "target",
             f" had too many segments: neighbours were merged to {settings.sub_max - 1}",
         ),
-        (counts.split, "split", " in segments that were too long"),
         (counts.dropped, "empty segment", " between separators left out"),
         (counts.empty, "empty target", ""),
         (counts.unlisted, "value", " of keys that are not in the schema left out"),
@@ -293,19 +284,16 @@ def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Spl
     notify.say(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
-        part, start, split = "subsequence", " at Δt = 1", "--split-long splits them, or "
-        if settings.level == "field":
-            part, start, split = "value", "", ""
+        part, start = ("value", "") if settings.level == "field" else ("subsequence", " at Δt = 1")
         notify.warn(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
-            f"{'' if settings.split_long else split}decode with a larger time_max"
+            "decode with a larger time_max"
         )
     if leaks := count_leaks(splits):
         notify.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
-    unwanted = {"dev": not settings.dev_fraction, "test": not settings.test_fraction}
     for name in SPLITS:
-        if not splits[name] and not unwanted.get(name):
+        if not splits[name] and (name == "train" or settings.held_out):
             notify.warn(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
         taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)

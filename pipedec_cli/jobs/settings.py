@@ -24,7 +24,7 @@ from pipedec_cli.model.text import check_template
 Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
 
 #: The settings that say where results go and how they are shown. They do not change a result.
-_UNRECORDED = {"from_recipe", "workspace", "config", "set_keys", "as_json", "quiet", "out", "open"}
+_UNRECORDED = {"from_recipe", "workspace", "config", "set_keys", "as_json", "quiet", "out"}
 #: The words of an error for the value that a metavar stands for.
 _KINDS: Final = {"N": "a whole number", "X": "a number", "PATH": "a path", "TEXT": "a text"}
 
@@ -263,13 +263,6 @@ device_option = partial(
 )
 threads_key = partial(
     key, None, "CPU threads [default: one a core, within a container's quota].", min=1, max=1024
-)
-peer_python_key = partial(
-    key,
-    (),
-    "The Pythons of other environments where llama.cpp is looked for first, commas between.",
-    parser=lambda value: tuple(filter(None, listed(value))),
-    metavar="PATHS",
 )
 peer_gguf_key = partial(
     key,

@@ -299,7 +299,7 @@ def _lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: Method
     if late and method.decoder == "pipelined":
         yield (
             f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {method.time_max} "
-            "time-steps and could not be generated whole; see `pipedec segment --split-long`"
+            "time-steps and could not be generated whole; see the key time_max"
         )
     if (most := checkpoint.positions) is None:  # the model has relative positions
         return
@@ -428,9 +428,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
         fields=bool(data.segmentation.fields),
         schedule=settings.rate_schedule,
         cpu=settings.device == "cpu",
-        **settings.some(
-            "batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "warmup", "bf16"
-        ),
+        **settings.some("batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "bf16"),
         **settings.some("seed", "evaluations", "max_steps", "keep", "patience"),
     )
     delay = _delay(settings, data)

@@ -79,7 +79,6 @@ class TrainSettings(WorkflowSettings):
         "adamw].",
     )
     rate_schedule: Literal["linear", "constant"] = "linear"  # whether the rate falls to zero or stays
-    warmup: float = key(0.05, "Share of the updates in which the rate rises.", min=0.0, max=1.0)
     checkpoint_activations: Literal["none", "cheap", "all"] | None = key(
         None,
         "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "

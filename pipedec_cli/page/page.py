@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from pipedec_cli.view.console import Talk
-
 
 _HERE: Final = Path(__file__).parent
 #: Characters that could end a block of data, begin markup in it, or break a line of a script.
@@ -73,14 +71,6 @@ def template(name: str, **values: object) -> Markup:
     from markupsafe import Markup
 
     return Markup(_environment().get_template(name).render(values))  # noqa: S704
-
-
-def show_page(path: Path, talk: Talk) -> None:
-    """Open a page in the user's browser, or warn that there is none."""
-    import webbrowser
-
-    if not webbrowser.open(path.resolve().as_uri()):
-        talk.warn(f"no browser was found to show {path}")
 
 
 @cache

@@ -29,6 +29,8 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.serve.service import BusyError, Request, Service
 
 PAGE: Final = Path(__file__).with_name("page.html")
+#: The most bytes of a request's body.
+MOST_BYTES: Final = 1_000_000
 #: The page loads nothing from elsewhere.
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
@@ -134,8 +136,8 @@ class Api:
             entry["left"] = True
         except Exception as error:
             refused = _refusal(error)
-            is_told = refused.status == 500 or self.settings.log_texts
-            entry["error"] = f"{type(error).__name__}: {error}" if is_told else type(error).__name__
+            name = type(error).__name__
+            entry["error"] = f"{name}: {error}" if refused.status == 500 else name
             if not status:
                 headers = {"retry-after": "1"} if refused.status in (429, 503) else {"connection": "close"}
                 await _json(refused.body, refused.status, headers)(scope, receive, note)
@@ -196,8 +198,8 @@ class Api:
             async with asyncio.timeout(self.settings.read_timeout):
                 async for part in http.stream():
                     data += part
-                    if len(data) > self.settings.max_body:
-                        raise RefusalError(413, f"a body has at most {self.settings.max_body:,} bytes")
+                    if len(data) > MOST_BYTES:
+                        raise RefusalError(413, f"a body has at most {MOST_BYTES:,} bytes")
         except TimeoutError:
             raise RefusalError(408, "the body did not come in time") from None
         body, request = _read(data, chat=chat)
@@ -253,8 +255,7 @@ class Api:
                     read, generated = request.prompt_tokens, event.tokens
                     made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
                     self.counts.update({f"{name}_total": count for name, count in made.items()})
-                    said = {"source": request.source, "text": event.text}
-                    entry |= made | (said if self.settings.log_texts else {})
+                    entry |= made
                 yield event
         finally:
             watcher.cancel()

@@ -34,9 +34,9 @@ class ServeSettings(RunSettings):
         | {"queue", "grace", "workspace", "config", "set_keys", "allow_host"}
     )
     hidden = frozenset(
-        {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field", "id_field"}
+        {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field"}
         | {"schema", "fields", "shots", "ask", "calibrate", "confidence", "spans"}
-        | {"empty_rows", "stop_on_repeat", "chunk", "time_max", "sub_max"}
+        | {"draft", "empty_rows", "stop_on_repeat", "chunk", "time_max", "sub_max"}
         | {"source_prefix", "out", "trace", "recipe", "as_json", "quiet"}
     )
 
@@ -53,8 +53,6 @@ class ServeSettings(RunSettings):
     read_timeout: float = 30.0  # the most seconds in which a client has to send a request
     max_keys: int = key(256, "The most keys of a schema.", min=1, max=MOST_KEYS)
     max_choices: int = key(10_000, "The most choices of all keys of a schema.", min=1, max=1_000_000)
-    max_body: int = key(1_000_000, "The most bytes of a request.", min=1)
-    log_texts: bool = key(False, "Log sources and texts as well.")
 
 
 EXAMPLES = """

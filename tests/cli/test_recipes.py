@@ -88,13 +88,13 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
     monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
     run("report", "--recipe", "kptimes")
     run("report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017")
-    run("report", "--recipe", "kptimes", "--set", "task=summarization")
+    run("report", "--recipe", "kptimes", "--set", "protocol=rouge")
     run("report")
-    assert [(one.recipe, one.task, one.protocol, one.delays) for one in asked] == [
-        ("kptimes", "keyphrases", "chan2019", (1,)),
-        ("kptimes", "keyphrases", "meng2017", (2, 3)),
-        ("kptimes", "summarization", None, (1,)),
-        (None, None, None, None),
+    assert [(one.recipe, one.protocol, one.delays) for one in asked] == [
+        ("kptimes", "chan2019", (1,)),
+        ("kptimes", "meng2017", (2, 3)),
+        ("kptimes", "rouge", (1,)),
+        (None, None, None),
     ]
     asked.clear()
     for options in ((), ("--delay", "3", "--set", "sub_max=7")):

@@ -75,8 +75,8 @@ def test_other_data_have_no_figures():
 
 
 GRID = {"time_max": 50, "sub_max": 20}
-PHRASE = {"level": "phrase", "separator": [";"], "joiner": "; ", **GRID}
-SENTENCE = {"level": "sentence", "joiner": " ", **GRID}
+PHRASE = {"level": "phrase", "separator": [";"], **GRID}
+SENTENCE = {"level": "sentence", **GRID}
 SETTINGS = {
     "paper": (GRID, {}),
     "msqa": (PHRASE, {"task": "multispan", "protocol": "multispanqa"}),
@@ -106,7 +106,7 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "delays": delays,
         "empty_rows": "retry",
         "stop_on_repeat": False,
-        **score,
+        **{name: score[name] for name in ("protocol",) if score},
     }
     assert recipe(name, "demo") == {}
 

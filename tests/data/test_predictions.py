@@ -78,11 +78,11 @@ def test_an_id_stays_what_it_was_unless_it_was_nothing(given_id, stays):
     assert (found, type(found)) == (stays, type(stays))
 
 
-def test_other_names_for_source_target_and_id_are_kept_and_the_plain_ones_added():
-    fields = {"key": "k1", "body": "text", "keywords": ["t"]}
+def test_other_names_for_source_and_target_are_kept_and_the_plain_ones_added():
+    fields = {"id": "k1", "body": "text", "keywords": ["t"]}
     of = replace(generated(), record=Record("k1", "text", "t", None, (), "", fields))
-    added = {"id": "k1", "source": "text", "target": ["t"]}
-    assert line(of, FieldNames("body", "keywords", "key")).items() >= (fields | added).items()
+    added = {"source": "text", "target": ["t"]}
+    assert line(of, FieldNames("body", "keywords")).items() >= (fields | added).items()
 
 
 def test_a_value_stands_where_its_text_does_else_without_regard_to_case():

@@ -12,13 +12,10 @@ from pipedec_cli.data.segmentation import (
     Preparer,
     describe_targets,
     group_adjacent,
-    split_long,
     token_counter,
 )
 
 WORDS = token_counter(None)
-CHARACTERS = lambda texts: [*map(len, texts)]  # noqa: E731
-SEGMENTS = st.text(st.characters(codec="utf-8") | st.sampled_from("ab ,. ")).map(str.strip).filter(bool)
 LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
@@ -57,29 +54,28 @@ def test_what_a_text_says_again_is_left_out_where_that_is_asked_for_before_anyth
 
 
 def test_a_list_is_kept_as_it_is_and_becomes_a_string_and_a_string_stays_as_it_was():
-    prepare = preparer(split_long=True, time_max=3)
+    prepare = preparer(time_max=3)
     done = prepare.segment(record("one two three four five", ("one two three four", " five ", "")))
     assert done.target_segments == ("one two three four", "five")
     assert prepare.segment(record("a b;c", ("a", "b;c"))).target == "a; b;c"
-    assert (prepare.counts.given, prepare.counts.dropped, prepare.counts.split) == (2, 1, 0)
+    assert (prepare.counts.given, prepare.counts.dropped) == (2, 1)
     assert preparer().segment(record("a ;b;; c")).target == "a ;b;; c"
     assert preparer().segment(record("a ;b", ("a", "b"))).target == "a ;b"
 
 
 @pytest.mark.parametrize(
-    ("split", "target", "segments", "counts"),
+    ("target", "segments", "counts"),
     [
-        (False, "a b c d e; f; g", ("a b c d e", "f", "g"), (1, 1, 0, 5)),
-        (True, "a b c d e; f", ("a b c d", "e", "f"), (0, 0, 1, 4)),
+        ("a b c d e; f; g", ("a b c d e", "f", "g"), (1, 1, 5)),
         # a later subsequence has less time
-        (False, "a; b; c c c", ("a", "b", "c c c"), (1, 1, 0, 3)),
+        ("a; b; c c c", ("a", "b", "c c c"), (1, 1, 3)),
     ],
 )
-def test_what_does_not_fit_is_counted_or_split(split, target, segments, counts):
-    prepare = preparer(time_max=5, split_long=split)
+def test_what_does_not_fit_is_counted(target, segments, counts):
+    prepare = preparer(time_max=5)
     assert prepare.segment(record(target)).target_segments == segments
     made = prepare.counts
-    assert (made.too_long, made.too_long_targets, made.split, made.longest) == counts
+    assert (made.too_long, made.too_long_targets, made.longest) == counts
 
 
 def test_a_field_that_a_renamed_one_would_replace_is_refused():
@@ -99,32 +95,6 @@ def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short
         cuts = ((0, *ends, n) for ends in combinations(range(1, n), len(sizes) - 1))
         longest = [max(sum(lengths[a:b]) for a, b in pairwise(cut)) for cut in cuts]
         assert max(sum(lengths[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))) == min(longest)
-
-
-@pytest.mark.parametrize(
-    ("segment", "time_max", "count_tokens", "pieces"),
-    [
-        # at the last clause end that fits, without one at a word, without spaces at a character
-        ("one two, three four, five six seven", 6, WORDS, ("one two, three four,", "five six seven")),
-        ("a b c d e f g", 5, WORDS, ("a b c d", "e f g")),
-        ("今天我们去公园", 5, WORDS, ("今天我们", "去公园")),
-        ("今天我们去公园 很好", 5, WORDS, ("今天我们", "去公园", "很好")),
-        # later pieces have less time
-        ("a b c d e f g h i j", 5, WORDS, ("a b c d", "e f g", "h i", "j")),
-        # a single word that is too long stays whole, and what follows is split off
-        ("incomprehensibilities", 10, CHARACTERS, ("incomprehensibilities",)),
-        ("incomprehensibilities are so", 10, CHARACTERS, ("incomprehensibilities", "are so")),
-    ],
-)
-def test_a_long_segment_is_split_where_it_reads_best(segment, time_max, count_tokens, pieces):
-    assert split_long([segment], time_max, 9, count_tokens) == pieces
-
-
-@given(st.lists(SEGMENTS), st.integers(2, 8))
-def test_splitting_loses_nothing_but_white_space(segments, time_max):
-    pieces = split_long(segments, time_max, 9, WORDS)
-    assert "".join("".join(pieces).split()) == "".join("".join(segments).split())
-    assert all(pieces)
 
 
 def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character():

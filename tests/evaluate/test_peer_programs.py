@@ -1,14 +1,12 @@
-"""Other programs that decode, each in a process of its own, as another environment has them."""
+"""Other programs that decode, each in a process of its own."""
 
 import json
 import os
-import sys
 import time
 
 import pytest
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.peers import find_python, make_peer
+from pipedec_cli.evaluate.peers import make_peer
 from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.model.decoder import load
 from tests.running import refused, run
@@ -39,17 +37,15 @@ class Llama:
 
 
 @pytest.fixture
-def python(tmp_path):
-    """A Python with packages of its own: a stand-in for llama.cpp."""
-    place = tmp_path / "environment"
+def installed(tmp_path, monkeypatch):
+    """A stand-in for llama.cpp, as if it were installed."""
+    place = tmp_path / "packages"
     metadata = place / "llama_cpp_python-9.9.dist-info/METADATA"
     metadata.parent.mkdir(parents=True)
     metadata.write_text("Name: llama-cpp-python\nVersion: 9.9\n", encoding="utf-8")
     (place / "llama_cpp.py").write_text(LLAMA, encoding="utf-8")
-    path = place / "python"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH={place} exec {sys.executable} "$@"\n', encoding="utf-8")
-    path.chmod(0o755)
-    return path
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +69,9 @@ def folder(file):
 
 
 @pytest.mark.parametrize("is_the_model", [True, False])
-def test_llama_cpp_of_another_environment_is_timed_beside_ours_on_a_file(
-    folder, file, python, monkeypatch, is_the_model
-):
+def test_llama_cpp_is_timed_beside_ours_on_a_file(folder, file, installed, is_the_model):
     model = ("--model", file) if is_the_model else ("--model", folder, "--set", f"peer_gguf={file}")
-    compared = ("--compare", "llama.cpp", "--set", f"peer_python={python}")
-    content = json.loads(run("bench", *model, *FEW, *compared, "--json").stdout)
+    content = json.loads(run("bench", *model, *FEW, "--compare", "llama.cpp", "--json").stdout)
     peer = content["entries"][-1]
     assert (peer["name"], peer["role"], len(content["entries"])) == ("llama.cpp", "peer", 3)
     settings = {name: peer["settings"][name] for name in ("version", "dtype", "process")}
@@ -88,18 +81,17 @@ def test_llama_cpp_of_another_environment_is_timed_beside_ours_on_a_file(
     assert 0 < speed["encoder_seconds"] < speed["seconds"]
 
 
-def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, python, monkeypatch):
+def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, installed):
     few = ("--subsequences", "3", "--tokens", "4", "--source", "13", "--set", "repeats=1")
-    compared = ("--compare", "llama.cpp", "--set", f"peer_python={python}")
-    content = json.loads(run("bench", "--model", file, *few, *compared, "--json").stdout)
+    content = json.loads(run("bench", "--model", file, *few, "--compare", "llama.cpp", "--json").stdout)
     (absent,) = content["conditions"]["absent"]
     why = "its process ended with SIGABRT: no such instruction"
     assert absent == {"name": "llama.cpp", "why": why}
 
 
-def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, python, tmp_path, monkeypatch):
+def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, installed, tmp_path, monkeypatch):
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    compared = ("--compare", "llama.cpp", "--set", f"peer_python={python}")
+    compared = ("--compare", "llama.cpp")
     said = refused("bench", "--model", folder, *compared)
     assert f"llama.cpp runs a GGUF file, and {folder} is none; give --model FILE.gguf, or" in said
     assert said.strip().endswith("--set peer_gguf=FILE.gguf")
@@ -109,54 +101,42 @@ def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, pyth
 
 
 def test_a_file_with_another_vocabulary_or_no_file_at_all_is_left_out_with_the_reason(
-    folder, file, python, tmp_path
+    folder, file, installed, tmp_path
 ):
-    checkpoint, how = load(folder, consume=False).checkpoint, {"pythons": (str(python),)}
+    checkpoint = load(folder, consume=False).checkpoint
     checkpoint.model.config.vocab_size = 7
-    absent = make_peer("llama.cpp", checkpoint, tmp_path, gguf=file, **how)
+    absent = make_peer("llama.cpp", checkpoint, tmp_path, gguf=file)
     assert absent.why == f"{file} has 304 tokens, and the model 7"
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"PK")
-    assert "it is cut short" in make_peer("llama.cpp", checkpoint, tmp_path, gguf=broken, **how).why
+    assert "it is cut short" in make_peer("llama.cpp", checkpoint, tmp_path, gguf=broken).why
 
 
-def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(file, python, tmp_path):
+def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(file, installed, tmp_path):
     checkpoint = load(file, consume=False).checkpoint
     checkpoint.eos = 7
-    peer = make_peer("llama.cpp", checkpoint, tmp_path, 9, places=25, pythons=(str(python),))
+    peer = make_peer("llama.cpp", checkpoint, tmp_path, 9, places=25)
     for _ in range(2):
         made = peer.run([[3, 3, 3, 3], [3, 3, 3, 3, 3, 3]], 1, time.perf_counter)
         assert [(one.tokens, one.steps) for one in made.outputs] == [((4, 5, 6), 4), ((6,), 2)]
-    factory, payload = peer.spec()
-    assert (factory.rpartition(":")[2], payload["python"]) == ("LlamaCpp", str(python))
+    assert peer.spec()[0].rpartition(":")[2] == "LlamaCpp"
 
 
-def test_a_package_that_no_python_has_is_refused_with_the_command_that_brings_it(python, file, monkeypatch):
+def test_a_package_that_is_missing_is_refused_with_the_command_that_brings_it(file, monkeypatch):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    command = ("bench", "--model", file, "--compare", "llama.cpp")
-    words = "--compare: llama.cpp is not installed; `pip install llama-cpp-python msgspec` brings it"
-    assert words in refused(*command)
-    (python.parent / "llama_cpp.py").unlink()
-    said = refused(*command, "--set", f"peer_python={python}")
-    assert f"`{python} -m pip install llama-cpp-python msgspec` brings it" in said
-    said = refused(*command, "--set", "peer_python=./nowhere")
-    assert "./nowhere: No such file or directory; give a Python program" in said
+    words = "--compare: llama.cpp is not installed; `pip install llama-cpp-python` brings it"
+    assert words in refused("bench", "--model", file, "--compare", "llama.cpp")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_the_real_program_generates_and_in_a_float_type_begins_as_ours(dtype, folder, tmp_path):
-    """PEER_PYTHON names the Pythons that have the packages, commas between."""
+    pytest.importorskip("llama_cpp")
     from tests.model.test_gguf import written
 
-    pythons = tuple(filter(None, os.environ.get("PEER_PYTHON", "").split(",")))
-    try:
-        find_python("llama.cpp", pythons)
-    except UserError as error:
-        pytest.skip(str(error))
     decoder, sources = load(folder, consume=False), [[*range(9, 9 + count)] for count in (5, 40, 9)]
     ours = EngineRunner(decoder, {"max_tokens": 20}).run(sources, 1, time.perf_counter)
-    how = {"exactly": True, "places": 60, "pythons": pythons, "gguf": written(tmp_path, dtype=dtype)}
+    how = {"exactly": True, "places": 60, "gguf": written(tmp_path, dtype=dtype)}
     peer = make_peer("llama.cpp", decoder.checkpoint, tmp_path, 20, **how)
     theirs, again = (peer.run(sources, 1, time.perf_counter) for _ in range(2))
     assert [len(one.tokens) for one in theirs.outputs] == [20] * 3

@@ -27,7 +27,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(SHAPES, "scratch-tiny", SMALL)  # type: ignore[misc]
     rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD * 4)
     write_lines(tmp_path / "d.jsonl", *rows)
-    run("segment", tmp_path / "d.jsonl", "--set", "test_fraction=0.1", "-w", tmp_path / "work")
+    run("segment", tmp_path / "d.jsonl", "-w", tmp_path / "work")
     return tmp_path / "work"
 
 
@@ -115,7 +115,7 @@ def test_a_chat_model_is_trained_to_end_its_turns(workspace, tmp_path):
     assert "prediction" in made.stderr
 
 
-@pytest.mark.parametrize("command", ["train", "generate", "report"])
+@pytest.mark.parametrize("command", ["train", "generate"])
 def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looked_for(command, tmp_path):
     template = ("--prompt-template", "none") if command == "generate" else ("--set", "prompt_template=none")
     told = running.refused(command, "-w", tmp_path, "--model", "nowhere", *template)

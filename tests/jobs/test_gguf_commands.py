@@ -43,7 +43,7 @@ def test_a_file_is_what_a_training_starts_from(tmp_path):
 def test_a_file_counts_the_tokens_of_targets(tmp_path):
     target = "a b. It is so."
     data = write_lines(tmp_path / "one.jsonl", *[{"source": f"{n}", "target": target} for n in range(5)])
-    whole = ("--set", "dev_fraction=0", "--set", "test_fraction=0", "--level", "phrase")
+    whole = ("--set", "held_out=0", "--level", "phrase")
     run("segment", data, "--tokenizer", written(tmp_path), *whole)
     ids = made_checkpoint().tokenizer(target, add_special_tokens=False)["input_ids"]
     details = read_json("pipedec-workspace/data/segmentation.json")

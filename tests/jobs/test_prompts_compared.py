@@ -1,4 +1,4 @@
-"""How `report` and exact mode ask models that read prompts: both decoders and the peers alike, as they are told to."""
+"""How `report` and exact mode ask models that read prompts: both decoders and the peers alike."""
 
 from functools import partial
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
 from tests.jobs.report.running import options_of
 from tests.model.chats import CHATML
-from tests.running import lines_of, read_json, refused, run, write_lines
+from tests.running import lines_of, read_json, run, write_lines
 
 FEW = ("timing_examples=2", "repeats=1", "memory=false")
 QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
-reported = partial(run, "report", "--set", "task=summarization", *QUICK)
+reported = partial(run, "report", "--set", "protocol=rouge", *QUICK)
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def entries(workspace: Path) -> dict[str, Any]:
     return {entry["name"]: entry for entry in read_json(workspace / "report/report.json")["entries"]}
 
 
-def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):
-    talking(tiny_checkpoint(workspace / "models/pipelined", family="llama"))
+def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(workspace):
+    asked = {"prompt": "Say\n{source}", "chat": True}
+    talking(tiny_checkpoint(workspace / "models/pipelined", family="llama", **asked))
     plain = from_elsewhere(Path("my-chat"))
-    asked = ("--set", "prompt_template=Say\n{source}", "--set", "chat=true")
-    reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined", *asked)
+    reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined")
     asked = asked_of(workspace)
     assert len(asked) == 4 and {*asked.values()} == {("Say\n{source}", True)}
     decoders = entries(workspace)
@@ -65,12 +65,10 @@ def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):
     words = r" --prompt-template $'Say\n{source}' --chat"
     assert [options_of(one) for one in decoders.values() if one["command"]] == [
         f"--model {plain}{words}",
-        f"--delay 2{words}",
+        "--delay 2",
         f"--delay 2 --exact {plain} --draft pipelined{words}",
         f"--exact {plain} --draft source{words}",
     ]
-    settings = read_json(workspace / "report/report.json")["manifest"]["settings"]
-    assert (settings["prompt_template"], settings["chat"]) == ("Say\n{source}", True)
     # which is what `generate` makes of the same words
     told = ("--prompt-template", "Say\n{source}", "--chat", "--device", "cpu", "--out", "o.jsonl")
     run("generate", "-w", workspace, "--model", plain, *told)
@@ -79,38 +77,13 @@ def test_both_decoders_and_the_peers_are_asked_as_the_report_is_told(workspace):
     assert made == kept
 
 
-def test_a_model_from_elsewhere_is_asked_as_the_checkpoint_unless_told_otherwise(workspace):
-    chat = {"prompt": "{source}", "chat": True}
-    talking(tiny_checkpoint(workspace / "models/pipelined", family="llama", **chat))
-    plain = from_elsewhere(Path("my-chat"))
-    reported("--baseline", plain)
-    assert {*asked_of(workspace).values()} == {("{source}", True)}
-    assert [options_of(one) for one in entries(workspace).values()] == [
-        f"--model {plain} --chat",
-        "--delay 2",
-    ]
-    reported("--baseline", plain, "--set", "chat=false")
-    assert {*asked_of(workspace).values()} == {("{source}\n\n", False)}
-    given = [options_of(one) for one in entries(workspace).values()]
-    assert given == [f"--model {plain}", "--delay 2 --no-chat"]
-
-
-def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher_or_as_told(workspace):
+def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher(workspace):
     tiny_checkpoint(workspace / "models/pipelined", prompt="{source}", chat=True)
     plain = from_elsewhere(Path("my-chat"))
-    prompts = lambda: [*asked_of(workspace).values()]  # noqa: E731
     reported("--baseline", plain)
-    assert prompts() == [(None, None), ("{source}", True)]
-    reported("--baseline", plain, "--set", "prompt_template=Say {source}:")
-    assert prompts() == [(None, None), ("Say {source}:", True)]
+    assert [*asked_of(workspace).values()] == [(None, None), ("{source}", True)]
+    assert options_of(entries(workspace)["sequential"]) == f"--model {plain} --chat"
     told = ("generate", "--exact", plain, "--draft", "pipelined", "--text", SOURCES[0], "--device", "cpu")
     alone = ("generate", "--model", plain, "--text", SOURCES[0], "--device", "cpu")
     for more in ((), ("--no-chat",)):
         assert run(*told, *more).stdout == run(*alone, *more or ("--chat",)).stdout
-
-
-def test_prompts_are_refused_where_nobody_reads_one(workspace):
-    for decoder in ("pipelined", "sequential"):
-        tiny_checkpoint(workspace / "models" / decoder, decoder=decoder)
-    words = ("report", "--set", "task=summarization", *QUICK, "--set", "chat=true")
-    assert "models/pipelined is a T5, whose encoder reads the source" in refused(*words)

@@ -52,7 +52,7 @@ def workspace(made: Path, tmp_path: Path) -> Path:
 
 def segmented(folder: Path, *rows: dict[str, Any], more: tuple[str, ...] = ()) -> Path:
     write_lines(folder / "d.jsonl", *rows)
-    run("segment", folder / "d.jsonl", "--set", "test_fraction=0.1", "-w", folder / "work", *more)
+    run("segment", folder / "d.jsonl", "-w", folder / "work", *more)
     return folder / "work"
 
 

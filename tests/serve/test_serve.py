@@ -562,14 +562,14 @@ def _received(connection):
     return b""
 
 
-def test_time_is_bounded_and_the_log_has_texts_only_if_asked(models):
-    with serving(models / "pipelined", timeout=0.5, log_texts=True) as made:
+def test_time_is_bounded_and_the_log_has_no_texts(models):
+    with serving(models / "pipelined", timeout=0.5) as made:
         made.text("a")
         with held(made.service), pytest.raises(openai.APIStatusError, match="took too long") as error:
             made.text("a")
         assert error.value.status_code == 504
         until(lambda: not made.service.running)
-        assert (made.log[0]["source"], made.log[0]["text"]) == ("a", "A.; B.; C.; D.")
+        assert "A." not in str(made.log)
     with serving(models / "pipelined", max_tokens=3) as made:
         answer = made.client.completions.create(model="pipelined", prompt="a")
         assert answer.choices[0].finish_reason == "length"
@@ -596,5 +596,5 @@ def test_keys_are_asked_for_and_other_machines_need_one(models, tmp_path):
     assert "cannot listen" in refused("serve", "--host", "no.such.host.invalid")
     (tmp_path / "keys").write_text("\n", encoding="utf-8-sig")
     assert "has no key" in refused("serve", "--api-key-file", tmp_path / "keys")
-    for name in ("schema", "chunk", "spans"):
+    for name in ("schema", "chunk", "spans", "draft"):
         assert f"no key '{name}'" in run("serve", "--set", f"{name}=8", exit_code=2).output

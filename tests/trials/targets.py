@@ -48,10 +48,12 @@ def _segment_targets() -> Iterable[Target]:
     sources = {"data.jsonl": lines({"id": row["id"], "source": row["source"]} for row in ROWS)}
     words = ("segment", "data.jsonl", "--sources-only", "--out", "out", "--json")
     yield Target(words, sources, ("data.jsonl",), segmented("data.jsonl"))
-    config = b'level = "clause"\nseed = 3\n[segment]\ndev-fraction = 0.2\nsub_max = 5\nsplit-long = true\nlimit = 9\n'
+    config = b'level = "clause"\nseed = 3\n[segment]\nheld-out = 0.2\nsub_max = 5\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3)
-    recipe = b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = [";"]\njoiner = " "\n'
+    recipe = (
+        b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = [";"]\n'
+    )
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": recipe}, ("c.toml",))
     files = {f"set/{name}.jsonl": lines(ROWS[:4]) for name in ("train", "dev", "test")}
     yield Target(("segment", "set", "--out", "out"), files, tuple(files))

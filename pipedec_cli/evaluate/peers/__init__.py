@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -35,53 +33,27 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that runs in a process of its own: the package that it imports, what pip installs, and its worker.
-
-    A program that reads a GGUF file (`gguf`) may live in another Python.
-    """
+    """A program that runs in a process of its own: the package that it imports, what pip installs, and its worker."""
 
     package: str
     install: str
     worker: str
-    gguf: bool = False
+    gguf: bool = False  # whether it reads a GGUF file
     largest_batch: int | None = None
 
 
 _PROGRAMS: Final = {
     "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2"),
-    "llama.cpp": Program(
-        "llama_cpp", "llama-cpp-python msgspec", "llama_cpp:LlamaCpp", gguf=True, largest_batch=1
-    ),
+    "llama.cpp": Program("llama_cpp", "llama-cpp-python", "llama_cpp:LlamaCpp", gguf=True, largest_batch=1),
 }
-_PROBE: Final = (
-    "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
-)
 
 
-@cache
-def find_python(name: str, pythons: tuple[str, ...]) -> str | None:
-    """The first of these Pythons, or None for this one, that has the package of a peer; a UserError if there is none."""
-    program = _PROGRAMS.get(name.partition(":")[0])
-    if program is None:
-        return None
-    for python in pythons if program.gguf else ():
-        try:
-            probe = [python, "-c", _PROBE, program.package, "msgspec"]
-            if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
-                return python
-        except OSError as error:
-            what = f"peer_python: {python}: {error.strerror}"
-            raise UserError(what, todo="give a Python program") from None
-    if find_spec(program.package):
-        return None
-    pip = f"{pythons[0]} -m pip" if pythons and program.gguf else "pip"
-    todo = f"`{pip} install {program.install}` brings it, or leave {name} out"
-    raise UserError(f"--compare: {name} is not installed", todo=todo)
-
-
-def require_peer(name: str, pythons: tuple[str, ...]) -> None:
+def require_peer(name: str) -> None:
     """Raise a UserError with the command that helps if a package is missing that a peer needs."""
-    find_python(name, pythons)
+    program = _PROGRAMS.get(name.partition(":")[0])
+    if program and not find_spec(program.package):
+        todo = f"`pip install {program.install}` brings it, or leave {name} out"
+        raise UserError(f"--compare: {name} is not installed", todo=todo)
     if name == "llama.cpp" and not find_spec("gguf"):
         what = "--compare: llama.cpp takes a GGUF file, and gguf reads its header"
         raise UserError(what, todo="`pip install gguf`")
@@ -109,7 +81,6 @@ def make_peer(
     *,
     exactly: bool = False,
     places: int = 2 * MAX_TOKENS,
-    pythons: tuple[str, ...] = (),
     gguf: Path | None = None,
 ) -> Runner | Absent:
     """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
@@ -129,8 +100,6 @@ def make_peer(
     program = _PROGRAMS[family]
     options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "eos": checkpoint.eos}
     options |= {"max_tokens": max_tokens, "exactly": exactly}
-    if python := find_python(name, pythons):
-        options["python"] = python
     try:
         if program.gguf:
             options |= {**_gguf_options(checkpoint, gguf), "places": places}

@@ -38,7 +38,7 @@ class Hyperparameters:
     accumulation: int
     optimizer: Literal["adamw", "adafactor"]
     learning_rate: float
-    warmup: float
+    warmup: float = 0.05
     schedule: Literal["linear", "constant"]
     bf16: bool
     seed: int

@@ -195,11 +195,11 @@ def test_plain_text_a_source_a_line_can_be_resumed(place):
 
 
 def test_fields_by_other_names(place):
-    write_lines("other.jsonl", {"key": "k", "body": "a", "gold": "A. B."})
-    names = ("--source-field", "body", "--set", "target_field=gold", "--set", "id_field=key")
+    write_lines("other.jsonl", {"id": "k", "body": "a", "gold": "A. B."})
+    names = ("--source-field", "body", "--set", "target_field=gold")
     (row,) = printed("other.jsonl", *names, "--out", "-")
     assert (row["id"], row["source"], row["target"]) == ("k", "a", "A. B.")
-    assert (row["key"], row["body"], row["gold"]) == ("k", "a", "A. B.")
+    assert (row["body"], row["gold"]) == ("a", "A. B.")
 
 
 def test_a_split_of_a_folder(place):

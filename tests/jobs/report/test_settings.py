@@ -5,7 +5,6 @@ import shutil
 import pytest
 import typer
 
-from pipedec_cli.evaluate.peers import find_python
 from tests.jobs.report.running import QUICK, remove, trained_with
 from tests.running import refused, run
 
@@ -33,7 +32,6 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
 
 @pytest.mark.parametrize("command", ["report", "bench"])
 def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(workspace, command, monkeypatch):
-    find_python.cache_clear()  # another test may have found it
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
     said = refused(command, "--compare", "sequential,ctranslate2:int8")

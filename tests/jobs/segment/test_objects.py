@@ -13,7 +13,7 @@ from tests.running import write_lines as write
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-WHOLE = ("--set", "dev_fraction=0", "--set", "test_fraction=0")
+WHOLE = ("--set", "held_out=0")
 
 
 def objects(count=30):
@@ -101,8 +101,8 @@ def test_five_hundred_keys_are_segmented():
         ),
         (
             ['{"source": "s", "target": {"a": 1}}'],
-            ("--set", "joiner=x"),
-            "joiner=… does not go with --level field",
+            ("--set", "sub_max=5"),
+            "sub_max=… does not go with --level field",
         ),
         (['{"source": "s", "target": {"a": 1}}'], ("--schema", "none.json"), "none.json: no such file"),
         (

@@ -87,9 +87,9 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
 def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited():
     write("data.jsonl", *examples(30))
     write("dev.jsonl", *examples(6), {"source": "new", "target": "It is late."})
-    nothing = segment("data.jsonl", "--set", "dev_fraction=0", "--set", "test_fraction=0", "--out", "whole")
+    nothing = segment("data.jsonl", "--set", "held_out=0", "--out", "whole")
     assert "is empty" not in nothing.stderr
-    result = segment("data.jsonl", "--dev", "dev.jsonl", "--set", "test_fraction=0.5")
+    result = segment("data.jsonl", "--dev", "dev.jsonl", "--set", "held_out=0.5")
     assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
     assert len(data_of()["test"]) > 8
     assert "of dev and test with a source that train has, too" in result.stderr
@@ -150,7 +150,7 @@ def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
         assert [record.target_segments for record in first] == [record.target_segments for record in second]
 
 
-def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_ones_own():
+def test_phrases_come_from_strings_and_lists_and_separators_may_be_ones_own():
     items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
     result = segment(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
     for record in data_of()["train"]:
@@ -163,13 +163,13 @@ def test_phrases_come_from_strings_and_lists_and_separators_and_joiner_may_be_on
     segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
-    segment(write("data.jsonl", *examples()), "--level", "clause", "--set", r"joiner=\n")
-    assert segmentation().joiner == "\n"
+    segment(write("data.jsonl", *examples()), "--level", "clause")
+    assert segmentation().joiner == " "
     longest = max((record.target_segments for record in data_of()["train"]), key=len)
     assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
 
 
-def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
+def test_too_many_segments_are_merged_and_long_ones_warned_of():
     items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
     result = segment(write("data.jsonl", *items), "--level", "phrase", "--set", "sub_max=5")
     assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
@@ -178,12 +178,9 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of_or_split():
     result = segment(write("data.jsonl", *items), "--set", "time_max=12", "-q")
     warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
     assert warning in result.stderr.replace("\n", " ")
-    assert "the longest has 14 words" in result.stderr
-    result = segment("data.jsonl", "--set", "time_max=12", "--split-long")
-    assert data_of()["train"][0].target_segments == (("word " * 8 + "end,"), ("more " * 5).strip())
-    assert "would be cut" not in result.stderr
-    told = " ".join(segment("data.jsonl", "--set", "time_max=2", "--split-long").stderr.split())
-    assert "(the longest has 1 words): decode with a larger time_max" in told
+    told = " ".join(result.stderr.split())
+    assert "(the longest has 14 words): decode with a larger time_max" in told
+    assert "would be cut" not in segment("data.jsonl", "--set", "time_max=15").stderr
 
 
 WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
@@ -201,7 +198,7 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
         (WHOLE | {"target": None}, "", f"{AT}field 'target' is null; its fields are: source, target"),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
-        (WHOLE, "--set dev_fraction=0.6 --set test_fraction=0.4", "nothing to train on"),
+        (WHOLE, "--set held_out=0.5", "nothing to train on"),
         (
             WHOLE,
             "--tokenizer no-such-folder/x/y",
