@@ -10,6 +10,7 @@ from typing import Any, Final
 from rich import progress as bars
 from rich.console import Console
 
+from pipedec_cli.data.errors import duration
 from pipedec_cli.jobs.events import (
     Advanced,
     Ended,
@@ -21,7 +22,6 @@ from pipedec_cli.jobs.events import (
     Training,
     TrainingEnded,
 )
-from pipedec_cli.data.errors import duration
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, make_console, visible
