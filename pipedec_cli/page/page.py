@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from pipedec_cli.data.errors import log
 from pipedec_cli.data.reading import as_text, contents, read_json
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.view.console import visible
@@ -24,9 +25,6 @@ from pipedec_cli.view.console import visible
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-
-    from pipedec_cli.view.console import Talk
-
 
 _HERE: Final = Path(__file__).parent
 #: Characters that could end a block of data, begin markup in it, or break a line of a script.
@@ -75,12 +73,12 @@ def template(name: str, **values: object) -> Markup:
     return Markup(_environment().get_template(name).render(values))  # noqa: S704
 
 
-def show_page(path: Path, talk: Talk) -> None:
+def show_page(path: Path) -> None:
     """Open a page in the user's browser, or warn that there is none."""
     import webbrowser
 
     if not webbrowser.open(path.resolve().as_uri()):
-        talk.warn(f"no browser was found to show {path}")
+        log.warning(f"no browser was found to show {path}")
 
 
 @cache
