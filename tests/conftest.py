@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pipedec_cli.data.errors import log
 from pipedec_cli.data.writing import cache_folder
 from tests import browser
 
@@ -48,6 +50,13 @@ def _copy_kernels(source: Path, target: Path) -> None:
     for path in source.glob("kernels-*.*"):
         if not (target / path.name).exists():
             shutil.copy2(path, target)
+
+
+@pytest.fixture(autouse=True)
+def no_terminal() -> None:
+    """No terminal of an earlier test shows what this test logs."""
+    log.handlers.clear()
+    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

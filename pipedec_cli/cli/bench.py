@@ -25,7 +25,7 @@ def bench(settings: BenchSettings) -> None:
     from pipedec_cli.jobs.bench import bench as measure
     from pipedec_cli.view.results import bench_sheets
 
-    measured, content = measure(settings, Terminal(quiet=settings.quiet).notify)
+    measured, content = measure(settings, Terminal(quiet=settings.quiet))
     if settings.as_json:
         write_stdout(to_json(content, indent=2) + "\n")
     else:

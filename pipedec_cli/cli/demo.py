@@ -13,7 +13,7 @@ from pipedec_cli.cli.report import report
 from pipedec_cli.cli.segment import segment
 from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
-from pipedec_cli.data.errors import UserError, duration, many
+from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
@@ -60,48 +60,51 @@ def demo(settings: DemoSettings) -> None:
     own, so that what is right can be counted. The first grid is written by a model that comes with pipedec. The next steps make
     such a model: a small sequential model is trained from scratch, taught to a pipelined decoder, and compared with it.
     """
-    terminal = Terminal(quiet=settings.quiet)
     try:
-        _demo(settings, terminal)
+        _demo(settings)
     except KeyboardInterrupt:
-        terminal.notify.warn("the demo itself starts over when it is run again")
+        log.warning("the demo itself starts over when it is run again")
         raise
 
 
-def _demo(settings: DemoSettings, terminal: Terminal) -> None:
-    out, shown, quiet, notify = settings.out, quoted(str(settings.out)), settings.quiet, terminal.notify
+def _demo(settings: DemoSettings) -> None:
+    out, shown, quiet = settings.out, quoted(str(settings.out)), settings.quiet
     _clear(out)
     place, data, begun = Workspace(out), out / "data.jsonl", monotonic()
 
-    def step(number: int, title: str, command: str) -> None:
+    def step(number: int, title: str, command: str) -> Terminal:
+        terminal = Terminal(quiet=quiet)
         done, left = sum(SECONDS[: number - 1]), sum(SECONDS[number - 1 :])
         slower = (monotonic() - begun + 10) / (done + 10)  # 10: the first, short steps say little
         time = duration(left * slower)
-        notify.say(f"\n{number} of 5, about {time} left: {title}   (pipedec {command})")
+        log.info(f"\n{number} of 5, about {time} left: {title}   (pipedec {command})")
+        return terminal
 
     source = make_demo(1, settings.seed + 1)[0]["source"]
     command = f"generate --model {quoted(str(SHIPPED))} --delay {DELAY} --live --text {quoted(source)}"
-    step(1, "watch a model that comes with pipedec", command)
+    listen = step(1, "watch a model that comes with pipedec", command)
     watched = GenerateSettings(model=str(SHIPPED), delay=DELAY, live=True, text=(source,), workspace=out)
-    generate.generate(watched, notify, lambda *_: None)
+    generate.generate(watched, listen, lambda *_: None)
 
     step(2, "cut the targets into sentences", f"segment {quoted(str(data))} --level sentence -w {shown}")
     write_json_lines(data, make_demo(settings.examples, settings.seed))
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
     usual = TrainSettings(batch_size=16, dev_examples=48, evaluations=4, keep="last", keep_checkpoints=0)
     usual = replace(usual, seed=settings.seed, workspace=out, overwrite=True)
-    step(3, "train a sequential model", f"train --model scratch-demo --decoder sequential -w {shown}")
+    listen = step(
+        3, "train a sequential model", f"train --model scratch-demo --decoder sequential -w {shown}"
+    )
     usual = replace(usual, max_steps=settings.updates)
-    describe(train.run(replace(usual, model="scratch-demo", decoder="sequential"), notify), terminal)
+    describe(train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen))
     teacher = str(place.model("sequential"))
-    step(4, "teach it to a pipelined decoder", f"train --teacher {quoted(teacher)} -w {shown}")
+    listen = step(4, "teach it to a pipelined decoder", f"train --teacher {quoted(teacher)} -w {shown}")
     usual = replace(usual, max_steps=max(1, settings.updates * 3 // 4))
-    describe(train.run(replace(usual, teacher=teacher), notify), terminal)
+    describe(train.run(replace(usual, teacher=teacher), listen))
     step(5, "compare them", f"report --compare sequential --delays 1,2,3 -w {shown}")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
     report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
 
-    notify.say("")
+    log.info("")
     counts, rules = {}, "-stop-norepeat"
     for name in (*(f"pipelined-delay{delay}{rules}" for delay in compared.delays or ()), "sequential"):
         count = Counter(right=0, wrong=0, missing=0)
@@ -113,9 +116,9 @@ def _demo(settings: DemoSettings, terminal: Terminal) -> None:
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
             called = name.removesuffix(rules).replace("pipelined-delay", "Δt = ")
-            notify.say(f"{called}: {share}, {many(count['wrong'], 'wrong sentence')}")
+            log.info(f"{called}: {share}, {many(count['wrong'], 'wrong sentence')}")
     write_json(place.report / "facts.json", counts)
-    notify.say(
+    log.info(
         f"\nAll of it is in {out}; report/report.html replays every text. Next:\n"
         "* Prose from your own model, inputs.jsonl with a `source` a line:\n"
         "  pipedec segment inputs.jsonl --sources-only && pipedec train --teacher ./my-model\n"

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from pipedec_cli.data.errors import log
 from pipedec_cli.data.inputs import STDIN
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
@@ -37,14 +38,13 @@ def generate(settings: GenerateSettings) -> None:
         else:
             write_stdout((visible(generated.text) if sys.stdout.isatty() else generated.text) + "\n")
 
-    notify = Terminal(quiet=settings.quiet).notify
-    result = job.generate(settings, notify, show)
+    result = job.generate(settings, Terminal(quiet=settings.quiet), show)
     if isinstance(result, str):
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
         return
     in_parts = settings.part or settings.ray
     if not in_parts and (then := job.next_commands(settings, Path(result.out))):
-        notify.say(f"next: {then}")
+        log.info(f"next: {then}")
     if settings.as_json:
         write_stdout(to_json(to_builtins(result)) + "\n")

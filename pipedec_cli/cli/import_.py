@@ -24,7 +24,7 @@ def import_data(settings: ImportSettings) -> None:
     A file in another layout is refused with the first place where it differs. No program of a data set is run.
     """
     terminal = Terminal(quiet=settings.quiet)
-    made = job.import_data(settings, terminal.notify, write_stdout)
+    made = job.import_data(settings, terminal, write_stdout)
     if not settings.quiet:
         show_sheet(terminal.talk.console, import_sheet(made.files, made.dataset))
     if settings.as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipedec_cli.data.errors import log
 from pipedec_cli.data.writing import to_json, write_json, write_text
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.view.console import make_console, write_stdout
@@ -26,8 +27,7 @@ def report(settings: ReportSettings) -> None:
     from pipedec_cli.page.report import report_page
     from pipedec_cli.view.results import report_markdown, show_report
 
-    terminal = Terminal(quiet=settings.quiet)
-    made = compare(settings, terminal.notify)
+    made = compare(settings, Terminal(quiet=settings.quiet))
     shown = {"report.md": report_markdown(made.report), "report.html": report_page(made.report, made.curves)}
     # All are made by now: none is left without the others.
     write_json(made.folder / "report.json", made.content)
@@ -37,6 +37,4 @@ def report(settings: ReportSettings) -> None:
         write_stdout(to_json(made.content, indent=2) + "\n")
     else:
         show_report(make_console(stderr=False), made.report)
-    terminal.talk.say(
-        f"saved {made.folder / 'report.json'}, report.md and report.html, to be looked at in a browser"
-    )
+    log.info(f"saved {made.folder / 'report.json'}, report.md and report.html, to be looked at in a browser")

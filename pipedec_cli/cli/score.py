@@ -23,7 +23,7 @@ def score(settings: ScoreSettings) -> None:
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.view.results import show_scores
 
-    made = job.score(settings, Terminal(quiet=settings.quiet).notify)
+    made = job.score(settings, Terminal(quiet=settings.quiet))
     if settings.as_json:
         write_stdout(to_json(made.content, indent=2) + "\n")
     else:

@@ -27,7 +27,7 @@ def segment(settings: SegmentSettings) -> None:
     A pipelined decoder writes the subsequences of a text at the same time. This command shows, before anything is trained, how many decoder steps that saves on your data at Δt = 1, 2 and 3.
     """
     terminal = Terminal(quiet=settings.quiet)
-    made = job.segment(settings, terminal.notify)
+    made = job.segment(settings, terminal)
     if made.statistics and not settings.quiet and not settings.as_json:
         for sheet in segment_sheets(made.statistics, made.estimates, made.unit, made.segmentation.fields):
             show_sheet(terminal.talk.console, sheet)

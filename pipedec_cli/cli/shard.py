@@ -21,6 +21,6 @@ pipedec shard merge made/ --out - | gzip > all.jsonl.gz
 def merge(settings: MergeSettings) -> None:
     """Put the parts of a job together, in order, when all are there."""
     emit = lambda line: write_stdout(to_json(line) + "\n")  # noqa: E731
-    result = job.merge(settings, Terminal(quiet=settings.quiet).notify, emit)
+    result = job.merge(settings, Terminal(quiet=settings.quiet), emit)
     if result is not None and settings.as_json:
         write_stdout(to_json(to_builtins(result)) + "\n")

@@ -33,19 +33,19 @@ def train(settings: TrainSettings) -> None:
         terminal = Terminal(quiet=settings.quiet)
     else:  # only the first of several processes speaks
         terminal = Terminal(quiet=True, console=Console(quiet=True))
-    made = job.train(settings, terminal.notify)
-    describe(made, terminal)
+    made = job.train(settings, terminal)
+    describe(made)
     if is_main() and settings.as_json:
         write_stdout(to_json(made.result) + "\n")
 
 
-def describe(made: Trained, terminal: Terminal) -> None:
+def describe(made: Trained) -> None:
     """Write the model card and the page of a training that has just ended."""
     from pipedec_cli.page.report import training_page
     from pipedec_cli.view.model_card import training_sheets, write_card
 
     if is_main() and made.checkpoint and made.record and made.data:
-        write_card(made.target, made.checkpoint, made.record, made.data, made.examples, terminal.talk)
+        write_card(made.target, made.checkpoint, made.record, made.data, made.examples)
         sheets = training_sheets(made.checkpoint, made.record)
         write_text(
             made.target / "training.html", training_page(made.target.name, made.record["result"], sheets)

@@ -81,11 +81,9 @@ class Artifact:
         """Whether a run has written all of it."""
         return self.manifest.get("result") is not None
 
-    def lock(
-        self, warn: Callable[[str], None] = lambda _: None, *, todo: str = "choose another --out"
-    ) -> AbstractContextManager[None]:
+    def lock(self, *, todo: str = "choose another --out") -> AbstractContextManager[None]:
         """Be the only writer; a `UserError` that names the other writer, if there is one, and says what `todo`."""
-        return only_writer(self.path, folder=self.is_folder, todo=todo, warn=warn)
+        return only_writer(self.path, folder=self.is_folder, todo=todo)
 
     def check_same(self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()) -> None:
         """A `UserError` that names what differs, unless it was begun with the same settings, model and data.

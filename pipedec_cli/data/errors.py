@@ -1,10 +1,15 @@
-"""The error that the user can correct, and nouns with their numbers."""
+"""What a command says: the log, the error that the user can correct, and nouns with their numbers."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+#: Messages to the person who runs a command.
+log: Final = logging.getLogger("pipedec")
 
 
 class UserError(Exception):

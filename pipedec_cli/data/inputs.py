@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from msgspec import structs
 
-from pipedec_cli.data.errors import OnInvalid, UserError, first_line, many, skipping_invalid
+from pipedec_cli.data.errors import OnInvalid, UserError, first_line, log, many, skipping_invalid
 from pipedec_cli.data.reading import (
     BYTE_ORDER_MARK,
     as_json,
@@ -294,16 +294,16 @@ def read_records(
     split: SplitName | None = None,
     plain: bool = False,
     allow_empty: bool = False,
-    warn: Callable[[str], None] | None = None,
+    say_mended: bool = False,
     invalid: OnInvalid | None = None,
     skippable: bool = False,
 ) -> Iterator[Record]:
     """Read the rows of `read_rows` in order and check each.
 
     A target that is a list of strings is segmented already, and so is a record with ``target_segments``. Half surrogate
-    pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. `warn` is called once, at
-    the end, if text was mended. With `invalid`, records that cannot be used are given to it and skipped; `skippable` says
-    that the user could have asked for that.
+    pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With `say_mended` a
+    warning at the end counts such records. With `invalid`, records that cannot be used are given to it and skipped;
+    `skippable` says that the user could have asked for that.
     """
     names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
@@ -325,8 +325,9 @@ def read_records(
             raise UserError("is empty", where=place, todo="it must hold at least one record")
     finally:
         places.close()
-        if mended_count and warn is not None:
-            warn(f"{first}: half a surrogate pair replaced by U+FFFD, in {many(mended_count, 'record')}")
+        if mended_count and say_mended:
+            mended_in = many(mended_count, "record")
+            log.warning(f"{first}: half a surrogate pair replaced by U+FFFD, in {mended_in}")
 
 
 def _has_half_pairs(record: Record) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.fields import (
     DEEPEST,
     Absent,
@@ -163,20 +163,20 @@ _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 _CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
-def read_schema(location: str, warn: Callable[[str], None] = lambda _: None) -> dict[str, Field]:
+def read_schema(location: str) -> dict[str, Field]:
     """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``, by name and in order.
 
-    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. `warn` gets a line with
-    the keywords that values are not held to. A UserError for a schema that no rows can hold to, and for a broken class.
+    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Warns of the
+    keywords that values are not held to. A UserError for a schema that no rows can hold to, and for a broken class.
     """
     found = _CLASS.fullmatch(location)
     where = location if found else str(Path(location))
     schema = _of_class(found[1], found[2]) if found else as_json(contents(Path(location)), where)
-    return keys_of(schema, where, warn)
+    return keys_of(schema, where)
 
 
 def keys_of(
-    schema: Any, where: str, warn: Callable[[str], None] = lambda _: None, most: tuple[int, int] = MOST
+    schema: Any, where: str, warn: Callable[[str], None] = log.warning, most: tuple[int, int] = MOST
 ) -> dict[str, Field]:
     """The same of a schema that was read from `where`. A UserError for more keys or choices than `most`."""
     reader = _Reader(schema, where, *most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,20 +32,19 @@ def gather_splits(
     sources_only: bool = False,
     seed: int = 0,
     limit: int | None = None,
-    warn: Callable[[str], None] | None = None,
 ) -> tuple[Splits, dict[SplitName, str]]:
     """Read all records once, and make a train, a dev and a test split.
 
     Given splits stay as they are: the files of a folder, the splits of a hub data set, the files `extra` of dev and test, a
     ``split`` field. `split_by_source` splits the missing ones off from train. At most `limit` records of each place are
-    read. Each has a target, or with `sources_only` none has. `warn` is told about mended text. Returns the records by
-    split, in a temporary file near the folder `near`, and the origin of each split in words.
+    read. Each has a target, or with `sources_only` none has. Returns the records by split, in a temporary file near the
+    folder `near`, and the origin of each split in words.
     """
     stored = StoredRecords(near)
 
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
-        for record in islice(read_records(place, names, split=split, warn=warn), limit):
+        for record in islice(read_records(place, names, split=split, say_mended=True), limit):
             names.check(record)
             if record.target is None and not sources_only:
                 hint = "--target-field names another, or leave the record out; "

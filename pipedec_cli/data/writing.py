@@ -12,7 +12,7 @@ import shlex
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ from secrets import token_hex
 from time import strftime
 from typing import Any, Final, Self, TextIO
 
-from pipedec_cli.data.errors import UserError, naming
+from pipedec_cli.data.errors import UserError, log, naming
 from pipedec_cli.data.reading import as_json, real
 from pipedec_cli.data.records import Record
 
@@ -33,13 +33,11 @@ _LONGEST: Final = 400
 
 
 @contextmanager
-def only_writer(
-    path: Path, *, todo: str, folder: bool = False, warn: Callable[[str], None] = lambda _: None
-) -> Iterator[None]:
+def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None]:
     """Be the only one that writes to a file or a `folder`.
 
     A `UserError` if there is another writer: it says who, and what `todo`. The folder is made if need be, and removed again
-    if it is still empty. `warn` is called where the file system has no locks. Nothing is locked where nothing can be written.
+    if it is still empty. Warns if the file system has no locks. Nothing is locked where nothing can be written.
     """
     path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
@@ -51,7 +49,8 @@ def only_writer(
                 file, got_it = _lock(lock)
             held.callback(os.close, file)
             if got_it is None:
-                warn(f"there are no locks in {lock.parent}: make sure that no other command writes to {path}")
+                unlocked = f"there are no locks in {lock.parent}"
+                log.warning(f"{unlocked}: make sure that no other command writes to {path}")
             if got_it is False:
                 told = " ".join(os.pread(file, _LONGEST, 0).decode(errors="replace").split())
                 what = f"is being written by {told if told.startswith('process ') else 'another process'}"

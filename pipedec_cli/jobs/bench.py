@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import Entry, Role
 from pipedec_cli.evaluate.peers import PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import BenchSettings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SOURCE, _FIELDS_SOURCE = 512, 300
 
 
-def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any]]:
+def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict[str, Any]]:
     """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
     peers, drafts = parse_compared(settings, refused=EXACT)
     if drafts:
@@ -37,7 +37,7 @@ def bench(settings: BenchSettings, notify: Notify) -> tuple[Bench, dict[str, Any
         raise UserError(what, todo="run `pipedec report --compare exact` on a trained model")
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
-    made = compare(settings, lengths, peers, notify)
+    made = compare(settings, lengths, peers, listen)
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     return made, made.values() | {"manifest": manifest(resolved)}
 
@@ -60,23 +60,23 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     return Lengths.even(source, subsequences, subsequences * tokens)
 
 
-def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], notify: Notify) -> Bench:
+def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], listen: Listen) -> Bench:
     """Measure our decoders in every dtype and the peers on forced lengths."""
-    notify.say(f"loading {settings.model} …")
+    log.info(f"loading {settings.model} …")
 
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.scratch import shape_of
 
     device = str(choose_device(settings.device))
-    with _decoders(settings, device, notify) as decoders:
+    with _decoders(settings, device) as decoders:
         first = decoders[0].checkpoint
         if first.places is not None and lengths.source > first.places:
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
             raise UserError(what, todo=f"give --source {first.places} or less")
         planned = _plan_entries(settings, lengths, decoders)
-        notify.say(f"forced lengths: {lengths.line}")
+        log.info(f"forced lengths: {lengths.line}")
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured, conditions = measure(settings, planned, peers, first, longest, notify, forced=True)
+        measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         shape = shape_of(settings.model)
         fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
@@ -112,7 +112,7 @@ def _plan_entries(settings: BenchSettings, lengths: Lengths, decoders: Sequence[
 
 
 @contextmanager
-def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[list[Decoder]]:
+def _decoders(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
     """The model in each dtype. Fresh weights are in a temporary folder, so that peers can convert them."""
     import torch
 
@@ -123,7 +123,7 @@ def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
         name = settings.model
         if (shape := shape_of(name)) is not None:
-            notify.say(f"making {name} with fresh weights")
+            log.info(f"making {name} with fresh weights")
             torch.manual_seed(settings.seed)
             name = folder
             # Nothing is read, so the tokenizer needs few words; the vocabulary has its whole size.
@@ -131,7 +131,7 @@ def _decoders(settings: BenchSettings, device: str, notify: Notify) -> Iterator[
             method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
             model = make_model(shape, shape.vocabulary)
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
-        announce_compiling(torch.device(device).type, notify)
+        announce_compiling(torch.device(device).type)
         decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
-        warn_uncompiled(decoders[0].checkpoint, notify)
+        warn_uncompiled(decoders[0].checkpoint)
         yield decoders

@@ -1,4 +1,4 @@
-"""What a job says while it works. A job prints nothing: it sends events to a listener, and a view shows them."""
+"""How far a job is. A job prints nothing: it sends events to a listener, and what it says to `log`. A view shows both."""
 
 from __future__ import annotations
 
@@ -6,17 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One line for the person who runs the job. A warning is shown even when the view is quiet."""
-
-    text: str
-    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,16 +27,9 @@ class Advanced:
     done: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A stage has ended, by success or by an error."""
-
-    stage: Stage
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Generating:
-    """Decoding begins. The events of `pipeline.decode` follow, and `GenerationEnded` is the last."""
+    """Decoding begins. The events of `pipeline.decode` follow, and `Ended` is the last."""
 
     total: int | None  # None where sources are decoded in parts
     method: str  # the decoding method in words, such as ``Δt = 2``
@@ -56,56 +41,48 @@ class Generating:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationEnded:
-    """Decoding has ended, by success or by an error."""
-
-
-@dataclass(frozen=True, slots=True)
 class Training:
-    """Training begins. Events of `model.training.result.TrainingProgress` follow, and `TrainingEnded` is the last."""
+    """Training begins. Events of `model.training.result.TrainingProgress` follow, and `Ended` is the last."""
 
     metric: str  # the name of the dev score
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingEnded:
-    """Training has ended, by success or by an error."""
+class Ended:
+    """A stage, decoding or training has ended, by success or by an error."""
+
+    work: Stage | Generating | Training
 
 
-class Notify:
-    """How a job speaks to its listener. Without a listener it speaks to nobody."""
+#: Takes each event.
+Listen = Callable[[object], None]
 
-    def __init__(self, listener: Callable[[Any], None] | None = None) -> None:
-        self._listener, self._warned = listener, set[str]()
 
-    def __call__(self, event: object) -> None:
-        """Send one event."""
-        if self._listener is not None:
-            self._listener(event)
+def silent(event: object) -> None:
+    """The listener that shows nothing."""
 
-    def say(self, text: str) -> None:
-        """Send one line of progress."""
-        self(Message(text))
 
-    def warn(self, text: str) -> None:
-        """Send one warning; nothing if it was sent before."""
-        if text not in self._warned:
-            self._warned.add(text)
-            self(Message(text, warning=True))
+@contextmanager
+def shown(listen: Listen, work: Stage | Generating | Training) -> Iterator[None]:
+    """Send an event as work begins, and `Ended` at its end."""
+    listen(work)
+    try:
+        yield
+    finally:
+        listen(Ended(work))
 
-    @contextmanager
-    def stage(self, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-        """Tell of a piece of work. Call the yielded function after each of its `total` parts."""
-        stage, done = Stage(label, total), count(1)
-        self(stage)
-        try:
-            yield lambda: self(Advanced(stage, next(done)))
-        finally:
-            self(Ended(stage))
 
-    def track(self, items: Iterable[Item], total: int | None, label: str) -> Iterator[Item]:
-        """Yield the items, and tell of each."""
-        with self.stage(label, total) as advance:
-            for item in items:
-                yield item
-                advance()
+@contextmanager
+def stage(listen: Listen, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show a piece of work. Call the yielded function after each of its `total` parts."""
+    work, done = Stage(label, total), count(1)
+    with shown(listen, work):
+        yield lambda: listen(Advanced(work, next(done)))
+
+
+def track(listen: Listen, items: Iterable[Item], total: int | None, label: str) -> Iterator[Item]:
+    """Yield the items, and show how many have been used."""
+    with stage(listen, label, total) as advance:
+        for item in items:
+            yield item
+            advance()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import keep_apart, real
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs, show_prompt
 from pipedec_cli.jobs.report_settings import ReportSettings
@@ -99,49 +99,60 @@ class Tally:
         """How many texts were cut short, by any limit."""
         return sum(self.truncated.values())
 
-    def report(
-        self, settings: Mapping[str, Any], notify: Notify, costs: Sequence[float] | None = None
-    ) -> None:
+    def report(self, settings: Mapping[str, Any], costs: Sequence[float] | None = None) -> None:
         """Say what was counted in a run with these settings, and with these costs in exact mode."""
-        for warning in self.warnings(settings["max_source_tokens"], settings["sub_max"]):
-            notify.warn(warning)
-        for said in self.lines():
-            notify.say(said)
-        if (none_saved := self.saved_none(costs)) is not None:
-            notify.warn(none_saved)
-
-    def warnings(self, limit: int, sub_max: int | None) -> Iterator[str]:
-        """What the model could not see of the sources, of which it takes `limit` tokens, and which texts are not whole."""
         hint = "; --max-source-tokens sets the limit"
         beyond = "with text beyond the positions that the model was made for"
         found = (
-            (self.sources_cut, f"longer than {limit:,} tokens and cut", hint),
+            (self.sources_cut, f"longer than {settings['max_source_tokens']:,} tokens and cut", hint),
             (self.beyond_positions, beyond, hint),
             (self.sources_with_unknown, "with characters that the tokenizer does not know", ""),
         )
         for marked, what, todo in found:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
-                yield f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
+                log.warning(
+                    f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
+                )
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
-            yield f"cut short: {reasons}, of {self.examples:,}"
+            log.warning(f"cut short: {reasons}, of {self.examples:,}")
         if self.values_lost:
-            yield f"{many(self.values_lost, 'value')} of fields lost: cut short, or none that the schema allows"
+            lost = f"{many(self.values_lost, 'value')} of fields lost"
+            log.warning(f"{lost}: cut short, or none that the schema allows")
         if self.no_objects:
-            yield f"{self.no_objects:,} of {many(self.examples, 'text')} hold no key of the schema: kept as they are"
+            empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
+            log.warning(f"{empty} hold no key of the schema: kept as they are")
         if self.row_budget_exhausted:
-            yield (
+            log.warning(
                 f"{self.row_budget_exhausted:,} of {self.examples:,} texts lost sentences because empty rows used up the "
-                f"limit of {sub_max} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
+                f"limit of {settings['sub_max']} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
             )
+        if not self.examples:
+            return
+        rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
+        log.info(f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}")
+        # The tokens of an object say little: most of its rows may be empty, and a key costs nothing.
+        made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
+        calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
+        drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
+        rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
+        log.info(f"{calls}{rate}{drafting}")
+        if self.chunked:
+            log.info(f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged")
+        if self.stopped_on_repeat:
+            log.info(
+                f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
+            )
+        if (none_saved := self.saved_none(costs)) is not None:
+            log.warning(none_saved)
 
-    def first_impression(self, total: int) -> str | None:
-        """A warning while most work is still to be done: a model that does not end its texts takes hours for nothing."""
-        if self.examples != FIRST or total <= FIRST or self.cut_short < FIRST:
-            return None
-        reasons = ", ".join(sorted(self.truncated))
-        return f"all of the first {FIRST} texts were cut short by {reasons}: the model may not end its texts (Ctrl-C stops)"
+    def warn_early(self, total: int) -> None:
+        """Warn while most work is still to be done: a model that does not end its texts takes hours for nothing."""
+        if self.examples == FIRST < total and self.cut_short >= FIRST:
+            reasons = ", ".join(sorted(self.truncated))
+            what = f"all of the first {FIRST} texts were cut short by {reasons}"
+            log.warning(f"{what}: the model may not end its texts (Ctrl-C stops)")
 
     def saved_none(self, costs: Sequence[float] | None) -> str | None:
         """A warning that drafts saved no call, if so. `costs` is the time of a call by its number of guesses."""
@@ -156,23 +167,6 @@ class Tally:
         if len(costs) > 1:
             more = f"one more guess makes a call {costs[1]:.2g} times as long here"
         return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
-
-    def lines(self) -> Iterator[str]:
-        """Counts and rates, a line each."""
-        if not self.examples:
-            return
-        rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
-        yield f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}"
-        # The tokens of an object say little: most of its rows may be empty, and a key costs nothing.
-        made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
-        calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
-        drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
-        rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
-        yield f"{calls}{rate}{drafting}"
-        if self.chunked:
-            yield f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged"
-        if self.stopped_on_repeat:
-            yield f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +184,7 @@ class GenerateResult:
 
 def generate(
     settings: GenerateSettings,
-    notify: Notify,
+    listen: Listen = silent,
     emit: Callable[[Generated, Mapping[str, Any]], None] | None = None,
 ) -> GenerateResult | str | None:
     """Generate as the settings say. Returns None if the lines went to `emit`, because the output is standard output.
@@ -203,13 +197,13 @@ def generate(
     if settings.part or settings.ray:
         from pipedec_cli.jobs import shard
 
-        return shard.run(settings, notify)
+        return shard.run(settings, listen)
     if settings.to_stdout and settings.resume:
         raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
     if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
-    inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
+    inputs, decoder = read_inputs(settings), load_model(settings, listen)
 
     if settings.show_prompt:
         from pipedec_cli.model.chunks import Chunks
@@ -221,14 +215,14 @@ def generate(
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
 
     run = plan_run(settings, decoder, inputs)
-    announce(run, notify)
+    announce(run)
     if settings.to_stdout:
         assert emit is not None, "the caller takes what goes to standard output"
-        stream(run, notify, emit)
-        list_invalid(run, None, notify)
+        stream(run, listen, emit)
+        list_invalid(run, None)
         return None
     path, again = Path(settings.out) if settings.out else run.path, "the same command with --resume"
-    return write(run, path, notify, resume=settings.resume, again=again)
+    return write(run, path, listen, resume=settings.resume, again=again)
 
 
 def check_settings(settings: RunSettings) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.inputs import read_records
@@ -23,7 +23,7 @@ from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import rounded, write_json_lines
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.settings import Settings, argument, json_option, option, quiet_option, unescaped
 
 DataSet = Literal[
@@ -93,7 +93,7 @@ class ImportedData:
         return {"dataset": self.dataset, "files": written, "paper": paper}
 
 
-def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], None]) -> ImportedData:
+def import_data(settings: ImportSettings, listen: Listen, emit: Callable[[str], None]) -> ImportedData:
     """Write a published data set as JSON lines. `emit` takes each line where the output is standard output."""
     if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
@@ -104,13 +104,13 @@ def import_data(settings: ImportSettings, notify: Notify, emit: Callable[[str], 
     if settings.to_stdout:
         with tempfile.TemporaryDirectory(prefix="pipedec-") as folder:
             path = Path(folder, "stdout")
-            files = _import(settings, {settings.split: path}, notify)
+            files = _import(settings, {settings.split: path}, listen)
             with path.open(encoding="utf-8", newline="") as lines:
                 for line in lines:
                     emit(line)
     else:
-        files = _import(settings, paths, notify)
-        notify.say(f"wrote {', '.join(file.path for file in files)}")
+        files = _import(settings, paths, listen)
+        log.info(f"wrote {', '.join(file.path for file in files)}")
     return ImportedData(settings.name, files)
 
 
@@ -143,26 +143,24 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
 
 
 def _import(
-    settings: ImportSettings, paths: dict[SplitName | None, Path], notify: Notify
+    settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
     """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
     folder = next(iter(paths.values())).parent
     there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
     with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:
         staged = {split: Path(stage, path.name) for split, path in paths.items()}
-        tallies = {split: _write(settings, path, split, notify) for split, path in staged.items()}
+        tallies = {split: _write(settings, path, split, listen) for split, path in staged.items()}
         folder.mkdir(parents=True, exist_ok=True)
         for split, path in staged.items():
             path.replace(paths[split])
     for split, tally in tallies.items():
         for note in tally.notes():
-            notify.warn(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
+            log.warning(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
     for split, tally in tallies.items():
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
             paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
-            notify.say(
-                f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over"
-            )
+            log.info(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
     # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
     segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
@@ -176,20 +174,20 @@ def _import(
 
     files = []
     for split, path in paths.items():
-        records = notify.track(read_records(path), None, f"counting {path}")
+        records = track(listen, read_records(path), None, f"counting {path}")
         name = "stdout" if settings.to_stdout else str(path)
         files.append(ImportedFile(name, split, tallies[split], describe_targets(map(segmented, records))))
     return files
 
 
-def _write(settings: ImportSettings, path: Path, split: SplitName | None, notify: Notify) -> CleaningCounts:
+def _write(settings: ImportSettings, path: Path, split: SplitName | None, listen: Listen) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
     tally, read = CleaningCounts(), IMPORTERS[settings.name][1]
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
         read = partial(parallel, targets=settings.targets, separator=separator)
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
-    write_json_lines(path, notify.track(objects, None, f"reading {split or settings.location}"))
+    write_json_lines(path, track(listen, objects, None, f"reading {split or settings.location}"))
     if not tally.examples:
         raise UserError("holds no example", where=settings.location)
     return tally

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import (
     Field,
     FieldSegmenter,
@@ -26,7 +26,7 @@ from pipedec_cli.data.schema import learn_schema, read_schema, read_short, settl
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent, track
 from pipedec_cli.jobs.generate_settings import RunSettings
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def calibration(settings: RunSettings, fields: Sequence[Field], notify: Notify) -> list[Record]:
+def calibration(settings: RunSettings, fields: Sequence[Field]) -> list[Record]:
     """The records with right answers that thresholds are fitted to."""
     if not settings.calibrate:
         return []
     if records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]:
-        _warn_of_unfilled(records, fields, settings.calibrate, notify)
+        _warn_of_unfilled(records, fields, settings.calibrate)
         return records
     what = "has no records with an object as target"
     raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
 
 
-def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
+def blind_rows(settings: RunSettings) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
     from pipedec_cli.model.rows import Rows
 
@@ -62,7 +62,7 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
     records = [*_with_targets(location, settings)] if location else []
     fields: tuple[Field, ...] = ()
     if settings.schema is not None:
-        fields = tuple(map(settled, read_schema(settings.schema, notify.warn).values()))
+        fields = tuple(map(settled, read_schema(settings.schema).values()))
     elif settings.fields is not None:
         fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
@@ -72,19 +72,17 @@ def blind_rows(settings: RunSettings, notify: Notify) -> Rows:
         what = f"has {len(records):,} records with an object as target"
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
     if records:
-        _warn_of_unfilled(records, fields, location, notify)
+        _warn_of_unfilled(records, fields, location)
     return Rows(fields, tuple(dict.fromkeys(settings.ask)), tuple(choose_shots(records, fields, count)))
 
 
-def _warn_of_unfilled(
-    records: Sequence[Record], fields: Sequence[Field], location: str, notify: Notify
-) -> None:
+def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:
     """Warn of keys that no record fills: a model that is shown them so learns that they have no value."""
     values = (leaf for record in records for leaf in leaves(record.target_fields or {}))
     filled = {any_item(keys) for keys, value in values if kind_of(value)}
     if unfilled := [field.name for field in fields if field.keys not in filled]:
         keys = some_names(unfilled)
-        notify.warn(f"{location}: no record has a value for {keys}: are the keys spelled alike?")
+        log.warning(f"{location}: no record has a value for {keys}: are the keys spelled alike?")
 
 
 def check_lists(fields: Sequence[Field]) -> None:
@@ -145,7 +143,7 @@ WORKSPACE_MODELS: Final = {"pipelined": "pipedec train", "sequential": "pipedec 
 # ---- records -----------------------------------------------------------------------------------------------------------
 
 
-def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = None) -> Inputs:
+def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     """Scan the records to generate from: texts of the command line, a split of the workspace, or other data.
 
     Files are scanned here and read again while generating, so that memory does not grow with them. Standard input, pipes
@@ -168,24 +166,22 @@ def read_inputs(settings: RunSettings, notify: Notify, *, keep: Path | None = No
     else:
         _check_split(settings.split, path, location)
     invalid = InvalidRecords() if settings.skip_invalid or settings.part or settings.ray else None
-    warn = iter([notify.warn])  # warnings come once, though the records are read twice
     how: Any = {
         "split": split,
+        "say_mended": True,
         "plain": settings.plain,
         "invalid": invalid,
         "allow_empty": invalid is not None,
         "skippable": True,
     }
-
-    def read() -> Any:
-        return read_records(location, names, warn=next(warn, None), **how)
-
     if location == STDIN or not (path.is_file() or path.is_dir()):
         keep = place.root
+    read = lambda: read_records(location, names, **how)  # noqa: E731
     inputs = scan_inputs(read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
+    how["say_mended"] = False  # the records are read again as texts are generated
     if settings.plain and any(record.source.startswith('{"') for record in inputs.read(0, 1)):
         what = "holds JSON, which --plain reads as text, keys and braces too"
-        notify.warn(f"{location} {what}: leave --plain out if its fields are meant")
+        log.warning(f"{location} {what}: leave --plain out if its fields are meant")
     return inputs
 
 
@@ -225,16 +221,16 @@ def find_model(name: str | None, place: Workspace) -> str:
     return name
 
 
-def load_model(settings: RunSettings, notify: Notify) -> Decoder:
+def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
-        decoder = _load_exact(settings, notify)
+        decoder = _load_exact(settings)
     elif settings.is_blind:
-        rows = blind_rows(settings, notify)  # faults in files come before the weights
-        records = calibration(settings, rows.fields, notify)
-        decoder = _blind_decoder(settings, load_decoder(settings, notify), rows, records, notify)
+        rows = blind_rows(settings)  # faults in files come before the weights
+        records = calibration(settings, rows.fields)
+        decoder = _blind_decoder(settings, load_decoder(settings), rows, records, listen)
     else:
-        decoder = load_decoder(settings, notify)
+        decoder = load_decoder(settings)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
     if not decoder.plan.pipelined:
         unused = ["empty_rows", "stop_on_repeat"]
@@ -253,7 +249,7 @@ def load_model(settings: RunSettings, notify: Notify) -> Decoder:
 
 
 def _blind_decoder(
-    settings: RunSettings, plain: Decoder, rows: Rows, records: Sequence[Record], notify: Notify
+    settings: RunSettings, plain: Decoder, rows: Rows, records: Sequence[Record], listen: Listen
 ) -> Decoder:
     """The decoder of blind rows of a loaded model. Its thresholds are fitted to the records, if there are any."""
     from pipedec_cli.model.rows import blind_decoder, calibrate
@@ -263,15 +259,15 @@ def _blind_decoder(
     if records:
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
-            notify.warn(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
+            log.warning(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
-        calibrate(decoder, notify.track(records, len(records), "calibrating"), batch_size)
+        calibrate(decoder, track(listen, records, len(records), "calibrating"), batch_size)
     return decoder
 
 
-def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
+def _load_exact(settings: RunSettings) -> Decoder:
     prompt = settings.prompt_template, settings.chat
-    sequential = load_decoder(settings, notify, model=settings.exact)
+    sequential = load_decoder(settings, model=settings.exact)
     has_drafter = settings.model or is_model(settings.place.model("pipelined"))
     draft = settings.draft or ("pipelined" if has_drafter else "source")
 
@@ -280,14 +276,14 @@ def _load_exact(settings: RunSettings, notify: Notify) -> Decoder:
     if draft != "pipelined":
         apply_prompt(*prompt, sequential)
         return exact_decoder(sequential, draft)
-    drafter = load_decoder(settings, notify)
+    drafter = load_decoder(settings)
     apply_prompt(*prompt, sequential, drafter)
     inherit_prompt(*prompt, sequential, drafter)
     return exact_decoder(sequential, drafter)
 
 
 def load_decoder(
-    settings: RunSettings, notify: Notify, *, model: str | None = None, consume: bool = True, role: str = ""
+    settings: RunSettings, *, model: str | None = None, consume: bool = True, role: str = ""
 ) -> Decoder:
     """Load the `model`, by default that of the settings, with its own prompt.
 
@@ -295,7 +291,7 @@ def load_decoder(
     """
     model = model or settings.model
     name, device = find_model(model, settings.place), settings.device
-    notify.say(f"loading {role}{name} …")  # torch as well, which takes some seconds
+    log.info(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
     import torch
 
@@ -303,17 +299,17 @@ def load_decoder(
     from pipedec_cli.model.decoder import load
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
-        notify.say("Apple's GPU is not supported: the CPU is used")
+        log.info("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
-    announce_compiling(str(choose_device(device)), notify)
+    announce_compiling(str(choose_device(device)))
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
-    warn_uncompiled(decoder.checkpoint, notify)
+    warn_uncompiled(decoder.checkpoint)
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
         if is_ours and settings.source_prefix != own:
-            notify.warn(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
+            log.warning(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
         decoder.text.prefix = settings.source_prefix
     place = settings.place
     if not is_ours and place.segmentation.exists():
@@ -353,17 +349,17 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
         sequential.read_sources(template or own, chat=chat)
 
 
-def announce_compiling(device: str, notify: Notify) -> None:
+def announce_compiling(device: str) -> None:
     """Say that some seconds pass when the kernels are about to be compiled."""
     from pipedec_cli.model.engine.native import library as build
     from pipedec_cli.model.engine.native.library import carried_library
 
     asked = build.asked_variant()
     if device == "cpu" and asked != build.OFF and not carried_library(asked) and not build.is_compiled(asked):
-        notify.say("compiling encoder and decoder step for this machine; this takes some seconds, once")
+        log.info("compiling encoder and decoder step for this machine; this takes some seconds, once")
 
 
-def warn_uncompiled(checkpoint: Checkpoint, notify: Notify) -> None:
+def warn_uncompiled(checkpoint: Checkpoint) -> None:
     """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
     from pipedec_cli.model.engine.native import library as build
     from pipedec_cli.model.engine.native import packing as specs
@@ -374,4 +370,4 @@ def warn_uncompiled(checkpoint: Checkpoint, notify: Notify) -> None:
     asked = build.asked_variant()
     if is_served and asked != build.OFF and not carried_library(asked) and find_compiler() is None:
         todo = "`apt-get install g++` or `xcode-select --install` brings one"
-        notify.warn(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")
+        log.warning(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")

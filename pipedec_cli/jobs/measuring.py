@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pipedec_cli.data.errors import UserError, duration, many
+from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate.child import Child, ChildError, Memory
@@ -21,7 +21,7 @@ from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machin
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.evaluate.runners import EXACT
 from pipedec_cli.evaluate.timing import Source, Timing, device_clock, pause, time_together
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
 
@@ -50,7 +50,7 @@ def measure(
     peers: Sequence[PeerName],
     checkpoint: Checkpoint,
     max_tokens: int,
-    notify: Notify,
+    listen: Listen,
     *,
     forced: bool = False,
 ) -> tuple[list[Entry], Conditions]:
@@ -59,7 +59,7 @@ def measure(
     The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
     `forced` lengths they make exactly as many, and as many sources are timed as the batch size.
     """
-    contest, device = _Contest(settings, notify, forced, list(entries)), str(checkpoint.device)
+    contest, device = _Contest(settings, listen, forced, list(entries)), str(checkpoint.device)
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
             contest.invite(name, checkpoint, Path(folder), max_tokens)
@@ -67,7 +67,7 @@ def measure(
         timings = {size: contest.time(size, device) for size in settings.batch_sizes if not contest.stopped}
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
-            notify.warn(disturbed)
+            log.warning(disturbed)
         memory = contest.memory(settings.batch_sizes[0]) if settings.memory and not contest.stopped else {}
     measured = list[Entry]()
     for one in contest.entries:
@@ -90,7 +90,7 @@ class _Contest:
     """The entries that are measured together. A decoder that cannot take part is `absent`, with the reason."""
 
     settings: ReportSettings | BenchSettings
-    notify: Notify
+    listen: Listen
     forced: bool
     entries: list[Entry]
     absent: list[Absent] = field(default_factory=list)
@@ -98,7 +98,7 @@ class _Contest:
 
     def leave_out(self, name: str, why: object) -> None:
         """Go on without an entry."""
-        self.notify.warn(f"{name} is absent: {why}")
+        log.warning(f"{name} is absent: {why}")
         self.absent.append(Absent(name, str(why)))
         self.entries = [one for one in self.entries if one.name != name]
 
@@ -124,7 +124,7 @@ class _Contest:
         contest = {one.name: (one.runner, self._timed(one, size)) for one in self.entries}
         number, repeats = many(len(self._timed(self.entries[0], size)), "example"), self.settings.repeats
         passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
-        self.notify.say(f"timing {', '.join(contest)}: {passes}, batch size {size}")
+        log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
         total, began, passed = len(self.entries) * (1 + repeats), time.monotonic(), count(1)
 
         def on_pass(_: str) -> None:
@@ -132,13 +132,13 @@ class _Contest:
             if next(passed) == len(contest):  # all have warmed up
                 more = repeats * (time.monotonic() - began)
                 stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
-                self.notify.say(f"about {duration(more)} more at batch size {size}{stop}")
+                log.info(f"about {duration(more)} more at batch size {size}{stop}")
 
         def on_interrupt(_: KeyboardInterrupt) -> None:
             self.stopped = f"stopped at batch size {size}: not all repeats were made, nor what was to follow"
-            self.notify.warn(self.stopped)
+            log.warning(self.stopped)
 
-        with self.notify.stage(f"passes over {number}, batch size {size}", total) as advance:
+        with stage(self.listen, f"passes over {number}, batch size {size}", total) as advance:
             return time_together(
                 contest,
                 batch_size=size,
@@ -152,15 +152,15 @@ class _Contest:
 
     def memory(self, batch_size: int) -> dict[str, Memory]:
         """Peak memory by name, each in a child process; an entry that fails there is left out."""
-        self.notify.say("measuring peak memory, each decoder in a process of its own")
+        log.info("measuring peak memory, each decoder in a process of its own")
         found = {}
-        for one in self.notify.track(self.entries, len(self.entries), "measuring memory"):
+        for one in track(self.listen, self.entries, len(self.entries), "measuring memory"):
             size = min(batch_size, one.runner.largest_batch or batch_size)
             try:
                 with Child(*one.runner.spec()) as child:
                     found[one.name] = child.peak(self._timed(one, size), size)
             except ChildError as error:
-                self.notify.warn(f"the memory of {one.name} could not be measured: {error}")
+                log.warning(f"the memory of {one.name} could not be measured: {error}")
         return found
 
     def _timed(self, entry: Entry, size: int) -> Sequence[Source]:

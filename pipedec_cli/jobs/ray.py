@@ -26,13 +26,13 @@ from typing import Any, Final
 import msgspec
 
 from pipedec_cli.data.artifact import Artifact, settings_diff
-from pipedec_cli.data.errors import UserError, first_line, many
+from pipedec_cli.data.errors import UserError, first_line, log, many
 from pipedec_cli.data.inputs import STDIN, Inputs, Shard
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, whole_parts
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.evaluate.machine import settle_threads
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
@@ -70,12 +70,12 @@ class ShardWorker:
     @cached_property
     def inputs(self) -> Inputs:
         """All records, on this machine's disk: each shard finds its first record at once."""
-        return read_inputs(self.settings, Notify(), keep=Path(gettempdir()))
+        return read_inputs(self.settings, keep=Path(gettempdir()))
 
     @cached_property
     def decoder(self) -> Decoder:
         """Loaded with the first shard, so that an error is an error of a shard."""
-        return load_model(self.settings, Notify())
+        return load_model(self.settings)
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, list[bytes]]:
         """Write one shard; gives its `Outcome` as JSON, in the form of Ray's batches."""
@@ -95,7 +95,7 @@ class ShardWorker:
         with self._counted_try(PredictionsFile(Path(self.settings.out or "") / shard.file)):
             planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
             self._check(planned.manifest)
-            return write_part(planned, Path(self.settings.out or ""), Notify()).counts
+            return write_part(planned, Path(self.settings.out or ""), silent).counts
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
         if changed := "; ".join(settings_diff(self.job, {**manifest, "shard": None})):
@@ -120,22 +120,22 @@ class ShardWorker:
             note.unlink()
 
 
-def run_on_ray(settings: GenerateSettings, folder: Path, notify: Notify) -> GenerateResult:
+def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> GenerateResult:
     """Write all shards of a job that are not whole yet."""
     if settings.data == STDIN:
         raise UserError("--ray takes files, not standard input", todo="save the records in a file")
     # Workers have another environment. Without a number each worker would take all threads.
     place, threads = settings.place.root, settings.threads or 1
     settings = replace(settings, workspace=place, threads=threads)
-    inputs = read_inputs(settings, notify)
-    job, artifact = _manifest(settings, inputs, notify), Artifact.job(folder)
+    inputs = read_inputs(settings)
+    job, artifact = _manifest(settings, inputs, listen), Artifact.job(folder)
     with ExitStack() as stack:
-        stack.enter_context(artifact.lock(notify.warn))
+        stack.enter_context(artifact.lock())
         begun = artifact.manifest.get("shards")
         if begun:  # refused before Ray is started, which tells the device
             todo = "name another folder with --out"
             artifact.check_same({**job, "shards": begun}, todo=todo, free={"device"})
-        ray = stack.enter_context(_ray(notify))
+        ray = stack.enter_context(_ray())
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
         workers = gpus or max(1, int(resources.get("CPU", 1)) // threads)
@@ -147,57 +147,57 @@ def run_on_ray(settings: GenerateSettings, folder: Path, notify: Notify) -> Gene
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"
         work = f"{many(inputs.count, 'record')} in {many(count, 'shard')}"
-        notify.say(f"{work}, by {many(workers, 'worker')} of {where}, {device}")
+        log.info(f"{work}, by {many(workers, 'worker')} of {where}, {device}")
         if len(missing) < count:
-            notify.say(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
+            log.info(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
         if (needed := workers * threads) > resources.get("CPU", 0):
-            notify.warn(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
-        tally, errors = _gather(_run(ray, settings, job, missing, workers, gpus), len(missing), notify)
+            log.warning(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
+        tally, errors = _gather(_run(ray, settings, job, missing, workers, gpus), len(missing), listen)
     left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
         raise UserError(what, where=str(folder), todo="the same command goes on with them")
-    return _end(folder, tally, notify)
+    return _end(folder, tally)
 
 
-def _manifest(settings: GenerateSettings, inputs: Inputs, notify: Notify) -> dict[str, Any]:
+def _manifest(settings: GenerateSettings, inputs: Inputs, listen: Listen) -> dict[str, Any]:
     """The manifest of the job. The model is loaded on a CPU: this machine may be no worker."""
     here = replace(settings, device="cpu", dtype="float32")
-    manifest = plan_run(here, load_model(here, notify), inputs).manifest
+    manifest = plan_run(here, load_model(here, listen), inputs).manifest
     return {**manifest, "settings": {**manifest["settings"], "dtype": settings.dtype}}
 
 
-def _gather(outcomes: Iterator[bytes], total: int, notify: Notify) -> tuple[Tally, dict[str, str]]:
+def _gather(outcomes: Iterator[bytes], total: int, listen: Listen) -> tuple[Tally, dict[str, str]]:
     """The counts of all shards, and the errors of those that could not be made."""
     began, tally, errors = perf_counter(), Tally(), dict[str, str]()
     try:
-        with notify.stage("shards", total) as advance:
+        with stage(listen, "shards", total) as advance:
             for encoded in outcomes:
                 outcome = msgspec.json.decode(encoded, type=Outcome)
                 advance()
                 if outcome.error:
                     errors[outcome.shard] = outcome.error
-                    notify.warn(f"shard {outcome.shard}: {outcome.error}")
+                    log.warning(f"shard {outcome.shard}: {outcome.error}")
                 else:
                     tally.include(outcome.tally)
     except KeyboardInterrupt:
-        notify.warn("stopped: the same command goes on with the shards that are not whole")
+        log.warning("stopped: the same command goes on with the shards that are not whole")
         raise
     tally.seconds = perf_counter() - began
     return tally, errors
 
 
-def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
+def _end(folder: Path, tally: Tally) -> GenerateResult:
     """Check what the workers have left, finish the job and say what came of it."""
     parts, job = whole_parts(folder), Artifact.job(folder)
     count, invalid = job.manifest["examples"], sum(1 for part in parts for _ in part.invalid())
     job.finish({"examples": count, "invalid": invalid})
-    tally.report(job.settings, notify)
+    tally.report(job.settings)
     if invalid:
-        notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
+        log.warning(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
     then = command_line("shard merge", MergeSettings(folder=folder))
-    notify.say(f"{many(count, 'prediction')} in {folder}; next: `{then}`")
+    log.info(f"{many(count, 'prediction')} in {folder}; next: `{then}`")
     return GenerateResult(
         out=str(folder), rows=count, counts=tally, settings=job.settings, invalid=invalid, shards=len(parts)
     )
@@ -207,7 +207,7 @@ def _end(folder: Path, tally: Tally, notify: Notify) -> GenerateResult:
 
 
 @contextmanager
-def _ray(notify: Notify) -> Iterator[Any]:
+def _ray() -> Iterator[Any]:
     """Ray, connected to a cluster or to a cluster of its own on this machine. It sends no usage reports."""
     quiet = {"USAGE_STATS_ENABLED": "0", "BACKEND_LOG_LEVEL": "fatal", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     for name, value in quiet.items():
@@ -220,7 +220,7 @@ def _ray(notify: Notify) -> Iterator[Any]:
     address = os.environ.get("RAY_ADDRESS") or None
     here = {} if address else {"include_dashboard": False}
     terminate = signal.getsignal(signal.SIGTERM)
-    notify.say("starting Ray …" if address is None else f"connecting to Ray at {address} …")
+    log.info("starting Ray …" if address is None else f"connecting to Ray at {address} …")
     try:
         try:
             if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
@@ -231,7 +231,7 @@ def _ray(notify: Notify) -> Iterator[Any]:
             what = f"no Ray cluster at {address}: {first_line(error)}"
             raise UserError(what, todo="see `ray status` there") from None
         signal.signal(signal.SIGTERM, terminate)  # Ray sets its own
-        with redirect_stdout(_Quoted(notify)):
+        with redirect_stdout(_Quoted()):
             yield ray
     finally:
         ray.shutdown()
@@ -254,13 +254,10 @@ def _muted() -> Iterator[None]:
 class _Quoted(TextIOBase):
     """Standard output while Ray runs. Ray writes long lines about workers that died; their beginnings become messages."""
 
-    def __init__(self, notify: Notify) -> None:
-        self.notify = notify
-
     def write(self, text: str) -> int:
         for line in re.sub(r"\x1b\[\d*m", "", text).splitlines():
             if line.strip():
-                self.notify.say(f"Ray: {line[:150]}{' …' if len(line) > 150 else ''}")
+                log.info(f"Ray: {line[:150]}{' …' if len(line) > 150 else ''}")
         return len(text)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.data.reading import read_json, real, require_place
@@ -29,7 +29,7 @@ from pipedec_cli.evaluate.scoring import (
     unscored_run,
 )
 from pipedec_cli.jobs.commands import command_line, sequential_training
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
     find_model,
@@ -82,24 +82,19 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     )
 
 
-def plan_entries(
-    settings: ReportSettings,
-    peers: Sequence[PeerName],
-    drafts: Sequence[Draft],
-    notify: Notify,
-) -> Plan:
+def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]) -> Plan:
     """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
     same = ("data", "limit", "max_tokens", "batch_size", "device", "model", "dtype", "workspace")
     usual = GenerateSettings(**settings.some(*same))
-    pipelined = load_decoder(usual, notify)
+    pipelined = load_decoder(usual)
     trained = pipelined.settings
-    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name, notify)
+    settings, teacher = _with_teacher(settings, pipelined.checkpoint.name)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
-    sequential = _load_sequential(settings.baseline, usual, others, notify)
-    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined, notify)
+    sequential = _load_sequential(settings.baseline, usual, others)
+    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined)
     if sequential is not None:
         inherit_prompt(None, None, sequential, pipelined)
-    inputs = {split: read_inputs(replace(usual, split=split), notify) for split in settings.split or (None,)}
+    inputs = {split: read_inputs(replace(usual, split=split)) for split in settings.split or (None,)}
     ways = list[Way]()
     if pipelined.checkpoint.together:
         _refuse_other_starts(settings)
@@ -122,7 +117,7 @@ def plan_entries(
         baseline = Way("sequential", "baseline", how, sequential)
         called = "the teacher" if teacher else "the sequential model"
         if teacher and teacher.sha256 not in (None, sequential.sha256):
-            notify.warn(
+            log.warning(
                 f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since"
             )
     entries = [_entry(way, inputs) for way in (baseline, *ways)]
@@ -231,7 +226,7 @@ def _exact(
 
 
 def _serving(
-    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder, notify: Notify
+    settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder
 ) -> list[tuple[int, Decoder]]:
     """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
     trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
@@ -240,14 +235,14 @@ def _serving(
         if trained.delay in ("any", delay):
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
-            found.append((delay, load_decoder(replace(usual, model=str(apart)), notify)))
+            found.append((delay, load_decoder(replace(usual, model=str(apart)))))
         elif "delays" in settings.from_recipe:
             lacking.append(delay)
         else:
             found.append((delay, pipelined))  # it refuses the delay
     if lacking:
         other = settings.place.model(f"pipelined-delay{lacking[0]}")
-        notify.warn(
+        log.warning(
             f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
             "`pipedec train --delay any` makes a model for all delays, "
             f"`pipedec train --delay {lacking[0]} --out {other}` a model beside it"
@@ -255,9 +250,7 @@ def _serving(
     return found or [(trained.usual_delay, pipelined)]
 
 
-def _with_teacher(
-    settings: ReportSettings, checkpoint: str, notify: Notify
-) -> tuple[ReportSettings, Teacher | None]:
+def _with_teacher(settings: ReportSettings, checkpoint: str) -> tuple[ReportSettings, Teacher | None]:
     """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
@@ -265,25 +258,21 @@ def _with_teacher(
     folder = len(teacher.sha256 or "") == 64  # of a hub model it is a commit, of 40 digits
     if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
         todo = "--baseline says where it is"
-        notify.warn(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
+        log.warning(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
         return settings, None
     own = real(teacher.name) == real(settings.place.model("sequential"))
     return replace(settings, baseline=None if own else teacher.name), teacher
 
 
-def _load_sequential(
-    given: str | None, usual: GenerateSettings, others: Sequence[str], notify: Notify
-) -> Decoder | None:
+def _load_sequential(given: str | None, usual: GenerateSettings, others: Sequence[str]) -> Decoder | None:
     """The sequential model that was given, or the workspace's; None if there is none and no entry needs it."""
     folder = usual.place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
             left_out = f"the training of {folder} has not come to its end: it is left out"
-            notify.warn(f"{left_out}; the command that began it finishes it with --resume")
+            log.warning(f"{left_out}; the command that began it finishes it with --resume")
         return None
-    sequential = load_decoder(
-        replace(usual, model=given or str(folder)), notify, consume=_can_consume(others)
-    )
+    sequential = load_decoder(replace(usual, model=given or str(folder)), consume=_can_consume(others))
     if sequential.settings.decoder != "sequential":
         todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
@@ -296,11 +285,11 @@ def _can_consume(others: Sequence[str]) -> bool:
 
 
 def compare(
-    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft], notify: Notify
+    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft], listen: Listen
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    plan = plan_entries(settings, peers, drafts, notify)
-    files, entries = _write_and_score(settings, plan.entries, notify)
+    plan = plan_entries(settings, peers, drafts)
+    files, entries = _write_and_score(settings, plan.entries, listen)
     first = entries[0].quality.scored
     assert first is not None
     records = [prediction.record for prediction in first.run.predictions]
@@ -312,9 +301,9 @@ def compare(
     baseline = entries[0].runs[0]
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, notify)
+        measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, listen)
     except KeyboardInterrupt:
-        notify.warn(
+        log.warning(
             "stopped while timing: the same command times again, and takes the predictions as they are"
         )
         raise
@@ -337,7 +326,7 @@ def compare(
 
 
 def _write_and_score(
-    settings: ReportSettings, entries: Sequence[Entry], notify: Notify
+    settings: ReportSettings, entries: Sequence[Entry], listen: Listen
 ) -> tuple[list[Path], list[Entry]]:
     """Generate what is missing, and score it: the files, and the entries with their quality on each split."""
     from pipedec_cli.jobs.run import complete  # late: it imports torch
@@ -349,14 +338,14 @@ def _write_and_score(
     measure = None
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
-        written = [Path(complete(one.runs[at], one.name + some, notify).out) for one in entries]
+        written = [Path(complete(one.runs[at], one.name + some, listen).out) for one in entries]
         files += written
         loaded = load_runs(written)
         runs = [run for run in map(unscored_run, loaded) if run is not None]
         if runs:
-            notify.warn(f"no right answers{some}: nothing is scored but agreement with the baseline")
+            log.warning(f"no right answers{some}: nothing is scored but agreement with the baseline")
         else:
-            runs = score_runs(by, loaded, notify, settings.limit)
+            runs = score_runs(by, loaded, listen, settings.limit)
             measure = runs[0].scores.measure
             by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
         for of_entry, run in zip(scored, runs, strict=True):
@@ -401,12 +390,12 @@ class Compared:
     folder: Path
 
 
-def report(settings: ReportSettings, notify: Notify) -> Compared:
+def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
-    files, made = compare(settings, peers, drafts, notify)
+    files, made = compare(settings, peers, drafts, listen)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved, inputs=files)}
     return Compared(made, content, training_curves(made), settings.out or settings.place.report)

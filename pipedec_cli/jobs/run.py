@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from msgspec import structs, to_builtins
 
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, any_item, leaves
 from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
@@ -23,7 +23,7 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest
-from pipedec_cli.jobs.events import Generating, GenerationEnded, Notify
+from pipedec_cli.jobs.events import Generating, Listen, shown
 from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
@@ -242,7 +242,7 @@ def _plain(name: str) -> str:
 HEADING: Final = 200
 
 
-def announce(run: Run, notify: Notify) -> None:
+def announce(run: Run) -> None:
     """Say what was chosen."""
     import torch
 
@@ -252,17 +252,17 @@ def announce(run: Run, notify: Notify) -> None:
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
     auto = " (auto)" if run.is_auto else ""
     on = f"{used['dtype']} on {checkpoint.device}{threads}"
-    notify.say(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
+    log.info(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
     if trained is None:
-        notify.say("it was not trained by `pipedec train`: it is decoded as a sequential model")
+        log.info("it was not trained by `pipedec train`: it is decoded as a sequential model")
     if isinstance(schedule := run.method.schedule, Fixed) and schedule.delay > LARGEST:
-        notify.warn(f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})")
+        log.warning(f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})")
     if on_cpu and used["dtype"] == "bfloat16" and not can_prepack(torch.bfloat16):
-        notify.say("this CPU has no kernels for bfloat16: float32 is likely to be faster")
+        log.info("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
 
 def stream(
-    run: Run, notify: Notify, emit: Callable[[Generated, Mapping[str, Any]], None], done: int = 0
+    run: Run, listen: Listen, emit: Callable[[Generated, Mapping[str, Any]], None], done: int = 0
 ) -> Tally:
     """Generate behind `done` records, and count. `emit` takes each result and its line as soon as the order allows."""
     import torch
@@ -285,7 +285,7 @@ def stream(
             records[next(numbers)] = record, True
             yield last
 
-    notify.say(f"decoder steps: {run.decoder.engine(run.batch_size).kernels}")
+    log.info(f"decoder steps: {run.decoder.engine(run.batch_size).kernels}")
     generating = Generating(
         total=None if chunks else total,
         method=run.description,
@@ -295,49 +295,40 @@ def stream(
         opener=run.method.bos is not None,
         live=run.live,
     )
-    began, shown = time.perf_counter(), 0.0
-    notify(generating)
+    began, showing = time.perf_counter(), 0.0
     try:
-        for item in run.decoder.run(sources(), run.method, run.batch_size):
-            if isinstance(item, Generated):
-                record, is_last = records.pop(item.index)
-                parts.append(item)
-                if not is_last:
-                    continue
-                generated = structs.replace(chunks.merged(parts) if chunks else item, record=record)
-                if len(parts) > 1:
-                    tally.chunked += 1
-                    tally.chunks += len(parts)
-                parts.clear()
-                emit(generated, line(generated, run.inputs.names, **run.more))
-                tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
-                tally.keys += len(run.labels)
-                read_off.update(_read_off(record.source, generated.fields or {}, unshown))
-                if warning := tally.first_impression(total):
-                    notify.warn(warning)
-            else:
-                before = time.perf_counter()
-                notify(item)
-                shown += time.perf_counter() - before
+        with shown(listen, generating):
+            for item in run.decoder.run(sources(), run.method, run.batch_size):
+                if isinstance(item, Generated):
+                    record, is_last = records.pop(item.index)
+                    parts.append(item)
+                    if not is_last:
+                        continue
+                    generated = structs.replace(chunks.merged(parts) if chunks else item, record=record)
+                    if len(parts) > 1:
+                        tally.chunked += 1
+                        tally.chunks += len(parts)
+                    parts.clear()
+                    emit(generated, line(generated, run.inputs.names, **run.more))
+                    tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
+                    tally.keys += len(run.labels)
+                    read_off.update(_read_off(record.source, generated.fields or {}, unshown))
+                    tally.warn_early(total)
+                else:
+                    before = time.perf_counter()
+                    listen(item)
+                    showing += time.perf_counter() - before
     except torch.OutOfMemoryError as error:
         what = f"{run.batch_size} examples at a time do not fit the memory of {checkpoint.device}"
         raise UserError(what, todo="give a smaller --batch-size") from error
-    finally:
-        notify(GenerationEnded())
-    tally.seconds = time.perf_counter() - began - shown
-    tally.report(run.used, notify, run.decoder.drafter.costs if run.decoder.drafter else None)
-    if unshown and tally.examples and (warning := _doubt_values(read_off)):
-        notify.warn(warning)
+    tally.seconds = time.perf_counter() - began - showing
+    tally.report(run.used, run.decoder.drafter.costs if run.decoder.drafter else None)
+    if unshown and tally.examples and read_off[False] >= read_off[True]:
+        some = f"{read_off[False]:,} of {read_off.total():,}"
+        what = f"values that are not in their text, or as long as a sentence: {some}"
+        todo = "--shots FILE:4 shows the model four examples, and a training (`pipedec segment --level field`) teaches it"
+        log.warning(f"{what if read_off else 'no value was found'}; {todo}")
     return tally
-
-
-def _doubt_values(read_off: Counter[bool]) -> str | None:
-    """A warning where most values were not read off their source, or there are none."""
-    if read_off[False] < read_off[True]:
-        return None
-    what = f"values that are not in their text, or as long as a sentence: {read_off[False]:,} of {read_off.total():,}"
-    todo = "--shots FILE:4 shows the model four examples, and a training (`pipedec segment --level field`) teaches it"
-    return f"{what if read_off else 'no value was found'}; {todo}"
 
 
 def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
@@ -356,7 +347,7 @@ def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -
 def write(
     run: Run,
     path: Path,
-    notify: Notify,
+    listen: Listen,
     *,
     resume: bool,
     again: str,
@@ -371,16 +362,16 @@ def write(
     """
     is_regular = path.is_file() or not path.exists()
     file, done = PredictionsFile(path) if is_regular else None, None
-    with file.lock(notify.warn, todo=todo) if file else nullcontext():
+    with file.lock(todo=todo) if file else nullcontext():
         if file and resume and file.begun:
             run, done = run.as_begun(file.settings), checked
             file.spell = partial(spelled, kind=RunSettings)
             if done != file.count():
                 done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:
-            notify.say(f"there is no {path} to go on with: starting at the beginning")
-        tally = _append(run, path, file, done, notify, again)
-        invalid = list_invalid(run, file, notify)
+            log.info(f"there is no {path} to go on with: starting at the beginning")
+        tally = _append(run, path, file, done, listen, again)
+        invalid = list_invalid(run, file)
         if file:
             file.finish_lines()
     return _result(run, path, tally, done or 0, invalid)
@@ -399,28 +390,28 @@ def _lines_there(run: Run) -> int | None:
     return file.done(run.as_begun(file.settings).manifest, run.inputs.read()) if file.begun else None
 
 
-def complete(run: Run, label: str, notify: Notify) -> GenerateResult:
+def complete(run: Run, label: str, listen: Listen) -> GenerateResult:
     """Have all lines of a run in its file: a stopped run goes on, and lines that are there stay. `label` names it."""
     path, count, done = run.path, run.inputs.count, None
     try:
         done = _lines_there(run)
     except UserError as error:
-        notify.say(f"{label}: {path} is of another run and is generated anew ({error.what})")
+        log.info(f"{label}: {path} is of another run and is generated anew ({error.what})")
     if done == count:
-        notify.say(f"{label}: all {count:,} predictions are in {path}")
+        log.info(f"{label}: all {count:,} predictions are in {path}")
         return _result(run, path, Tally(), count)
-    announce(run, notify)
+    announce(run)
     how: Any = {"again": "the same command", "todo": "choose another --workspace", "checked": done}
-    return write(run, path, notify, resume=done is not None, **how)
+    return write(run, path, listen, resume=done is not None, **how)
 
 
-def write_part(run: Run, folder: Path, notify: Notify) -> GenerateResult:
+def write_part(run: Run, folder: Path, listen: Listen) -> GenerateResult:
     """Write the file of a run over one shard of a job, or go on with it."""
     shard = run.inputs.shard
     assert shard is not None
-    announce(run, notify)
+    announce(run)
     begin_job(folder, run.manifest, shard.of)
-    return write(run, folder / shard.file, notify, resume=True, again="the same command")
+    return write(run, folder / shard.file, listen, resume=True, again="the same command")
 
 
 def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> GenerateResult:
@@ -430,7 +421,7 @@ def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> 
     )
 
 
-def list_invalid(run: Run, file: PredictionsFile | None, notify: Notify) -> int:
+def list_invalid(run: Run, file: PredictionsFile | None) -> int:
     """List the skipped records beside the file, if any, and say what is wrong with the first; returns how many there are."""
     if run.inputs.invalid is None:
         return 0
@@ -438,12 +429,12 @@ def list_invalid(run: Run, file: PredictionsFile | None, notify: Notify) -> int:
     if count := file.write_invalid(skipped()) if file else sum(1 for _ in skipped()):
         first, where = next(skipped()), f", listed in {file.invalid_path}" if file else ""
         what = f"{many(count, 'invalid record')} skipped{where}"
-        notify.warn(f"{what}; the first: {first['where']}: {first['what']}")
+        log.warning(f"{what}; the first: {first['where']}: {first['what']}")
     return count
 
 
 def _append(
-    run: Run, path: Path, file: PredictionsFile | None, done: int | None, notify: Notify, again: str
+    run: Run, path: Path, file: PredictionsFile | None, done: int | None, listen: Listen, again: str
 ) -> Tally:
     """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
     count, manifest = run.inputs.count, run.manifest
@@ -453,16 +444,16 @@ def _append(
         manifest = {**manifest, "costs": drafter.costs}
     if file and done is not None:
         if changed := file.version_changes(manifest):
-            notify.warn(f"other versions than when this run was begun: {', '.join(changed)}")
+            log.warning(f"other versions than when this run was begun: {', '.join(changed)}")
         what = "is whole already" if done == count else "goes on"
-        notify.say(f"{path} {what}: {done:,} of {count:,} lines are there")
+        log.info(f"{path} {what}: {done:,} of {count:,} lines are there")
     elif file and (kept := file.start(manifest)):
-        notify.say(f"what stood in {file.path.name} is kept as {kept.name}")
+        log.info(f"what stood in {file.path.name} is kept as {kept.name}")
     tally = Tally()
     if done is None or done < count:
         try:
             with JsonLinesAppender(path, resume=bool(done)) as lines:
-                tally = stream(run, notify, lambda _, line: lines.write(line), done or 0)
+                tally = stream(run, listen, lambda _, line: lines.write(line), done or 0)
         except (KeyboardInterrupt, OSError) as error:
             hint = "there is nothing to resume from"
             if file and file.begun:
@@ -471,7 +462,7 @@ def _append(
                     file.note_stop()
             if isinstance(error, OSError) and error.filename in (None, str(path)):
                 raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
-            notify.warn(f"stopped: {hint}")
+            log.warning(f"stopped: {hint}")
             raise
-    notify.say(f"{many(count, 'prediction')} in {path}")
+    log.info(f"{many(count, 'prediction')} in {path}")
     return tally

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Scored:
     content: Mapping[str, Any]
 
 
-def score(settings: ScoreSettings, notify: Notify) -> Scored:
+def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
     """Score predictions, and save the scores."""
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.data.answers import format_of
@@ -82,13 +82,13 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)
-        notify.say(f"scoring {first}, the newest of the workspace")
+        log.info(f"scoring {first}, the newest of the workspace")
     if settings.sources is not None and (settings.gold is None or format_of(settings.gold) != "lines"):
         what = "sources go with right answers in lines, and there are none"
         todo = "leave sources out, or give such lines with --gold"
         raise UserError(what, where=str(settings.sources), todo=todo)
     paths = [first] if settings.other is None else [first, settings.other]
-    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), notify)
+    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), listen)
     contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
@@ -101,12 +101,12 @@ def score(settings: ScoreSettings, notify: Notify) -> Scored:
             "identical_predictions": len(set.intersection(*texts)),
         }
         contents.append(pair)
-    _save(settings, runs, contents, notify)
+    _save(settings, runs, contents)
     return Scored(runs, differences, contents[-1])
 
 
 def score_runs(
-    asked: ScoreSettings, runs: Sequence[LoadedRun], notify: Notify, limit: int | None = None
+    asked: ScoreSettings, runs: Sequence[LoadedRun], listen: Listen, limit: int | None = None
 ) -> list[ScoredRun]:
     """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run
@@ -114,20 +114,18 @@ def score_runs(
     task = asked.task or (TASK_OF[asked.protocol] if asked.protocol else None)
     if task is None:
         task, why = guess_task(runs[0], asked.place)
-        notify.say(f"task: {task}, since {why}; another protocol overrides it")
+        log.info(f"task: {task}, since {why}; another protocol overrides it")
     measure = make_protocol(task, asked.protocol, **asked.some(*_OF_A_PROTOCOL))
     scored = []
     for run in runs:
-        with notify.stage(f"scoring {run.name}", len(run.predictions)) as advance:
+        with stage(listen, f"scoring {run.name}", len(run.predictions)) as advance:
             scored.append(score_run(run, measure, on_example=advance))
         for warning in scored[-1].warnings(limit):
-            notify.warn(warning)
+            log.warning(warning)
     return scored
 
 
-def _save(
-    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any], notify: Notify
-) -> None:
+def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any]) -> None:
     """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
 
     In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``. With
@@ -161,13 +159,13 @@ def _save(
         if path.is_file() and mine not in path.read_text(encoding="utf-8", errors="replace"):
             for old in filter(Path.exists, (path, _examples_beside(path))):
                 old.replace(_backup(old))
-            notify.warn(f"{path} was not of this protocol: it is kept as {_backup(path)}")
+            log.warning(f"{path} was not of this protocol: it is kept as {_backup(path)}")
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=not alone):
         write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
     for path in written:
-        notify.say(f"saved {path}")
+        log.info(f"saved {path}")
 
 
 def _backup(path: Path) -> Path:

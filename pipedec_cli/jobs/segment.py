@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
@@ -36,7 +36,7 @@ from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields, suggest
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, silent, stage, track
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.pipeline.grid import Limits
@@ -108,7 +108,7 @@ class Segmented:
     details: Mapping[str, Any]
 
 
-def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
+def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     """Cut every target into its subsequences, and the data into train, dev and test."""
     place = settings.place
     folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
@@ -119,21 +119,19 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     _check_inputs(inputs, folder, settings)
     unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
-        notify.say(f"there is no {location} here: asking the hub for a data set of that name")
+        log.info(f"there is no {location} here: asking the hub for a data set of that name")
     names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
     how = settings.some("seed", "limit", "sources_only")
-    with notify.stage("reading"):
-        splits, origins = gather_splits(
-            settings.data, apart, names, shares, near=folder, warn=notify.warn, **how
-        )
+    with stage(listen, "reading"):
+        splits, origins = gather_splits(settings.data, apart, names, shares, near=folder, **how)
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
     texts: tuple[Iterable[str], Iterable[str]] = (
         (sources, ()) if settings.sources_only else (targets, sources)
     )
-    fields = _fields_of(settings, splits["train"], notify) if settings.level == "field" else ()
-    with notify.stage("learning where sentences end"):
+    fields = _fields_of(settings, splits["train"], listen) if settings.level == "field" else ()
+    with stage(listen, "learning where sentences end"):
         segmenter = make_segmenter(settings.level, *texts, separators=settings.separators, fields=fields)
     joiner = joiner_of(splits["train"], segmenter)
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
@@ -141,14 +139,14 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
-    for record, name in notify.track(every, sum(map(len, splits.values())), "segmenting"):
+    for record, name in track(listen, every, sum(map(len, splits.values())), "segmenting"):
         if fields and not settings.sources_only:
             object_of(record)
         segmented[name].append(record if settings.sources_only else prepare.segment(record))
     statistics = {
         name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
     }
-    with notify.stage("counting steps"):
+    with stage(listen, "counting steps"):
         estimates = _promise(segmented["train"], fields, count_tokens, limits) if statistics else []
     details: dict[str, Any] = {
         "time_max": settings.time_max,
@@ -163,14 +161,14 @@ def segment(settings: SegmentSettings, notify: Notify) -> Segmented:
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
     examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
-    _tell(notify, settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
+    _tell(settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
     if statistics:
         if why := doubt(statistics["train"].subsequences_per_target, estimates):
-            notify.warn(why)
-        notify.say(suggest(len(segmented["train"]), estimates))
+            log.warning(why)
+        log.info(suggest(len(segmented["train"]), estimates))
     if outdated:
-        notify.warn(outdated)
-    notify.say(f"wrote {', '.join(path.name for path in written)} to {folder}")
+        log.warning(outdated)
+    log.info(f"wrote {', '.join(path.name for path in written)} to {folder}")
     return Segmented(folder, segmentation, statistics, estimates, unit, details)
 
 
@@ -198,20 +196,20 @@ def _check_level(settings: SegmentSettings) -> None:
         raise UserError("without targets there is nothing to read the keys off", todo=todo)
 
 
-def _fields_of(settings: SegmentSettings, train: Sequence[Record], notify: Notify) -> tuple[Field, ...]:
+def _fields_of(settings: SegmentSettings, train: Sequence[Record], listen: Listen) -> tuple[Field, ...]:
     """The schema that was asked for, filled up from the training targets, or read off them."""
     known: dict[str, Field] | None = None
     if settings.fields is not None:
         known = read_short(settings.fields)
     elif settings.schema is not None:
-        known = read_schema(settings.schema, notify.warn)
+        known = read_schema(settings.schema)
     if settings.sources_only:
         return tuple(settled(field) for field in (known or {}).values())
-    with notify.stage("reading the schema"):
+    with stage(listen, "reading the schema"):
         fields, others = learn_schema(train, known, settings.keep)
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
-        notify.say(
+        log.info(
             f"{many(len(others), 'key')} left out, with {many(others.total(), 'value')} in train: {some}"
         )
     return fields
@@ -266,7 +264,7 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Leve
     return other
 
 
-def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
+def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
     for count, noun, what in (
         (counts.given, "target", " came segmented: kept as given"),
@@ -280,24 +278,24 @@ def _tell(notify: Notify, settings: SegmentSettings, counts: Counts, splits: Spl
         (counts.unlisted, "value", " of keys that are not in the schema left out"),
     ):
         if count:
-            notify.say(f"{many(count, noun)}{what}")
-    notify.say(records)
+            log.info(f"{many(count, noun)}{what}")
+    log.info(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
         part, start = ("value", "") if settings.level == "field" else ("subsequence", " at Δt = 1")
-        notify.warn(
+        log.warning(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
             "decode with a larger time_max"
         )
     if leaks := count_leaks(splits):
-        notify.warn(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
+        log.warning(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
     for name in SPLITS:
         if not splits[name] and (name == "train" or settings.held_out):
-            notify.warn(f"{name} is empty: there are too few different sources")
+            log.warning(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
         taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)
-        notify.say(f"next: `{command_line('train', taught)}` has that model write the targets")
+        log.info(f"next: `{command_line('train', taught)}` has that model write the targets")
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
-        notify.say(f"{counted}: tokens are more (--tokenizer counts them)")
+        log.info(f"{counted}: tokens are more (--tokenizer counts them)")

@@ -10,12 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from pipedec_cli.data.artifact import Artifact
-from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.predictions import PredictionsFile, whole_parts
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.generate import GenerateResult, check_out
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
@@ -31,7 +31,7 @@ class MergeResult(Struct, frozen=True):
     invalid: int
 
 
-def run(settings: GenerateSettings, notify: Notify) -> GenerateResult:
+def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
     for name in settings.asked("text", "show_prompt", "live", "resume"):
         raise UserError(f"{name} is for a run that is not in parts", todo="leave it out")
@@ -48,21 +48,21 @@ def run(settings: GenerateSettings, notify: Notify) -> GenerateResult:
     if settings.part is None:
         from pipedec_cli.jobs.ray import run_on_ray
 
-        return run_on_ray(settings, folder, notify)
+        return run_on_ray(settings, folder, listen)
     check_out(settings, folder / settings.part.file)
 
-    inputs, decoder = read_inputs(settings, notify), load_model(settings, notify)
+    inputs, decoder = read_inputs(settings), load_model(settings, listen)
 
     from pipedec_cli.jobs.run import plan_run, write_part
 
-    result = write_part(plan_run(settings, decoder, inputs.part(settings.part)), folder, notify)
+    result = write_part(plan_run(settings, decoder, inputs.part(settings.part)), folder, listen)
     then = command_line("shard merge", MergeSettings(folder=folder))
-    notify.say(f"next: `{then}`, once all parts are there")
+    log.info(f"next: `{then}`, once all parts are there")
     return result
 
 
 def merge(
-    settings: MergeSettings, notify: Notify, emit: Callable[[Mapping[str, Any]], None]
+    settings: MergeSettings, listen: Listen, emit: Callable[[Mapping[str, Any]], None]
 ) -> MergeResult | None:
     """Put the parts of a job together, as one run would have written them. Returns None if the lines went to `emit`."""
     folder = settings.folder
@@ -78,15 +78,15 @@ def merge(
     manifest = Artifact.job(folder).manifest
     del manifest["shards"]
     manifest.pop("result", None)
-    with merged.lock(notify.warn):
+    with merged.lock():
         if kept := merged.start(manifest):
-            notify.say(f"what stood in {merged.path.name} is kept as {kept.name}")
+            log.info(f"what stood in {merged.path.name} is kept as {kept.name}")
         count = manifest["examples"]
-        write_json_lines(merged.path, notify.track(lines, count, "merging"))
+        write_json_lines(merged.path, track(listen, lines, count, "merging"))
         invalid = merged.write_invalid(chain.from_iterable(part.invalid() for part in parts))
         merged.finish_lines()
-    notify.say(f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}")
+    log.info(f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}")
     if invalid:
-        notify.warn(f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}")
-    notify.say(f"next: `{command_line('score', ScoreSettings(predictions=merged.path))}`")
+        log.warning(f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}")
+    log.info(f"next: `{command_line('score', ScoreSettings(predictions=merged.path))}`")
     return MergeResult(str(merged.path), count, len(parts), invalid)

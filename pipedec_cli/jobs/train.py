@@ -19,7 +19,7 @@ from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
-from pipedec_cli.data.errors import UserError, duration, many, naming
+from pipedec_cli.data.errors import UserError, duration, log, many, naming
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
@@ -28,7 +28,7 @@ from pipedec_cli.data.stored import Stored, StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.commands import command_line, sequential_training
-from pipedec_cli.jobs.events import Notify, Training, TrainingEnded
+from pipedec_cli.jobs.events import Listen, Training, shown, silent, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model, load_decoder, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
@@ -69,7 +69,7 @@ class TrainingData:
     targets: Iterable[Record] = ()
 
 
-def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> TrainingData:
+def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> TrainingData:
     """Read a folder that `segment` wrote. With a teacher, have it write the targets, or read what it has written.
 
     A `UserError` if none of the teacher's texts can be learnt from.
@@ -85,18 +85,18 @@ def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> Training
         prefix, longest = settings.source_prefix or "", settings.max_source_tokens or 2048
         sources = {"source_prefix": prefix, "max_source_tokens": longest} | prompt
         dev_records = [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
-        records = notify.track(
-            islice(read_split(train), settings.limit), settings.limit, "reading the examples"
+        records = track(
+            listen, islice(read_split(train), settings.limit), settings.limit, "reading the examples"
         )
         stored = StoredRecords(folder, records)
         return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)
-    teacher, generate = _load_teacher(settings, segmenter, notify)
+    teacher, generate = _load_teacher(settings, segmenter)
     splits: dict[SplitName, int | None] = {"train": settings.limit}
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
         splits["dev"] = settings.dev_examples
     files, texts = [], {}
     for split, limit in splits.items():
-        files.append(_write(replace(generate, split=split, limit=limit), teacher, notify))
+        files.append(_write(replace(generate, split=split, limit=limit), teacher, listen))
         texts[split] = [text for text in read_predictions(files[-1]) if text.record]
     complete = [_learnt(text) for text in texts["train"] if not text.truncated]
     if complete and all(record.target_segments is None for record in complete):  # the data have no targets
@@ -110,13 +110,13 @@ def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> Training
         segmentation = structs.replace(segmentation, joiner=joiner_of(complete, segmenter))
     each_once = segmentation.level != "sentence"
     preparer = Preparer(segmenter, segmentation, token_counter(None), time_max=1, each_once=each_once)
-    taught = {split: _segment(found, split, preparer, notify) for split, found in texts.items()}
+    taught = {split: _segment(found, split, preparer) for split, found in texts.items()}
     if not taught["train"]:
         todo = "train the teacher until it ends its texts, or take another"
         raise UserError("none of the teacher's texts can be learnt from", where=str(files[0]), todo=todo)
     if repeated := preparer.counts.repeated:
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"
-        notify.say(f"{what}: left out")
+        log.info(f"{what}: left out")
     sources = teacher.text.described
     if teacher.text.prompt is None:  # an encoder-decoder says nothing of the student's prompts
         sources |= prompt
@@ -129,18 +129,16 @@ def load_data(settings: TrainSettings, folder: Path, notify: Notify) -> Training
         segmenter,
         sources,
         teacher,
-        targets=notify.track(own, settings.limit, "measuring the targets"),
+        targets=track(listen, own, settings.limit, "measuring the targets"),
     )
 
 
-def _load_teacher(
-    settings: TrainSettings, segmenter: Segmenter, notify: Notify
-) -> tuple[Decoder, GenerateSettings]:
+def _load_teacher(settings: TrainSettings, segmenter: Segmenter) -> tuple[Decoder, GenerateSettings]:
     """The teacher, and the settings with which it generates. A `UserError` if it is a pipelined model."""
     data = None if settings.data is None else str(settings.data)
     same = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
     generate = GenerateSettings(model=settings.teacher, data=data, trace=False, **same)
-    teacher = load_decoder(generate, notify, role="the teacher ")
+    teacher = load_decoder(generate, role="the teacher ")
     if teacher.text.prompt is not None:
         generate = replace(generate, **settings.some("prompt_template", "chat"))
         teacher.read_sources(generate.prompt_template, chat=generate.chat)
@@ -152,15 +150,15 @@ def _load_teacher(
     return teacher, generate
 
 
-def _write(settings: GenerateSettings, teacher: Decoder, notify: Notify) -> Path:
+def _write(settings: GenerateSettings, teacher: Decoder, listen: Listen) -> Path:
     """The file of the teacher's texts for a split. Several processes that train together do not write it."""
     from pipedec_cli.jobs.run import complete, is_complete, plan_run
 
-    run = plan_run(settings, teacher, read_inputs(settings, notify))
+    run = plan_run(settings, teacher, read_inputs(settings))
     if count() > 1 and not is_complete(run):
         todo = f"write them with one process first: `{command_line('generate', settings)}`"
         raise UserError(f"the teacher's texts for {settings.split} are not all there", todo=todo)
-    return Path(complete(run, f"the teacher's texts for {settings.split}", notify).out)
+    return Path(complete(run, f"the teacher's texts for {settings.split}", listen).out)
 
 
 def _learnt(text: Generated) -> Record:
@@ -169,7 +167,7 @@ def _learnt(text: Generated) -> Record:
     return structs.replace(text.record, target=text.text, target_fields=text.fields, references=())
 
 
-def _segment(texts: list[Generated], split: SplitName, preparer: Preparer, notify: Notify) -> list[Record]:
+def _segment(texts: list[Generated], split: SplitName, preparer: Preparer) -> list[Record]:
     """The teacher's texts as segmented records.
 
     Texts that a limit cut are left out. At level sentence a text ends where it starts to repeat itself: a model that
@@ -188,9 +186,9 @@ def _segment(texts: list[Generated], split: SplitName, preparer: Preparer, notif
             records.append(preparer.segment(record))
     of = f"of the teacher's {many(len(texts), 'text')} for {split}"
     if left_out := len(texts) - len(records):
-        notify.say(f"{left_out:,} {of} were cut short: left out")
+        log.info(f"{left_out:,} {of} were cut short: left out")
     if repeating:
-        notify.say(f"{repeating:,} {of} began to repeat themselves: learnt up to there")
+        log.info(f"{repeating:,} {of} began to repeat themselves: learnt up to there")
     return records
 
 
@@ -241,7 +239,6 @@ def estimate(
     hyper: Hyperparameters,
     settings: TrainSettings,
     target: Path,
-    notify: Notify,
 ) -> None:
     """Run the longest batch, and say which disk training takes and what it leaves out.
 
@@ -259,27 +256,24 @@ def estimate(
     folder, disk = training_disk(checkpoint, hyper, settings.keep_checkpoints)
     updates, fresh = hyper.updates(total), settings.model in trained.FRESH
     if total < 20:  # no model learns from so few
-        notify.warn(f"{many(total, 'example')}: too few to learn from")
+        log.warning(f"{many(total, 'example')}: too few to learn from")
     if fresh and updates < FEW_UPDATES:
         what = (
             f"{many(updates, 'update')} are few for a model from scratch: expect texts that repeat themselves"
         )
-        notify.say(
-            f"{what}. Give more --epochs or --max-steps, or --model NAME to start from a trained model"
-        )
-    for warning in _lengths(checkpoint, examples, method):
-        notify.warn(warning)
+        log.info(f"{what}. Give more --epochs or --max-steps, or --model NAME to start from a trained model")
+    _warn_of_lengths(checkpoint, examples, method)
     if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
         why = "this CPU has no instructions for bfloat16, which --bf16 needs"
-        notify.warn(f"{why}: float32 is many times faster here")
-    notify.say(
+        log.warning(f"{why}: float32 is many times faster here")
+    log.info(
         f"{settings.model}: {checkpoint.model.num_parameters() / 1e6:.1f} M parameters, {settings.decoder} decoder"
         + (f", delay {method.delay}, time_max {method.time_max}" if settings.decoder == "pipelined" else "")
         + f", {hyper.optimizer} at a learning rate of {hyper.learning_rate:g}"
     )
     needed = f"{disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
-    notify.say(
+    log.info(
         f"{many(total, 'example')}, {updates:,} updates of {hyper.update_size}{together}: "
         f"{needed} in {target}. Checkpoints of {folder / 1e6:,.0f} MB "
         "take about 5 % of the time at most. The first updates tell how long the training takes"
@@ -290,22 +284,22 @@ def estimate(
         raise UserError(f"{what}, {free / 1e6:,.0f} MB are free", where=str(target), todo=todo)
 
 
-def _lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: MethodSettings) -> Iterator[str]:
-    """Warnings of sources and targets that are too long."""
+def _warn_of_lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: MethodSettings) -> None:
+    """Warn of sources and targets that are too long."""
     total = len(examples)
     if cut := sum(example.cut for example in examples):
-        yield f"{cut:,} of {total:,} sources are longer than {method.max_source_tokens:,} tokens and were cut"
+        longest = f"{method.max_source_tokens:,} tokens"
+        log.warning(f"{cut:,} of {total:,} sources are longer than {longest} and were cut")
     late = sum(any(len(text) + 1 > method.time_max for text in example.texts) for example in examples)
     if late and method.decoder == "pipelined":
-        yield (
+        log.warning(
             f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {method.time_max} "
             "time-steps and could not be generated whole; see the key time_max"
         )
-    if (most := checkpoint.positions) is None:  # the model has relative positions
-        return
-    beyond = sum(len(example.source) + max(map(len, example.texts), default=0) > most for example in examples)
-    if beyond:
-        yield (
+    reached = (len(example.source) + max(map(len, example.texts), default=0) for example in examples)
+    most = checkpoint.positions  # None if they are relative
+    if most is not None and (beyond := sum(reach > most for reach in reached)):
+        log.warning(
             f"{beyond:,} of {total:,} sources with their targets reach beyond the {most:,} positions that the model "
             "was made for; --max-source-tokens cuts sources, and counts all of the prompt"
         )
@@ -330,9 +324,9 @@ class Trained:
     examples: int = 0
 
 
-def train(settings: TrainSettings, notify: Notify) -> Trained:
+def train(settings: TrainSettings, listen: Listen = silent) -> Trained:
     """Train a model, and say which commands come next."""
-    made = run(settings, notify)
+    made = run(settings, listen)
     place, sequential = settings.place, settings.decoder == "sequential"
     again, model = settings.some("data", "workspace"), settings.out and str(settings.out)
     same: Any = again | {"data": settings.data and str(settings.data)}
@@ -347,11 +341,11 @@ def train(settings: TrainSettings, notify: Notify) -> Trained:
     else:
         baseline = sequential_training(str(made.target), settings.workspace)
         other = f"`{baseline}`, which `report` needs to compare with"
-    notify.say(f"next: `{generate}`, or {other}")
+    log.info(f"next: `{generate}`, or {other}")
     return made
 
 
-def run(settings: TrainSettings, notify: Notify) -> Trained:
+def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     """Train a model and save it with its manifest, training.json."""
     place = settings.place
     data = settings.data or place.require(place.data, "pipedec segment DATA")
@@ -363,10 +357,10 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
         settings = replace(settings, teacher=find_model(settings.teacher, place))
     _check_settings(settings, artifact.path)
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
-    with artifact.lock(notify.warn) if is_main() else nullcontext():
-        _check_folder(artifact, settings, notify)
+    with artifact.lock() if is_main() else nullcontext():
+        _check_folder(artifact, settings)
         settings = replace(settings, device=_one_gpu(settings.device))
-        made = _train(artifact, data, settings, notify)
+        made = _train(artifact, data, settings, listen)
         if is_main():
             trained.forget(trained.best_folders(artifact.path))  # the weights are in the model's folder
             written, keep = trained.checkpoints(artifact.path), settings.keep_checkpoints
@@ -374,7 +368,7 @@ def run(settings: TrainSettings, notify: Notify) -> Trained:
             if stay := written[-keep:] if keep else []:
                 size = sum(file.stat().st_size for one in stay for file in one.rglob("*") if file.is_file())
                 taken = f"{size / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-                notify.say(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
+                log.info(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
     return made
 
 
@@ -407,10 +401,10 @@ def _one_gpu(device: str) -> str:
     return kind
 
 
-def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -> None:
+def _check_folder(artifact: Artifact, settings: TrainSettings) -> None:
     """Remove what a killed training left half written; refuse to replace a training unless it is asked for."""
     if artifact.begun and is_main() and (left := trained.clean(artifact.path)):
-        notify.say(f"a training that was killed left {', '.join(left)} half written: removed")
+        log.info(f"a training that was killed left {', '.join(left)} half written: removed")
     if settings.resume or settings.overwrite:
         return
     if artifact.whole:
@@ -421,8 +415,8 @@ def _check_folder(artifact: Artifact, settings: TrainSettings, notify: Notify) -
         raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
 
 
-def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: Notify) -> Trained:
-    target, data = artifact.path, load_data(settings, folder, notify)
+def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Listen) -> Trained:
+    target, data = artifact.path, load_data(settings, folder, listen)
     hyper = hyperparameters(
         start=trained.start_of(settings.model or "", adapters=settings.lora is not None),
         fields=bool(data.segmentation.fields),
@@ -437,9 +431,9 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
         todo = "give the settings and data that it was begun with, or start over with --overwrite"
         artifact.check_same(record, todo=todo)
         if artifact.whole:
-            notify.say(f"{target} has been trained to the end already")
+            log.info(f"{target} has been trained to the end already")
             return Trained(target, artifact.manifest["result"])
-    notify.say(f"loading {settings.model} …")  # and torch, which takes seconds; what can be refused is by now
+    log.info(f"loading {settings.model} …")  # and torch, which takes seconds; what can be refused is by now
 
     from pipedec_cli.evaluate.scoring import dev_measure
     from pipedec_cli.model.arguments import choose_device
@@ -458,12 +452,12 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     )
     if settings.resume:
         nothing = f"nothing to resume in {target}: training starts at update 0"
-        notify.say(next((f"going on from {one}" for one in trained.checkpoints(target)[-1:]), nothing))
+        log.info(next((f"going on from {one}" for one in trained.checkpoints(target)[-1:]), nothing))
     elif is_main():
         # else a later --resume would go on from another training
         trained.forget([*trained.checkpoints(target), *trained.best_folders(target)])
     checkpoint = build_model(settings, data, method)
-    texts = notify.track(data.train, len(data.train), "tokenizing")
+    texts = track(listen, data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
     dev = list(encode(checkpoint, data.dev))
     fitted = fit_limits(encode(checkpoint, data.targets), fit_limits(examples, method))
@@ -471,50 +465,39 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, notify: No
     time_max = settings.time_max or fitted.time_max
     checkpoint.settings = structs.replace(fitted, time_max=time_max, max_source_tokens=longest)
     if is_main():
-        estimate(checkpoint, data, examples, dev, hyper, settings, target, notify)
+        estimate(checkpoint, data, examples, dev, hyper, settings, target)
         artifact.start(record)
     measure = dev_measure(data.segmentation.level)
-    notify(Training(measure.headline[measure.primary]))
     doubts = list[str]()
-    try:
-        with _explain_stop(target, notify):
-            result = trainer.train(
-                checkpoint,
-                examples,
-                dev,
-                target,
-                hyper,
-                keep=settings.keep_checkpoints,
-                show=notify,
-                score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
-                **settings.some("resume", "log_to"),
-            )
-    finally:
-        notify(TrainingEnded())
-    _tell_end(result, hyper.updates(len(examples)), hyper.patience, target, doubts, notify)
+    with shown(listen, Training(measure.headline[measure.primary])), _explain_stop(target):
+        result = trainer.train(
+            checkpoint,
+            examples,
+            dev,
+            target,
+            hyper,
+            keep=settings.keep_checkpoints,
+            show=listen,
+            score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
+            **settings.some("resume", "log_to"),
+        )
+    _tell_end(result, hyper.updates(len(examples)), hyper.patience or 0, target, doubts)
     record["result"] = to_builtins(result)
     if is_main():
         artifact.finish(record["result"])  # from here on the folder holds a model
     return Trained(target, record["result"], checkpoint, record, folder, len(examples))
 
 
-def _tell_end(
-    result: TrainResult,
-    planned: int,
-    patience: int | None,
-    target: Path,
-    doubts: Sequence[str],
-    notify: Notify,
-) -> None:
+def _tell_end(result: TrainResult, planned: int, patience: int, target: Path, doubts: Sequence[str]) -> None:
     """Say how a training ended, and why its model may be useless."""
     if result.updates < planned:
-        missed = f"{many(patience or 0, 'evaluation')} without a better one"
-        notify.say(f"ended after {many(result.updates, 'update')}: {missed}")
+        missed = f"{many(patience, 'evaluation')} without a better one"
+        log.info(f"ended after {many(result.updates, 'update')}: {missed}")
     which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
     weights = f"its weights are those of update {result.weights_update:,}, {which}"
-    notify.say(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
+    log.info(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
     for doubt in doubts:
-        notify.warn(f"not yet a model to go on with: {doubt}. More updates or records may help")
+        log.warning(f"not yet a model to go on with: {doubt}. More updates or records may help")
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:
@@ -564,14 +547,14 @@ def build_model(settings: TrainSettings, data: TrainingData, method: MethodSetti
 
 
 @contextmanager
-def _explain_stop(target: Path, notify: Notify) -> Iterator[None]:
+def _explain_stop(target: Path) -> Iterator[None]:
     """Say how to go on after Ctrl-C or the end of another process. Make a file that cannot be written an OSError."""
 
     def say_stopped(reason: str) -> None:
         kept = " before there was a first checkpoint; nothing is kept"
         if any(target.glob("checkpoint-*")):
             kept = "; the same command with --resume goes on from the last checkpoint"
-        notify.say(f"stopped{reason}{kept}")
+        log.info(f"stopped{reason}{kept}")
 
     try:
         with naming(target):

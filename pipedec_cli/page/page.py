@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-
 _HERE: Final = Path(__file__).parent
 #: Characters that could end a block of data, begin markup in it, or break a line of a script.
 _ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}

@@ -14,11 +14,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.reading import contents
 from pipedec_cli.data.schema import MOST_KEYS
 from pipedec_cli.data.writing import to_json
-from pipedec_cli.jobs.events import Message, Notify
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.settings import key, option
 
@@ -81,7 +80,8 @@ def serve(settings: ServeSettings) -> None:
     listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
     logging.basicConfig(handlers=[_Lines()], format="%(message)s")
     logging.captureWarnings(True)
-    service = Service(settings, Notify(_log_message))
+    log.setLevel(logging.INFO)
+    service = Service(settings)
     Listener(service, keys, _log).run([listening])
     if service.thread.is_alive() or service.waiting:  # a call or a schema that nobody waits for
         os._exit(0)
@@ -102,18 +102,13 @@ def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:
 
 
 class _Lines(logging.Handler):
-    """What libraries log or warn of, such as a request that is no HTTP, becomes lines like all others."""
+    """What is logged here or by libraries, such as a request that is no HTTP, becomes lines like all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _log("warning", text=self.format(record))
+        _log("warning" if record.levelno >= logging.WARNING else "message", text=self.format(record))
 
 
 def _log(event: str, **fields: Any) -> None:
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
     sys.stderr.write(to_json(line) + "\n")
     sys.stderr.flush()
-
-
-def _log_message(event: Any) -> None:
-    if isinstance(event, Message):
-        _log("warning" if event.warning else "message", text=event.text)

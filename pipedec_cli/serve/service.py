@@ -18,7 +18,6 @@ from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.schema import keys_of, settled
-from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import check_lists, load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source
@@ -69,9 +68,9 @@ class Request:
 class Service:
     """A model that serves requests. `submit` and `close` may be called in any thread."""
 
-    def __init__(self, settings: ServeSettings, notify: Notify) -> None:
+    def __init__(self, settings: ServeSettings) -> None:
         """Load the model, and make its engine ready."""
-        decoder = load_model(replace(settings, text=("",)), notify)  # sources are as those of --text
+        decoder = load_model(replace(settings, text=("",)))  # sources are as those of --text
         if (prompt := decoder.text.prompt) and settings.chat is None and decoder.checkpoint.settings is None:
             decoder.read_sources(chat=prompt.chat or bool(decoder.checkpoint.tokenizer.chat_template))
         self.settings, self.decoder = settings, decoder

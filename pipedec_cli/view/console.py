@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 
 
 def make_console(*, stderr: bool) -> Console:
@@ -50,7 +50,8 @@ class Talk:
 
 class _Logged(logging.LogRecord):
     def getMessage(self) -> str:  # noqa: N802
-        return _bounded(super().getMessage())
+        text = super().getMessage()
+        return text if self.name == log.name else _bounded(text)
 
 
 def tame_libraries() -> None:

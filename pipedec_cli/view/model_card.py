@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE
-from pipedec_cli.data.errors import many
+from pipedec_cli.data.errors import log, many
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.trained import FRESH
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
-from pipedec_cli.view.console import Talk
 from pipedec_cli.view.tables import Sheet, count, escaped, markdown, number, one_section, points
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 
 
 def write_card(
-    folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int, talk: Talk
+    folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int
 ) -> None:
     """Write the card of a training into its folder. A README.md that pipedec did not write stays.
 
@@ -39,7 +38,7 @@ def write_card(
     """
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
-        talk.warn(f"{path} was not made by pipedec: it stays, and no model card is written")
+        log.warning(f"{path} was not made by pipedec: it stays, and no model card is written")
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
 

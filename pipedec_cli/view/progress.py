@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from time import monotonic
@@ -10,18 +11,8 @@ from typing import Any, Final
 from rich import progress as bars
 from rich.console import Console
 
-from pipedec_cli.data.errors import duration
-from pipedec_cli.jobs.events import (
-    Advanced,
-    Ended,
-    Generating,
-    GenerationEnded,
-    Message,
-    Notify,
-    Stage,
-    Training,
-    TrainingEnded,
-)
+from pipedec_cli.data.errors import duration, log
+from pipedec_cli.jobs.events import Advanced, Ended, Generating, Stage, Training
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, make_console, visible
@@ -144,31 +135,43 @@ class TrainingDisplay:
             self._display.stop()
 
 
-class Terminal:
-    """Shows what jobs send to `notify`: messages, progress bars, the live grid, the course of training."""
+class Terminal(logging.Handler):
+    """Shows what jobs log, each different warning once, and their events: bars, the live grid, the course of training.
+
+    It takes the place of an earlier terminal.
+    """
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
-        self.talk = Talk(quiet, console or make_console(stderr=True))
-        self.notify = Notify(self)
+        super().__init__()
+        self.talk, self._warned = Talk(quiet, console or make_console(stderr=True)), set[str]()
         self._stages: dict[Stage, ProgressDisplay] = {}
         self._display: LiveScreen | GenerationProgress | TrainingDisplay | None = None
+        log.setLevel(logging.INFO)
+        log.handlers[:] = [one for one in log.handlers if not isinstance(one, Terminal)] + [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one message."""
+        text = record.getMessage()
+        if record.levelno < logging.WARNING:
+            self.talk.say(text)
+        elif text not in self._warned:
+            self._warned.add(text)
+            self.talk.warn(text)
 
     def __call__(self, event: Any) -> None:
         """Show one event."""
         match event:
-            case Message(text, warning):
-                (self.talk.warn if warning else self.talk.say)(text)
             case Stage(label, total):
                 self._stages[event] = ProgressDisplay(self.talk, label, total, PATIENCE)
             case Advanced(stage, done):
                 self._stages[stage].update(done)
-            case Ended(stage):
+            case Ended(Stage() as stage):
                 self._stages.pop(stage).stop()
             case Generating():
                 self._display = self._generating(event)
             case Training(metric):
                 self._display = TrainingDisplay(self.talk, metric)
-            case GenerationEnded() | TrainingEnded() if self._display:
+            case Ended() if self._display:
                 self._display.stop()
                 self._display = None
             case _ if self._display:  # an event of the decoding loop or of the trainer

@@ -13,7 +13,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
 from pipedec_cli.jobs import run as predicting
-from pipedec_cli.jobs.events import Message, Notify
+from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.train import TrainingData, load_data
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.checkpoint import load_checkpoint
@@ -60,14 +60,16 @@ def train(workspace: Path, *more: object, **options: Any) -> str:
     return run("train", "-w", workspace, *UNCHANGED, *more, **options).stderr
 
 
-def data_of(workspace: Path, teacher: Path, said: list[Any] | None = None, **more: Any) -> TrainingData:
-    """The data of a training; the events go to `said`."""
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What is said from now on, in `text`."""
+    caplog.set_level("INFO", "pipedec")
+    return caplog
+
+
+def data_of(workspace: Path, teacher: Path, **more: Any) -> TrainingData:
     settings = TrainSettings(teacher=str(teacher), workspace=workspace, device="cpu", **more)
-    return load_data(settings, workspace / "data", Notify(None if said is None else said.append))
-
-
-def texts_of(said: list[Any]) -> str:
-    return "\n".join(event.text for event in said if isinstance(event, Message))
+    return load_data(settings, workspace / "data", silent)
 
 
 def written(workspace: Path) -> Path:
@@ -103,14 +105,14 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_pat
     assert len(data.train) == 3 and data.dev
 
 
-def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher, monkeypatch):
-    kept, said = written(workspace), list[Any]()
+def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, teacher, monkeypatch, said):
+    kept = written(workspace)
     whole = kept.read_bytes()
-    data_of(workspace, teacher, said)
-    assert "the teacher's texts for train: all" in texts_of(said)
+    data_of(workspace, teacher)
+    assert "the teacher's texts for train: all" in said.text
     kept.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]) + b'{"id"')
-    data_of(workspace, teacher, said)
-    assert "goes on: 2 of" in texts_of(said)
+    data_of(workspace, teacher)
+    assert "goes on: 2 of" in said.text
     lines = (re.sub(rb'"seconds": [^,]+', b"", text) for text in (whole, kept.read_bytes()))
     assert len(set(lines)) == 1
 
@@ -125,17 +127,17 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
 
 
 def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
-    workspace, teacher
+    workspace, teacher, said
 ):
     first, second, third, *rows = lines_of(written(workspace))
     repeats = {**second, "prediction": " ".join([second["prediction"]] * 3)}
     cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
     write_lines(written(workspace), {**first, "truncated": "max_tokens"}, repeats, cut, *rows)
-    data = data_of(workspace, teacher, said := [])
+    data = data_of(workspace, teacher)
     texts = f"of the teacher's {len(rows) + 3} texts for train"
-    assert f"1 {texts} were cut short: left out" in texts_of(said)
-    assert f"2 {texts} began to repeat themselves: learnt up to there" in texts_of(said)
-    assert "had said before" not in texts_of(said)
+    assert f"1 {texts} were cut short: left out" in said.text
+    assert f"2 {texts} began to repeat themselves: learnt up to there" in said.text
+    assert "had said before" not in said.text
     told = {row["id"]: dict(TOLD)[row["source"]] for row in (second, third, *rows)}
     assert {one.id: one.target_segments for one in data.train} == told
     assert all(one.target == " ".join(told[one.id]) for one in data.train)
@@ -162,13 +164,13 @@ def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_
     assert read_json(bare / "models" / "pipelined" / "config.json")["pipedec"]["time_max"] == 50
 
 
-def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher):
+def test_a_clause_that_the_teacher_says_again_is_learnt_once(tmp_path, teacher, said):
     workspace = segmented(tmp_path, *ROWS, more=("--level", "clause"))
     once = {one.id: one.target_segments for one in data_of(workspace, teacher).train}
     first, *rows = lines_of(written(workspace))
     write_lines(written(workspace), {**first, "prediction": " ".join([first["prediction"]] * 3)}, *rows)
-    again = data_of(workspace, teacher, said := [])
-    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in texts_of(said)
+    again = data_of(workspace, teacher)
+    assert f"{2 * len(once[first['id']])} subsequences that the teacher had said before" in said.text
     assert {one.id: one.target_segments for one in again.train} == once
 
 
@@ -215,7 +217,7 @@ def test_texts_of_a_teacher_from_elsewhere_are_cut_as_the_data_that_were_given(t
     objects = segmented(tmp_path / "o", *rows, more=("--level", "field"))
     texts = segmented(tmp_path / "t", *ROWS)
     settings = TrainSettings(data=texts / "data", teacher=str(teacher), workspace=objects)
-    data = load_data(settings, texts / "data", Notify())
+    data = load_data(settings, texts / "data", silent)
     assert all(one.target == WHOLE[one.source] and one.target_fields is None for one in data.train)
 
 

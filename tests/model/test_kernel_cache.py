@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
 from pipedec_cli.model.engine.native import library as build
 from pipedec_cli.model.engine.native.library import (
@@ -187,7 +186,7 @@ def test_a_compiler_goes_before_avx2_where_the_cpu_has_more(package, compiler, m
 def test_a_variant_that_is_not_known_or_not_for_this_cpu_is_refused(package, monkeypatch, asked, message):
     package(*VARIANTS["avx512_bf16"])
     monkeypatch.setenv("PIPEDEC_NATIVE", asked)
-    for ask in (library, lambda: announce_compiling("cpu", Notify())):
+    for ask in (library, lambda: announce_compiling("cpu")):
         with pytest.raises(UserError) as refused:
             ask()
         assert str(refused.value) == message
@@ -203,7 +202,9 @@ def test_a_wheel_gets_the_variants_that_the_compiler_can_make(compiler, monkeypa
 
 
 @needs_kernels
-def test_a_library_that_came_with_the_package_serves_without_a_compiler(package, monkeypatch, tmp_path):
+def test_a_library_that_came_with_the_package_serves_without_a_compiler(
+    package, monkeypatch, tmp_path, caplog
+):
     """Without a word; but not one that cannot be loaded."""
     whole = library().path
     package(*VARIANTS["avx2"], carries=["avx2"])
@@ -213,29 +214,29 @@ def test_a_library_that_came_with_the_package_serves_without_a_compiler(package,
     for content, warnings in ((b"damaged", 1), (whole.read_bytes(), 0)):
         carried().write_bytes(content)
         carried_library.cache_clear()
-        told = []
+        caplog.clear()
         config = SimpleNamespace(model_type="t5")
         loaded = SimpleNamespace(device=SimpleNamespace(type="cpu"), model=SimpleNamespace(config=config))
-        warn_uncompiled(loaded, Notify(told.append))
-        assert len(told) == warnings
+        warn_uncompiled(loaded)
+        assert len(caplog.messages) == warnings
 
 
-def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path):
+def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     assert is_compiled()
     with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
         compiled()
-    told = []
-    notify = Notify(told.append)
+    caplog.set_level("INFO", "pipedec")
     for device, family in ("cuda", "t5"), ("cpu", "bart"), ("cpu", "t5"), ("cpu", "llama"):
         config = SimpleNamespace(model_type=family)
         loaded = SimpleNamespace(device=SimpleNamespace(type=device), model=SimpleNamespace(config=config))
-        announce_compiling(device, notify)
-        warn_uncompiled(loaded, notify)
-    (message,) = told  # once, though several models are loaded, and not for a family without kernels
-    assert message.warning and "torch decodes, and takes 3 to 5 times as long" in message.text
-    assert "apt-get install g++" in message.text
+        announce_compiling(device)
+        warn_uncompiled(loaded)
+    message, again = caplog.records  # not for a family without kernels; a terminal shows it once
+    assert message.levelname == "WARNING" and message.message == again.message
+    assert "torch decodes, and takes 3 to 5 times as long" in message.message
+    assert "apt-get install g++" in message.message
 
 
 def test_older_compilers_get_fewer_flags(compiler, cache):

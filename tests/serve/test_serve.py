@@ -20,7 +20,6 @@ from msgspec import structs
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
-from pipedec_cli.jobs.events import Notify
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
@@ -87,7 +86,7 @@ class Served:
 
 @contextmanager
 def serving(model, *, keys=(), **more):
-    service = Service(ServeSettings(model=model and str(model), device="cpu", **more), Notify())
+    service = Service(ServeSettings(model=model and str(model), device="cpu", **more))
     made = Served(service, keys)
     try:
         yield made
@@ -484,7 +483,7 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
     models, grace, signals, schema
 ):
     """Signals come to the main thread, which serves here; a decoder call, or a schema's reading, does not end."""
-    service = Service(ServeSettings(model=str(models / "chat"), device="cpu", grace=grace), Notify())
+    service = Service(ServeSettings(model=str(models / "chat"), device="cpu", grace=grace))
     made, gate = Served(service, start=False), threading.Event()
     if schema:
         service._of = lambda _: gate.wait(300)

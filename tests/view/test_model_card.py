@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
-from rich.console import Console
 
 from pipedec_cli.data.writing import write_json
 from pipedec_cli.model.decoder import load
-from pipedec_cli.view.console import Talk
 from pipedec_cli.view.model_card import licence_of, model_card, write_card
 from tests.checkpoints import TOLD, fresh_toy, tiny_checkpoint
 from tests.running import run, write_lines
@@ -99,16 +97,15 @@ def test_what_a_user_called_things_is_neither_markdown_nor_yaml(tmp_path):
     assert not [text for text in ("<script>", "<b>", "/home/me") if text in card.content]
 
 
-def test_a_readme_of_somebody_else_stays_and_one_of_ours_is_replaced(tmp_path):
-    card, said = tmp_path / "README.md", io.StringIO()
+def test_a_readme_of_somebody_else_stays_and_one_of_ours_is_replaced(tmp_path, caplog):
+    card = tmp_path / "README.md"
 
     def write(**result: float) -> str:
-        record, talk = record_of() | {"result": result}, Talk(console=Console(file=said))
-        write_card(tmp_path, fresh_toy(), record, tmp_path, 1, talk)
+        write_card(tmp_path, fresh_toy(), record_of() | {"result": result}, tmp_path, 1)
         return card.read_text(encoding="utf-8")
 
     card.write_text("mine")
-    assert write(loss=1.5) == "mine" and "was not made by pipedec" in said.getvalue()
+    assert write(loss=1.5) == "mine" and "was not made by pipedec" in caplog.text
     card.unlink()
     assert "| 1.500 |" in write(loss=1.5)
     assert "| 0.250 |" in write(loss=0.25)

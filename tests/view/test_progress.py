@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from pipedec_cli.data.errors import log
 from pipedec_cli.data.records import Generated
-from pipedec_cli.jobs.events import Training, TrainingEnded
+from pipedec_cli.jobs.events import Ended, Training, stage, track
 from pipedec_cli.jobs.generate import Marked, Tally
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
@@ -92,25 +93,36 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away_while_stdout_keep
 def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
     terminal = make_terminal(**settings)
     list(watch(GenerationProgress(terminal.talk, None), clock, seconds))
-    with terminal.notify.stage("reading", 2) as advance:
+    with stage(terminal, "reading", 2) as advance:
         advance()
     assert written(terminal) == ""
+
+
+@pytest.mark.parametrize(("quiet", "shown"), [(False, ["50 % of [red]a␛[2J"]), (True, [])])
+def test_a_terminal_shows_what_is_logged_as_data_and_each_warning_once(quiet, shown):
+    earlier, terminal = make_terminal(), make_terminal(quiet=quiet)
+    with stage(terminal, "reading"):
+        log.info("50 % of [red]a\x1b[2J")
+        for text in ("%s is odd", "%s is odd", "so is %d"):
+            log.warning(text)
+    assert written(terminal).splitlines() == [*shown, "warning: %s is odd", "warning: so is %d"]
+    assert written(earlier) == "", "a new terminal takes its place"
 
 
 @pytest.mark.parametrize("settings", [{}, {"terminal": True, "no_color": True}])
 def test_without_animation_there_are_lines_and_a_label_is_data(clock, settings):
     terminal = make_terminal(**settings)
-    list(terminal.notify.track(ticking(clock, LINE_EVERY, 0), 2, "[red]a\x1b[2Jfile"))
+    list(track(terminal, ticking(clock, LINE_EVERY, 0), 2, "[red]a\x1b[2Jfile"))
     assert written(terminal) == "[red]a␛[2Jfile: 1 of 2\n"
 
 
 def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch):
     terminal = make_terminal(terminal=True)
-    with terminal.notify.stage("segmenting", 2) as advance:
+    with stage(terminal, "segmenting", 2) as advance:
         advance()
     assert written(terminal) == ""
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.01)
-    with terminal.notify.stage("learning", 2) as advance:
+    with stage(terminal, "learning", 2) as advance:
         while "learning" not in written(terminal):  # it says nothing, and is shown all the same
             time.sleep(0.01)
         advance()
@@ -123,7 +135,7 @@ def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its
 ):
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
     terminal, left = make_terminal(terminal=True), ticking(clock, *[0] * 9)
-    items = terminal.notify.track(left, 9, "reading")
+    items = track(terminal, left, 9, "reading")
     assert (next(items), next(items), next(left)) == (0, 1, 2)
     assert (next(items), next(items)) == (3, 4)
     items.close()  # type: ignore[attr-defined]
@@ -133,10 +145,10 @@ def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its
 
 def test_each_evaluation_of_a_training_leaves_a_line():
     terminal = make_terminal(terminal=True)
-    terminal.notify(Training("F1"))
+    terminal(training := Training("F1"))
     for progress in (TrainingProgress(1, 2, 0.5, 2.5), TrainingProgress(2, 2, 1.0, 1.5, 1.25, 50.0)):
-        terminal.notify(progress)
-    terminal.notify(TrainingEnded())
+        terminal(progress)
+    terminal(Ended(training))
     text = written(terminal)
     assert "update: 2 of 2, epoch 1.00, loss 1.500, dev loss 1.250, dev F1 50.0\n" in text
     assert "update: 1 of 2" not in text
@@ -145,13 +157,13 @@ def test_each_evaluation_of_a_training_leaves_a_line():
 
 def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluations_are_in_it(clock):
     terminal = make_terminal()
-    terminal.notify(Training("F1"))
+    terminal(Training("F1"))
     for figures in (
         (1, 9, 0.1, None),
         (2, 9, 0.2, 2.5, None, None, 140.0),
         (3, 9, 0.3, 2.0, 1.5, 9.0, 240.0),
     ):
-        terminal.notify(TrainingProgress(*figures))
+        terminal(TrainingProgress(*figures))
         clock.now += LINE_EVERY
     assert written(terminal).splitlines() == [
         "update: 2 of 9, epoch 0.20, loss 2.500, about 2 min left without evaluations",
@@ -181,16 +193,21 @@ def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, s
     assert tally.saved_none(None) is None
 
 
-def test_texts_that_were_stopped_on_repeat_are_counted_and_named():
+def test_texts_that_were_stopped_on_repeat_are_counted_and_named(caplog):
+    caplog.set_level("INFO", "pipedec")
     tally = Tally(seconds=1.0)
     for stopped_on_repeat in (True, False, True):
         made = Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
         tally.add(made, None, None)
     assert tally.stopped_on_repeat == 2
-    assert "2 of 3 began to repeat themselves: each ends there" in [*tally.lines()]
+    tally.report({"max_source_tokens": 9, "sub_max": 9})
+    assert "2 of 3 began to repeat themselves: each ends there" in caplog.messages
 
 
-def test_of_objects_keys_and_calls_are_counted_and_of_texts_tokens():
+def test_of_objects_keys_and_calls_are_counted_and_of_texts_tokens(caplog):
     counts = {"examples": 1, "seconds": 1.0, "tokens": 9, "steps": 3}
-    assert [*Tally(**counts, keys=8).lines()][1] == "8 keys took 3 decoder calls"
-    assert [*Tally(**counts).lines()][1] == "9 tokens took 3 decoder calls: 3.00 tokens a call"
+    caplog.set_level("INFO", "pipedec")
+    for tally in (Tally(**counts, keys=8), Tally(**counts)):
+        tally.report({"max_source_tokens": 9, "sub_max": 9})
+    assert caplog.messages[1] == "8 keys took 3 decoder calls"
+    assert caplog.messages[3] == "9 tokens took 3 decoder calls: 3.00 tokens a call"

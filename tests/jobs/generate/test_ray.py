@@ -17,7 +17,6 @@ import pytest
 
 from pipedec_cli.data.inputs import Shard
 from pipedec_cli.jobs import ray as jobs_ray
-from pipedec_cli.jobs.events import Notify
 from pipedec_cli.jobs.ray import ShardWorker
 from tests import running
 from tests.jobs.generate.running import ROWS, done, lines, written
@@ -152,7 +151,7 @@ def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
-    with jobs_ray._ray(Notify()):
+    with jobs_ray._ray():
         os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 

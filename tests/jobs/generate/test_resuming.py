@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import JsonLinesAppender, only_writer
 from pipedec_cli.jobs import run as predicting
-from pipedec_cli.jobs.events import Notify
+from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.run import Run, plan_run, write
@@ -28,12 +28,12 @@ from tests.running import read_json, run, write_lines
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, models: Path) -> tuple[Run, Path, bytes]:
     """A run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
-    folder, talk = tmp_path_factory.mktemp("resuming"), Notify()
+    folder = tmp_path_factory.mktemp("resuming")
     data, out = write_lines(folder / "data.jsonl", *ROWS), folder / "out.jsonl"
     options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
-    decoder, inputs = load_decoder(options, talk), read_inputs(options, talk)
+    decoder, inputs = load_decoder(options), read_inputs(options)
     run = plan_run(options, decoder, inputs)
-    write(run, out, talk, resume=True, again="")
+    write(run, out, silent, resume=True, again="")
     return run, out, out.read_bytes()
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(prepared, 
     run, out, whole = prepared
     out.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
     left = out.read_bytes().count(b"\n")
-    result = write(run, out, Notify(), resume=True, again="")
+    result = write(run, out, silent, resume=True, again="")
     assert lines(out) == lines(whole.decode())
     assert (result.resumed_from, result.counts.examples) == (left, len(ROWS) - left)
     assert out.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:left]))  # not written again
@@ -188,9 +188,9 @@ def test_a_full_disk_is_one_line_that_names_the_file(place):
 
 def complete(**options: Any) -> tuple[Path, int]:
     """The file, as a report has it made whole, and how many examples were generated for it."""
-    settings, talk = GenerateSettings(**options), Notify()
-    run = plan_run(settings, load_decoder(settings, talk), read_inputs(settings, talk))
-    result = predicting.complete(run, "the decoder", talk)
+    settings = GenerateSettings(**options)
+    run = plan_run(settings, load_decoder(settings), read_inputs(settings))
+    result = predicting.complete(run, "the decoder", silent)
     return Path(result.out).resolve(), result.counts.examples
 
 
@@ -213,11 +213,11 @@ def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(
 def test_a_report_reads_the_inputs_once_to_check_a_run_and_once_to_go_on_with_it(place):
     path = complete()[0]
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
-    settings, talk, read = GenerateSettings(), Notify(), Mock()
-    inputs = read_inputs(settings, talk)
+    settings, read = GenerateSettings(), Mock()
+    inputs = read_inputs(settings)
     read.side_effect = inputs.read
-    run = plan_run(settings, load_decoder(settings, talk), replace(inputs, read=read))
-    predicting.complete(run, "the decoder", talk)
+    run = plan_run(settings, load_decoder(settings), replace(inputs, read=read))
+    predicting.complete(run, "the decoder", silent)
     assert read.call_count == 2 and len(lines(path)) == len(ROWS)
 
 
@@ -239,9 +239,8 @@ def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_ask
 
 
 def test_a_decoder_and_the_data_serve_several_runs(place):
-    talk = Notify()
-    decoder, inputs = load_decoder(GenerateSettings(), talk), read_inputs(GenerateSettings(), talk)
+    decoder, inputs = load_decoder(GenerateSettings()), read_inputs(GenerateSettings())
     for delay in (1, 2, "wait"):
         run = plan_run(GenerateSettings(delay=delay), decoder, inputs)
-        result = predicting.complete(run, "", talk)
+        result = predicting.complete(run, "", silent)
         assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--set", "trace=true")

@@ -242,6 +242,6 @@ def test_live_on_a_terminal_ends_with_the_whole_grid(place):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=40, markup=False)
     settings = GenerateSettings(text=("it is not [red]</s>\x1b[2J",), out="out.jsonl", live=True)
-    run_generate(settings, Terminal(console=console).notify)
+    run_generate(settings, Terminal(console=console))
     assert all(told in screen.getvalue() for told in ("<eos>", "[red]</s>", "finished"))
     assert "\x1b[2J" not in screen.getvalue()
