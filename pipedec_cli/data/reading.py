@@ -171,7 +171,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise UserError("not a TOML file that can be read: nested too deep", where=str(path)) from None
     except ValueError as error:
-        raise UserError(f"not a TOML file: {error}", where=str(path)) from None
+        todo = "write lines KEY = VALUE, each key once, with quotes around text"
+        raise UserError(f"not a TOML file: {error}", where=str(path), todo=todo) from None
 
 
 def contents(path: Path) -> bytes:

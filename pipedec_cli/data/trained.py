@@ -94,7 +94,8 @@ def require_model(name: str) -> bool:
         todo = "finish it with `pipedec train --resume` and its settings, or start over with --overwrite"
         raise UserError("its training has not come to its end", where=name, todo=todo)
     if not (folder / "config.json").exists():
-        raise UserError(f"cannot load the checkpoint {name}: not a model", todo="it holds no config.json")
+        what = f"cannot load the checkpoint {name}: not a model; it holds no config.json"
+        raise UserError(what, todo="give the folder of a model, or a hub name (OWNER/NAME)")
     return True
 
 

@@ -23,7 +23,7 @@ import msgspec
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.errors import UserError, naming
 from pipedec_cli.data.inputs import read_records
-from pipedec_cli.data.reading import checked, read_json, real
+from pipedec_cli.data.reading import checked, read_json, real, require_place
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
@@ -43,7 +43,9 @@ class Workspace:
     @classmethod
     def find(cls, given: Path | None = None) -> Self:
         """The folder that was given, else the one that PIPEDEC_WORKSPACE names, else ``pipedec-workspace`` here."""
-        return cls(given or Path(os.environ.get("PIPEDEC_WORKSPACE") or "pipedec-workspace"))
+        root = given or Path(os.environ.get("PIPEDEC_WORKSPACE") or "pipedec-workspace")
+        require_place(root, folder=True)
+        return cls(root)
 
     def split(self, name: SplitName) -> Path:
         """The file of one split."""

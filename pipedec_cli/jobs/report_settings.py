@@ -105,8 +105,8 @@ class BenchSettings(Settings):
     shape: Shape | None = _lengths(
         None, "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa]."
     )
-    subsequences: int | None = _lengths(None, "Or: the number of subsequences.", min=1)
-    tokens: int | None = _lengths(None, "The tokens of each of these.", min=1)
+    subsequences: int | None = _lengths(None, "Or: the number of subsequences.", min=1, max=1000)
+    tokens: int | None = _lengths(None, "The tokens of each of these.", min=1, max=65_536)
     source: int | None = _lengths(None, "Tokens of the source [default: 512; 300 for fields].", min=2)
     model: str = option(
         "scratch-base",

@@ -274,7 +274,7 @@ def estimate(
     needed = f"{disk / 1e6:,.0f} MB of disk"
     together = f" in {count()} processes" if count() > 1 else ""
     log.info(
-        f"{many(total, 'example')}, {updates:,} updates of {hyper.update_size}{together}: "
+        f"{many(total, 'example')}, {many(updates, 'update')} of {hyper.update_size}{together}: "
         f"{needed} in {target}. Checkpoints of {folder / 1e6:,.0f} MB "
         "take about 5 % of the time at most. The first updates tell how long the training takes"
     )
@@ -373,6 +373,8 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
 
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:
+    if settings.resume and settings.overwrite:
+        raise UserError("--resume and --overwrite are both given", todo="give one of them")
     require_place(settings.out, folder=True)
     if settings.data is not None and not settings.data.exists():
         raise UserError(

@@ -46,7 +46,7 @@ class TrainSettings(WorkflowSettings):
         parser=number_or("any"),
         metavar="N|any",
     )
-    epochs: float = option(10.0, "Passes over the training examples.", min=0.0)
+    epochs: float = option(10.0, "Passes over the training examples.", min=0.001)
     max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
     batch_size: int | None = option(None, "Examples per device [default: 8 from scratch, else 24].", min=1)
     learning_rate: float | None = option(
