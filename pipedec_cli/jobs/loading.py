@@ -265,7 +265,8 @@ def _blind_decoder(
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
             notify.warn(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
-        calibrate(decoder, notify.track(records, len(records), "calibrating"), batch_size)
+        with notify.stage("calibrating", len(records)) as advance:
+            calibrate(decoder, records, batch_size, advance)
     return decoder
 
 
