@@ -328,7 +328,8 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         items = _items(text_of(value)) if kind == "list" else [text_of(value)]
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)
-            raise UserError(f"{name!r} is {wrong!r}, which is not in the schema's enum", where=where)
+            what = f"{name!r} is {wrong!r}, which is not in the schema's enum"
+            raise UserError(what, where=where, todo="add it to the enum, or change the record")
     return tuple(text_of(values.get(field.at(item))) for field, item in rows)
 
 

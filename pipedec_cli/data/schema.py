@@ -183,6 +183,10 @@ def keys_of(
     fields = [*reader.fields()]
     if not fields:
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
+        if inner := [
+            name for name in ("schema", "json_schema") if isinstance(schema, dict) and name in schema
+        ]:
+            todo = f"take what stands under {inner[0]!r}"
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields, dict.fromkeys((field.name for field in fields), where))
     if passed := sorted(reader.passed):

@@ -19,7 +19,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import by_path, kind_of, leaves, mapped, pairs_of, path_name
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.reading import as_json
+from pipedec_cli.data.reading import as_json, some_names
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
@@ -148,7 +148,7 @@ class ScoredRun:
         """The number of predictions that the run began with; None if its manifest does not say."""
         return self.run.manifest.get("examples")
 
-    @property
+    @cached_property
     def parts(self) -> Mapping[str, Mapping[str, float]]:
         """The scores of parts of the answers, such as an object's keys, by name; {} if answers have no parts."""
         return self.scores.measure.parts(self.items)
@@ -177,6 +177,10 @@ class ScoredRun:
         if self.expected not in (None, count):
             rest = "the `pipedec generate` that began the run finishes it with --resume"
             found.append(f"{count} of {self.expected} rows are there and were scored; {rest}")
+        unwritten = [key for key, part in self.parts.items() if not part["predicted_pairs"]]
+        if 0 < len(unwritten) < len(self.parts):
+            what = f"no prediction has a value for {some_names(unwritten)}"
+            found.append(f"{what}: a key that was not asked for counts as dropped")
         return [f"{self.run.name}: {line}" for line in found]
 
     @property

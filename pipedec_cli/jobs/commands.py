@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.artifact import Artifact
+from pipedec_cli.data.trained import start_of
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.jobs.settings import Setting, Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.model.training.hyperparameters import usual_tuning
 
 
 def command_line(command: str, settings: Settings) -> str:
@@ -24,16 +26,29 @@ def command_line(command: str, settings: Settings) -> str:
 
 
 def sequential_training(model: str, workspace: Path | None) -> str:
-    """The command that trains a sequential model to compare with: on the start, prompt, data and length of this model."""
+    """The command that trains a sequential model to compare with: as this model, on the same start, prompt and data."""
     of = Artifact.training(Path(model)).settings
     of |= of.get("training") or {}
     if of.get("prompt") == usual_prompt(chat=bool(of.get("chat"))):
         del of["prompt"]
     if of.get("data") == str(Workspace.find(workspace).data):
         del of["data"]
-    start = ("data", "model", "family", "lora", "bf16", "limit")
-    training = ("source_prefix", "chat", "max_steps", "epochs")
-    same: dict[str, Any] = {name: of.get(name) or None for name in (*start, *training)}
+    start = start_of(of.get("model") or "", adapters=bool(of.get("lora")))
+    usual = usual_tuning(start, fields=of.get("delay") == "together")
+    names = (
+        "data",
+        "model",
+        "family",
+        "lora",
+        "bf16",
+        "limit",
+        "source_prefix",
+        "chat",
+        "max_steps",
+        "epochs",
+    )
+    same: dict[str, Any] = {name: of.get(name) or None for name in names}
+    same |= {name: of[name] for name in usual if of.get(name, usual[name]) != usual[name]}
     same["workspace"] = workspace
     return command_line(
         "train", TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)

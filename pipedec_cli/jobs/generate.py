@@ -116,7 +116,9 @@ class Tally:
                 )
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
-            log.warning(f"cut short: {reasons}, of {self.examples:,}")
+            options = {"max_tokens": "--max-tokens"}
+            names = " and ".join(options.get(name, f"--set {name}=N") for name in sorted(self.truncated))
+            log.warning(f"cut short: {reasons}, of {self.examples:,}; see {names}")
         if self.values_lost:
             lost = f"{many(self.values_lost, 'value')} of fields lost"
             log.warning(f"{lost}: cut short, or none that the schema allows")
@@ -231,7 +233,10 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError("--text and DATA are both given", todo="give one of them")
     if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
         what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
-        raise UserError(what, todo="name it with --model, and leave --exact out")
+        todo = "name it with --model, " + ("and leave --exact out" if settings.exact else "or leave them out")
+        raise UserError(what, todo=todo)
+    if settings.shots and settings.chat:
+        raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
     if settings.schema and settings.fields:
         raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
     for name in () if settings.is_blind else settings.asked("calibrate", "show_prompt"):

@@ -26,7 +26,7 @@ from pipedec_cli.data.schema import learn_schema, read_schema, read_short, settl
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.events import Listen, silent, track
+from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.generate_settings import RunSettings
 
 if TYPE_CHECKING:
@@ -261,7 +261,8 @@ def _blind_decoder(
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
             log.warning(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
-        calibrate(decoder, track(listen, records, len(records), "calibrating"), batch_size)
+        with stage(listen, "calibrating", len(records)) as advance:
+            calibrate(decoder, records, batch_size, advance)
     return decoder
 
 

@@ -184,8 +184,6 @@ class BlindPlan:
             kind = "pipelined decoder" if prompted else plain.checkpoint.backbone.name
             what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
             raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
-        if rows.shots and chat:
-            raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
         self.rows = rows
         #: What the rows that start at once ask for, in the order of the schema.
         self._asked = self._first_rows()
@@ -409,10 +407,12 @@ def blind_decoder(
     )
 
 
-def calibrate(decoder: Decoder, records: Iterable[Record], batch_size: int) -> None:
+def calibrate(
+    decoder: Decoder, records: Iterable[Record], batch_size: int, advance: Callable[[], None]
+) -> None:
     """Fit to records with targets, for each key, the confidence below which a blind row's answer means no value.
 
-    Keys of lists of objects keep all their values.
+    Keys of lists of objects keep all their values. `advance` is called after each record that is answered.
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
@@ -429,6 +429,7 @@ def calibrate(decoder: Decoder, records: Iterable[Record], batch_size: int) -> N
 
     for event in decoder.run(sources(), method, batch_size):
         if isinstance(event, Finished):
+            advance()
             rows = zip(*plan.answers(event.grid), strict=True)
             for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
                 if text != "":

@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -73,7 +74,8 @@ class _Message(Struct):  # an answer that is sent back has fields that hold noth
         content = self.content or ""
         text = content if isinstance(content, str) else "\n".join(part.text for part in content)
         if not text.strip() and role != "system":
-            raise RefusalError(400, f"a message of the {role} has no text", "messages")
+            what = f"a message of the {role} has no text; send its text as content"
+            raise RefusalError(400, what, "messages")
         return role, text
 
 
@@ -94,7 +96,7 @@ class _Completion(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Chat(_Completion, kw_only=True, forbid_unknown_fields=True):
-    prompt: Literal[""] = ""
+    prompt: str = ""
     messages: Annotated[list[_Message], Meta(min_length=1, max_length=64)]
 
 
@@ -151,7 +153,8 @@ class Api:
         sent = (key.strip() if scheme.lower() == "bearer" else given).encode("latin-1")
         right = [hmac.compare_digest(sent, key) for key in self.keys]  # all of them, in constant time
         if self.keys and not any(right) and path not in ("/", "/health", "/ready"):
-            raise RefusalError(401, "the API key is missing or wrong", code="invalid_api_key")
+            what = "the API key is missing or wrong; send the header Authorization: Bearer KEY"
+            raise RefusalError(401, what, code="invalid_api_key")
         match http.method.replace("HEAD", "GET"), path:  # uvicorn leaves the body out
             case "POST", "/v1/completions" | "/v1/chat/completions":
                 return await self._complete(http, entry, chat="chat" in path)
@@ -171,7 +174,8 @@ class Api:
                 return _json({"object": "list", "data": [self.model]})
             case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
                 return _json(self._named(name))
-        raise RefusalError(404, f"{http.method} {path} is not served", code="unknown_url")
+        todo = "ask POST /v1/chat/completions, POST /v1/completions or GET /v1/models"
+        raise RefusalError(404, f"{http.method} {path} is not served; {todo}", code="unknown_url")
 
     def _check_site(self, host: str, origin: str) -> None:
         """Refuse what a browser sends for a page of another site, whose name may have this machine's address."""
@@ -271,6 +275,8 @@ def is_local(name: str) -> bool:
 
 def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
     """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
+    kind = _Chat if chat else _Completion
+    own, other = ("messages", "prompt") if chat else ("prompt", "messages")
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
         sent = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
@@ -278,12 +284,20 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
             if (value := sent.pop(name)) and value not in _IDLE.get(name, ()):
                 what = f"{name} is not served: {_REASONS[name]}; leave {name} out"
                 raise RefusalError(400, what, name, "unsupported_parameter")
+        if sent.get(other):
+            todo = f"send {own}, or ask /v1/{'' if chat else 'chat/'}completions"
+            raise RefusalError(400, f"{other} is not served here; {todo}", other)
         if isinstance(prompt := sent.get("prompt"), list) and len(prompt) == 1:
             (sent["prompt"],) = prompt
-        body = msgspec.convert(sent, _Chat if chat else _Completion)
+        body = msgspec.convert(sent, kind)
     except (ValueError, RecursionError) as error:
         what, _, path = str(error).partition(" - at `$")
         name = path.strip(".`") or what.partition("field `")[2].rstrip("`")
+        if "unknown field" in what:
+            close = get_close_matches(name[:80], kind.__struct_fields__, 1)
+            what += f"; send {close[0]}" if close and not path else "; leave it out"
+        elif "Invalid enum" in what:
+            what += f"; send {'text' if name.endswith('type') else 'system, user or assistant'}"
         raise RefusalError(400, f"{name}: {what}" if path else what, name or None) from None
     given = body.messages if isinstance(body, _Chat) else [_Message("user", body.prompt)]
     *turns, (role, source) = (message.turn for message in given)

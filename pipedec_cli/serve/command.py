@@ -92,7 +92,8 @@ def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:
     try:
         made = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        what = f"cannot listen on port {port} of {host}: {error.strerror}"
+        why = (error.strerror or str(error)).partition(" (")[0]  # Python adds the address
+        what = f"cannot listen on port {port} of {host}: {why}"
         raise UserError(what, todo="give another --port or --host") from None
     if not (is_open or ip_address(made.getsockname()[0]).is_loopback):
         made.close()

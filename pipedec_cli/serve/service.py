@@ -171,7 +171,8 @@ class Service:
         request.read = Source(*text.source(request.source))
         if request.read.cut:
             most = decoder.text.max_source_tokens
-            raise UserError(f"the text is too long: with the prompt it may have {most:,} tokens")
+            what = f"the text is too long: with the prompt it may have {most:,} tokens"
+            raise UserError(what, todo="send a shorter text")
         wanted = filter(None, (how.limits.max_tokens, request.max_tokens))
         request.method = how = replace(how, limits=replace(how.limits, max_tokens=min(wanted, default=None)))
         if drafter := decoder.drafter:

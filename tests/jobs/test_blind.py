@@ -331,7 +331,7 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
     ):
         assert told in refused(*again_with(place, *more))
     assert (place / "out.jsonl").read_text(encoding="utf-8") == "kept"
-    assert "name it with --model" in refused("generate", place / "docs.jsonl", *schema)
+    assert "name it with --model, or leave them out" in refused("generate", place / "docs.jsonl", *schema)
     t5 = tiny_checkpoint(tmp_path / "t5")
     foreign(tmp_path / "plain", template=None)
     foreign(tmp_path / "odd", template=CHATML.replace("message.content | trim", "message.content * 2"))

@@ -73,7 +73,8 @@ def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
     said = train(workspace, "--delay", "1", "--overwrite")
     (command,) = re.findall("`(pipedec train [^`]*)`, which `report` needs to compare with", said)
     assert "--model scratch-tiny --decoder sequential" in command, "the same start"
-    assert command.endswith(f"--workspace {workspace}") and " --max-steps " in command
+    assert command.endswith(f"--workspace {workspace}")
+    assert " --max-steps 2 --batch-size 4 " in command, "trained as long, on as many examples at a time"
     generate = ("generate", "-w", workspace, "--delay", "1")
     assert "`pipedec report" not in run(*generate).stderr
     assert "nothing to compare with" in running.refused("report", "-w", workspace)

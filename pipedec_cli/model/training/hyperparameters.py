@@ -89,13 +89,18 @@ def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparamet
 
     The default depends on the weights to `start` from and on whether the model learns `fields` or texts.
     """
-    optimizer, batch_size, rates = _DEFAULTS[start]
-    optimizer = asked["optimizer"] or optimizer
+    defaults = usual_tuning(start, fields=fields, optimizer=asked["optimizer"])
+    return Hyperparameters(**asked | {key: value for key, value in defaults.items() if asked[key] is None})
+
+
+def usual_tuning(start: Start, *, fields: bool, optimizer: str | None = None) -> dict[str, Any]:
+    """The default optimizer, batch size and learning rate; the rate is that of the `optimizer`, if it is given."""
+    usual, batch_size, rates = _DEFAULTS[start]
+    optimizer = optimizer or usual
     rate = rates[optimizer]
     if fields and (optimizer, start) == ("adafactor", "fresh"):
         rate = _RATE_OF_FIELDS
-    defaults = {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
-    return Hyperparameters(**asked | {key: value for key, value in defaults.items() if asked[key] is None})
+    return {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
 
 
 @dataclass(frozen=True, slots=True)

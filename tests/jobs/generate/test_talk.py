@@ -143,7 +143,7 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--set time_max=3", "cut short: 12 by time_max, of 12"),
+        ("--set time_max=3", "cut short: 12 by time_max, of 12; see --set time_max=N"),
         ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
         ("--delay 99", "cut short: 12 by time_max, of 12"),
         (
