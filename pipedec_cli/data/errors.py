@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of Python, torch or a GPU has failed."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool({"MemoryError", "OutOfMemoryError"} & names) or "DefaultCPUAllocator" in str(error)
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """Whether a disk is full, or the user's share of it. Libraries in Rust say so in words alone."""
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in codes or any(f"(os error {code})" in str(error) for code in codes)
 
 
 def first_line(error: BaseException) -> str:

@@ -266,6 +266,8 @@ class _Part:
         return "object" in self.types or "properties" in self.schema
 
 
+#: A part counts as so many characters, however short it is.
+_PART: Final = 30
 #: Faults and their remedies.
 _NOTHING: Final = ("allows no value", "leave it out")
 _OTHER_KIND: Final = (
@@ -302,10 +304,32 @@ def _fitting(part: Mapping[str, Any]) -> list[Any] | None:
     return values
 
 
+def _plain(values: Iterable[Any]) -> set[tuple[bool, Any]]:
+    """Values that are no lists and objects, which no row can hold, in a form in which true is not 1."""
+    return {(isinstance(value, bool), value) for value in values if not isinstance(value, list | dict)}
+
+
 def _common(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """The values that equal one of the others; true is not 1."""
-    pairs = [(isinstance(other, bool), other) for other in others]
-    return [value for value in values if (isinstance(value, bool), value) in pairs]
+    """The values that equal one of the others."""
+    known = _plain(others)
+    return [value for value in values if _plain([value]) & known]
+
+
+def _allows_null(part: Mapping[str, Any]) -> bool:
+    """Whether a part allows null, which one without types and values does."""
+    listed = "null" in part.get("type", ["null"]) and None in part.get("enum", [None])
+    return listed and bool(part.get("nullable", True))
+
+
+def _size(value: Any) -> int:
+    """The number of values within a value, however deep, and itself."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_size, inner))
+
+
+def _length(part: Mapping[str, Any]) -> int:
+    """The number of keywords of a part, and of what their lists and objects hold."""
+    return len(part) + sum(len(value) for value in part.values() if isinstance(value, list | dict))
 
 
 class _Reader:
@@ -362,10 +386,11 @@ class _Reader:
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
         if lacking := [name for name in required if not isinstance(name, str) or name not in properties]:
             self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
+        needed = set(required)
         for name, value in properties.items():
             inner = self._resolved(value, (*keys, name), part.trail)
             must: Absent = "null" if inner.nullable else "never"
-            yield from self._read(inner, (*keys, name), (*absent, must if name in required else "omit"))
+            yield from self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))
 
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
         """The items of a list; None if it is no list."""
@@ -395,7 +420,7 @@ class _Reader:
         if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
             self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
         named = "null" in types or None in (allowed or ()) or "nullable" in part
-        nullable = named and (not types or "null" in types) and (allowed is None or None in allowed)
+        nullable = named and _allows_null(part)
         return _Part(part, {*types} - {"null"}, nullable, allowed, trail)
 
     def _flat(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -409,8 +434,8 @@ class _Reader:
         if refused := sorted(_REFUSED & part.keys()):
             self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
         self.passed |= part.keys() - _READ - _SILENT
-        lengths = (len(value) for value in part.values() if isinstance(value, str | list))
-        self._count("characters", len(part) + len(trail) + sum(lengths))
+        texts = sum(len(value) for value in part.values() if isinstance(value, str))
+        self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
         if "$ref" in part:
             if part["$ref"] in trail:
@@ -427,7 +452,8 @@ class _Reader:
             flat = [self._flat(one, keys, trail) for one in listed]
             seen = (*seen, *(step for _, more in flat for step in more[len(trail) :]))
             several = [one for one, _ in flat]
-            parts += several if name == "allOf" and several else [self._chosen(several, keys)]
+            alternatives = not several or name != "allOf"
+            parts += [self._chosen(several, keys, once=name == "oneOf")] if alternatives else several
         own = self._own(part, keys)
         for one in reversed(parts):
             own = self._both(one, own, keys)
@@ -436,11 +462,13 @@ class _Reader:
     def _own(self, part: dict[str, Any], keys: Keys) -> dict[str, Any]:
         """What a part says itself."""
         own = {name: value for name, value in part.items() if name not in _COMBINING}
-        types, allowed = part.get("type", []), [part["const"]] if "const" in part else part.get("enum")
+        types, allowed = part.get("type", []), part.get("enum")
         types = [types] if isinstance(types, str) else types
         if not isinstance(types, list) or not isinstance(allowed, list | None):
             what = "has a `type` or an `enum` of the wrong kind"
             self._refuse(keys, what, "give it one `type`, and a list as `enum`")
+        if "const" in part:
+            allowed = [part["const"]] if allowed is None else _common([part["const"]], allowed)
         if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
             todo = "take string, number, integer, boolean, object or array"
             self._refuse(keys, f"has the type {unknown[0]!r}", todo)
@@ -460,29 +488,44 @@ class _Reader:
             elif name == "enum":
                 both[name] = _common(first, second)
             elif name == "required" and isinstance(first, list) and isinstance(second, list):
-                both[name] = [*first, *(required for required in second if required not in first)]
+                both[name] = [*first, *second]
             elif name == "properties" and isinstance(first, dict) and isinstance(second, dict):
                 shared = {key: {"allOf": [first[key], second[key]]} for key in first.keys() & second.keys()}
                 both[name] = {**first, **second, **shared}
+            elif name == "nullable":
+                both[name] = first and second
             elif name == "items":
                 both[name] = {"allOf": [first, second]}
+        self._count("characters", _length(both))
         if both.get("type") == [] or both.get("enum") == []:
             self._refuse(keys, *_NOTHING)
         return both
 
-    def _chosen(self, parts: Sequence[dict[str, Any]], keys: Keys) -> dict[str, Any]:
-        """The only alternative that is not null, or all as one enum; null as well if it is an alternative."""
-        nulls = [one for one in parts if one.get("type") == ["null"] or one.get("enum") == [None]]
-        others = [one for at, one in enumerate(parts) if one not in nulls and one not in parts[:at]]
-        if not others or (len(others) > 1 and not all("enum" in one for one in others)):
-            self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
-        chosen = dict(others[0])
+    def _chosen(self, parts: Sequence[dict[str, Any]], keys: Keys, *, once: bool) -> dict[str, Any]:
+        """The only alternative that is not null, or all as one enum; null as well if it is an alternative.
+
+        With `once` a value is not allowed by more than one alternative.
+        """
+        others = [one for one in parts if one.get("type") != ["null"] and one.get("enum") != [None]]
+        chosen, nulls = dict(*others[:1]), sum(map(_allows_null, parts))
         if len(others) > 1:
-            chosen = {"enum": [value for one in others for value in _fitting(one) or ()]}
-        for name, null in (("type", "null"), ("enum", None)) if nulls else ():
+            self._count("characters", len(others) * _size(chosen))
+        are_same = all(one == chosen for one in others)
+        if not others or not (are_same or all("enum" in one for one in others)):
+            self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
+        if not are_same or (once and len(others) > 1):
+            fitting = [_fitting(one) or [] for one in others]
+            times = Counter(value for values in fitting for value in _plain(values))
+            again = {value for value in times if once and times[value] > 1}
+            chosen = {
+                "enum": [value for values in fitting for value in values if not _plain([value]) & again]
+            }
+            self._count("characters", _length(chosen))
+        for name, null in (("type", "null"), ("enum", None)):
             if name in chosen:
-                chosen[name] = [*chosen[name], null]
-        return chosen | ({"nullable": True} if nulls else {})
+                kept = [value for value in chosen[name] if value != null]
+                chosen[name] = [*kept, null] if nulls and not (once and nulls > 1) else kept
+        return chosen | ({"nullable": nulls == 1 or not once} if len(others) < len(parts) else {})
 
     def _referred(self, reference: Any, keys: Keys) -> dict[str, Any]:
         """The part that a reference within the schema names."""

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from msgspec import Meta, Struct
 
-from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
 from pipedec_cli.data.reading import contents, mended
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
@@ -198,6 +198,8 @@ def load_checkpoint(
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
+        if isinstance(error, OSError) and is_out_of_space(error):
+            raise
         said = first_line(error).removesuffix(".")
         reason = next((words for key, words in _WORDS.items() if key in str(error)), said)
         if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing

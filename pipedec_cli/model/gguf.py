@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
 from pipedec_cli.data.trained import UNFINISHED, is_gguf
 from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe
 from pipedec_cli.model.families import check_config
@@ -155,7 +156,7 @@ def loadable(name: str) -> str:
     """The same name of a folder or a hub model; of a GGUF file a folder in the cache, which transformers can load.
 
     The file is read now if it was not read before. The folder is named by its content, and is there as a whole or not at
-    all. A UserError if the file cannot be read, or the folder cannot be written.
+    all. A UserError if the file cannot be read, or the folder cannot be written; an OSError if the disk is full.
     """
     if not is_gguf(name):
         return name
@@ -179,13 +180,19 @@ def loadable(name: str) -> str:
                     if not _is_whole(place):  # else another process was faster, and reads it already
                         shutil.rmtree(place, ignore_errors=True)
                         made.rename(place)
-    except ImportError as error:
-        raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
-    except ValueError as error:
-        raise UserError(first_line(error), where=name, todo="get the file again, or take another") from None
-    except (OSError, RuntimeError) as error:
-        todo = "let XDG_CACHE_HOME name a folder with room"
-        raise UserError(f"cannot be read, or kept in the cache: {error}", where=name, todo=todo) from error
+    except Exception as error:
+        if is_out_of_space(error):
+            what = f"no room for the weights of {name} (XDG_CACHE_HOME names this folder)"
+            raise OSError(errno.ENOSPC, what, str(cache_folder())) from error
+        if isinstance(error, ImportError):
+            raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
+        if isinstance(error, ValueError):
+            todo = "get the file again, or take another"
+            raise UserError(first_line(error), where=name, todo=todo) from None
+        if isinstance(error, OSError | RuntimeError):
+            what, todo = f"cannot be read, or kept in the cache: {error}", "let XDG_CACHE_HOME name a folder"
+            raise UserError(what, where=name, todo=todo) from error
+        raise
     return str(place)
 
 

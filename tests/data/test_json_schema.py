@@ -1,6 +1,8 @@
 """Schemas as people have them: a JSON Schema as tools write it, a pydantic class, and the short form."""
 
 import json
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -258,6 +260,50 @@ def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema,
         defs[f"E{n}"] = {"properties": {"a": {"$ref": f"#/$defs/E{n + 1}"}}}
     with pytest.raises(UserError, match=told):
         keys_of(schema | {"$defs": defs}, "here")
+
+
+TEXTS = [f"t{n}" for n in range(9_000)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"anyOf": [{"const": text} for text in TEXTS]},
+        {"oneOf": [{"title": text, "type": "string"} for text in TEXTS]},
+        {"anyOf": [{"enum": [None]}] * 20_000 + [{"type": "string"}]},
+        {"allOf": [{"enum": TEXTS}, {"enum": TEXTS[::-1]}]},
+        {"allOf": [{"required": TEXTS, "properties": dict.fromkeys(TEXTS, True)}, {"required": TEXTS[::-1]}]},
+        {"allOf": [{"properties": {text: {}}} for text in TEXTS]},
+        {"allOf": [{"required": TEXTS}] * 400 + [{"properties": {"t0": {}}}]},
+    ],
+    ids=str.split("alternatives titles nulls enums required properties repeated"),
+)
+def test_a_long_schema_is_read_or_refused_in_a_time_that_grows_with_its_length_alone(part):
+    began = time.process_time()
+    with suppress(UserError):
+        keys_of({"properties": {"k": part}}, "here")
+    assert time.process_time() - began < 2
+
+
+def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds():
+    def read(**part):
+        (field,) = keys_of({"properties": {"k": part}, "required": ["k"]}, "here").values()
+        return field.kind, field.enum, field.absent
+
+    overlapping = [{"enum": ["a", "b", None]}, {"enum": ["b", "c", None]}]
+    assert read(oneOf=overlapping) == ("string", ("a", "c"), ("never",))
+    assert read(anyOf=overlapping)[2] == ("null",)
+    assert read(oneOf=[{}, {"type": "null"}]) == ("any", (), ("never",))
+    assert read(oneOf=[{"type": ["string", "null"]}, {"type": "null"}]) == ("string", (), ("never",))
+    assert read(oneOf=[{"type": "string"}, {"type": "null"}]) == ("string", (), ("null",))
+    assert read(const="a", enum=["a", "b"]) == ("string", ("a",), ("never",))
+    for part in (
+        {"const": "c", "enum": ["a"]},
+        {"oneOf": [{"enum": ["a"]}] * 2},
+        {"const": True, "enum": [1]},
+    ):
+        with pytest.raises(UserError, match="allows no value"):
+            read(**part)
 
 
 def test_a_question_names_a_share_of_many_choices():

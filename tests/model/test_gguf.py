@@ -1,5 +1,6 @@
 """GGUF files: read as transformers reads them, kept for the next start, refused in one line."""
 
+import errno
 import random
 import struct
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipedec_cli.data.writing import file_sha256
@@ -201,6 +203,28 @@ def test_nothing_is_kept_of_a_reading_that_failed(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(reading, "_read", fail)
     path = written(tmp_path)
     assert refused(path) == f"{path}: its header is odd; get the file again, or take another"
+    assert not [*cache.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        Exception("No space left on device (os error 28)"),  # of tokenizers
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+    ids=["weights", "tokenizer", "config"],
+)
+def test_a_full_cache_is_named_and_nothing_half_written_stays(tmp_path, cache, monkeypatch, full):
+    def write(weights, path, *_):
+        path.write_bytes(b"half")
+        raise full
+
+    monkeypatch.setattr(reading, "save_file", write)
+    path = written(tmp_path)
+    with pytest.raises(OSError, match="no room for the weights") as error:
+        load_checkpoint(str(path))
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(cache.parent))
     assert not [*cache.iterdir()]
 
 

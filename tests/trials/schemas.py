@@ -1,0 +1,193 @@
+"""The schema reader on schemas that chance has made: `python -m tests.trials.schemas --random 2000 --hostile 200 --seed 1`.
+
+Each is taken, or refused in one line: by the command line and with the limits of the server, within a second and 200 MB.
+Where it is taken, objects of any texts validate against it, and blind rows can be made of it.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from resource import RUSAGE_SELF, getrusage
+from typing import Any
+
+import jsonschema
+import psutil
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import read_values, rows_with
+from pipedec_cli.data.schema import MOST, keys_of, settled
+from pipedec_cli.jobs.loading import check_lists
+from pipedec_cli.model.decoder import Decoder, load
+from pipedec_cli.model.rows import Rows, blind_decoder
+from pipedec_cli.serve.command import ServeSettings
+from tests.model.chats import foreign
+from tests.trials.fuzz import call, wrong_with
+from tests.trials.target import lines
+
+SECONDS, KILOBYTES = 1.0, 200_000
+TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]
+VALUES = ["a", "b", "", "1", "true", 1, 1.0, 2.5, -3, 10**20, True, False, None, "ä", "a b", "x|y"]
+ODD = [None, True, 0, -1, 1e308, float("nan"), " ", "\ud800", [], {}, [[]], [None], {"type": 5}, "#", 10**400]
+KEYWORDS = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items", "properties", "description"]
+
+
+def part_of(chance: Random, depth: int = 0) -> Any:
+    """A part of a schema, most often a good one."""
+    part: dict[str, Any] = {}
+    for _ in range(chance.choice((1, 1, 1, 1, 2, 3))):
+        word = chance.choice(KEYWORDS[:2] * 4 + KEYWORDS[: 3 if depth > 3 else 10])
+        values = chance.choice([chance.sample(VALUES, 3), ["a", "b"], ["b", "c", None], [1, 2]])
+        names = chance.sample(["a", "b", "c.d", "ü", "e f", "g[]"], chance.randrange(1, 4))
+        inner = {name: part_of(chance, depth + 1) for name in (names if word[-1] in "fs" else ())}
+        if word == "properties":
+            part |= {"type": "object", word: inner, "required": chance.sample(names, 1)}
+        elif word == "items":
+            part |= {"type": "array", word: next(iter(inner.values()))}
+        else:
+            others = [*inner.values(), {"type": "null"}][: chance.randrange(1, 5)]
+            alone = {
+                "type": chance.choice(TYPES),
+                "enum": values,
+                "const": values[0],
+                "description": "{question}",
+            }
+            part[word] = (
+                others if word.endswith("Of") else {**alone, "$ref": f"#/$defs/{chance.choice('ABC')}"}[word]
+            )
+    return part | (
+        {chance.choice([*KEYWORDS, "not", "required"]): chance.choice(ODD)} if chance.random() < 0.01 else {}
+    )
+
+
+def random_schema(chance: Random) -> Any:
+    """Some keys, and definitions that they may refer to."""
+    names = [f"k{number}" for number in range(chance.randrange(1, 4))]
+    schema = {"properties": {name: part_of(chance) for name in names}, "required": chance.sample(names, 1)}
+    schema["$defs"] = {name: part_of(chance, 2) for name in "ABC"}
+    return schema | ({"$schema": "http://json-schema.org/draft-07/schema#"} if chance.random() < 0.1 else {})
+
+
+def hostile_schema(chance: Random) -> Any:
+    """A schema that grows, loops, or makes much work of few words."""
+    count, width, word = (
+        int(10 ** chance.uniform(1, 4.4)),
+        chance.randrange(1, 9),
+        chance.choice(KEYWORDS[4:7]),
+    )
+    texts, levels = [f"t{number}" for number in range(count)], min(count, 1_000)
+    around: Callable[[Any], Any] = chance.choice([
+        lambda one: {word: [one] * width},
+        lambda one: {"properties": {f"k{number}": one for number in range(width)}},
+        lambda one: {"type": "array", "items": one},
+        lambda one: {word: [{"properties": {"k": one}, "required": ["k"]}] * width},
+        lambda one: {word: [one, {"enum": texts[:500]}], "properties": {"k": one}},
+    ])  # fmt: skip
+    links = {f"D{number}": around({"$ref": f"#/$defs/D{number + 1}"}) for number in range(levels)}
+    deep: Any = {"type": "string"}
+    for _ in range(90 if width == 1 else 12 // width.bit_length()):
+        deep = around(deep)
+    part = chance.choice([
+        {"$ref": "#/$defs/D0"},
+        {"$ref": "#/$defs/loop"},
+        deep,
+        {word: [{"enum": texts}, {"enum": [*reversed(texts), *VALUES]}] * width},
+        {word: [{"const": text} for text in texts]},
+        {word: [{"properties": {text: {}}, "required": [text]} for text in texts]},
+        {word: [{"required": texts, "properties": dict.fromkeys(texts, True)}, {"required": texts[::-1]}]},
+        {word: [around({"enum": [number]}) for number in range(levels)]},
+        {word: [{"title": text, "type": "string"} for text in texts]},
+        {word: [{"items": {"enum": texts[:9]}, "type": "array"}] * levels},
+        {"type": [*TYPES[:7], *texts], "enum": texts},
+        {"type": "array", "items": {"enum": [*range(count), *texts]}},
+        {chance.choice(["description", "const", "$ref", "type", "title"]): "x#/" * count},
+        {"properties": {chance.choice(["x", "é", ".", "[]", "\n", "\u202e"]) * count: {"type": "string"}}},
+        {"properties": {text: chance.choice([{}, {"enum": texts[:9]}, {"type": "array"}]) for text in texts}},
+        {"enum": [chance.choice([10, -10]) ** levels, *range(count), 1e300]},
+    ])  # fmt: skip
+    return {
+        "properties": {"k": part},
+        "$defs": {**links, f"D{levels}": {}, "loop": around({"$ref": "#/$defs/loop"})},
+    }
+
+
+def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[str]]:
+    """Whether a schema is taken, and what is wrong."""
+    is_taken, text = False, json.dumps(schema)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "s.json").write_text(text, encoding="utf-8")
+        Path(name, "d.jsonl").write_bytes(lines([{"source": "a", "target": {"k": "b"}}]))
+        wrong = wrong_with(
+            call(["segment", "d.jsonl", "--level", "field", "--schema", "s.json", "--out", "out"], Path(name))
+        )
+    for most in ((ServeSettings.max_keys, ServeSettings.max_choices), MOST):
+        try:
+            given = json.loads(text)
+            held, peak = psutil.Process().memory_info().rss // 1024, getrusage(RUSAGE_SELF).ru_maxrss
+            began = time.process_time()
+            try:
+                fields = tuple(map(settled, keys_of(given, "x", most=most).values()))
+            finally:
+                seconds, now = time.process_time() - began, getrusage(RUSAGE_SELF).ru_maxrss
+                wrong += [f"{seconds:.1f} s with {most}"] if seconds > SECONDS else []
+                wrong += [f"{now - held:,} kB"] if now > max(peak, held + KILOBYTES) else []
+            is_taken = True
+            for _ in range(4 if len(text) < 20_000 else 0):  # the validator takes minutes of longer ones
+                rows = rows_with(fields, 1 + any(field.listed for field in fields))
+                texts = [
+                    chance.choice(["", None, "1", "2.5", "true", "a", *field.enum[:9]]) for field, _ in rows
+                ]
+                jsonschema.validate(read_values(texts, fields)[0], schema)
+            check_lists(fields)
+            if most != MOST:
+                blind_decoder(plain, Rows(fields)).method()
+        except UserError as error:
+            wrong += ["a refusal of several lines"] if "\n" in str(error) else []
+        except jsonschema.ValidationError as error:
+            wrong.append(f"an object is invalid: {error.message[:200]}")
+        except jsonschema.SchemaError:
+            pass
+        except Exception as error:
+            wrong.append(f"raises {error!r:.200}")
+    return is_taken, wrong
+
+
+def swept(
+    make: Callable[[Random], Any], numbers: Iterable[int], seed: int = 0
+) -> tuple[Counter[bool], list[str]]:
+    """How many schemas were taken, and what was wrong."""
+    taken, found = Counter[bool](), list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        plain = load(str(foreign(Path(folder))))
+        for number in numbers:
+            chance = Random(f"{seed}:{number}")
+            schema = make(chance)
+            is_taken, wrong = wrong_of(schema, plain, chance)
+            taken[is_taken] += 1
+            found += [f"{make.__name__} {number}: {what}: {json.dumps(schema)[:500]}" for what in wrong]
+    return taken, found
+
+
+def _script() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, usual in {"random": 2_000, "hostile": 200, "start": 0, "seed": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    asked, faults = parser.parse_args(), 0
+    for make, count in ((random_schema, asked.random), (hostile_schema, asked.hostile)):
+        taken, found = swept(make, range(asked.start, asked.start + count), asked.seed)
+        print(
+            f"{make.__name__}: {taken[True]:,} taken, {taken[False]:,} refused, {len(found)} wrong",
+            *found,
+            sep="\n",
+        )
+        faults += len(found)
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(_script())

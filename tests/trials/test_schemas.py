@@ -1,0 +1,12 @@
+"""Some schemas that chance has made, for every change; the script makes thousands."""
+
+import pytest
+
+from tests.trials.schemas import hostile_schema, random_schema, swept
+
+
+@pytest.mark.parametrize(("make", "count"), [(random_schema, 40), (hostile_schema, 20)])
+def test_each_schema_is_taken_or_refused_in_one_line(make, count):
+    taken, wrong = swept(make, range(count))
+    assert taken[True] > count // 5
+    assert not wrong
