@@ -105,10 +105,10 @@ def test_a_shard_that_fails_is_told_and_the_others_are_made(corpus, here):
 def test_a_worker_that_sees_other_data_refuses(corpus, here, monkeypatch):
     inputs = jobs_ray.read_inputs
 
-    def changed(settings: Any, talk: Any, **more: Any) -> Any:
+    def changed(settings: Any, **more: Any) -> Any:
         if more:  # a worker's
             write_lines("corpus/c.jsonl", {"source": "new"})
-        return inputs(settings, talk, **more)
+        return inputs(settings, **more)
 
     monkeypatch.setattr(jobs_ray, "read_inputs", changed)
     assert "has another job: the data changed; is it the same data and model?" in running.refused(*JOB)
