@@ -67,7 +67,9 @@ class Setting:
         if "\0" in str(value):
             raise ValueError(f"{value!r} cannot be used")
         if self.metavar == "PATH" and value == "-":
-            raise ValueError("`-` (a pipe) does not fit here: give the path of a file")
+            if self.role == "argument":
+                raise ValueError("- is standard input, which is not read here: give a path")
+            raise ValueError("- is standard output, no path")
         if self.parser is not None:
             return self._bounded(self.parser(",".join(map(str, value)) if isinstance(value, list) else value))
         if self.kind == tuple[str, ...]:

@@ -296,6 +296,24 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
     assert said.startswith(f"{path}: ") and told in said
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train --resume --overwrite", "--resume and --overwrite are both given; give one of them"),
+        ("train --epochs 0", "0.0 is not from 0.001 up"),
+        ("bench --subsequences 1000000 --tokens 12", "1000000 is not from 1 to 1000"),
+        ("train -w FILE", "FILE: is a file; name a folder"),
+        ("score -", "- is standard input, which is not read here: give a path"),
+    ],
+)
+def test_a_mistake_is_refused_before_any_work(tmp_path, monkeypatch, line, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "pipedec-workspace/data").mkdir(parents=True)
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code and told in result.stderr + str(result.exception)
+
+
 def test_a_config_file_is_not_written_over(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text("task = 'fields'\n", encoding="utf-8")
