@@ -107,6 +107,8 @@ def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Se
             ways.append(Way(f"Δt = {delay}{name}", "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
+        trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
+        log.warning(f"no sequential model: the waiting schedule takes its place; `{trains}` makes one")
         baseline = Way(WAITING, "baseline", waiting, pipelined)
         called = "the same checkpoint's waiting schedule"
     else:

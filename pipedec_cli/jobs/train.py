@@ -27,7 +27,7 @@ from pipedec_cli.data.segmentation import Preparer, Segmenter, joiner_of, make_s
 from pipedec_cli.data.stored import Stored, StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.commands import command_line, sequential_training
+from pipedec_cli.jobs.commands import command_line, quoted, sequential_training
 from pipedec_cli.jobs.events import Listen, Training, shown, silent, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model, load_decoder, read_inputs
@@ -258,9 +258,8 @@ def estimate(
     if total < 20:  # no model learns from so few
         log.warning(f"{many(total, 'example')}: too few to learn from")
     if fresh and updates < FEW_UPDATES:
-        what = (
-            f"{many(updates, 'update')} are few for a model from scratch: expect texts that repeat themselves"
-        )
+        are = "is" if updates == 1 else "are"
+        what = f"{many(updates, 'update')} {are} few for a model from scratch: expect texts that repeat themselves"
         log.info(f"{what}. Give more --epochs or --max-steps, or --model NAME to start from a trained model")
     _warn_of_lengths(checkpoint, examples, method)
     if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
@@ -556,6 +555,8 @@ def _explain_stop(target: Path) -> Iterator[None]:
         kept = " before there was a first checkpoint; nothing is kept"
         if any(target.glob("checkpoint-*")):
             kept = "; the same command with --resume goes on from the last checkpoint"
+            for best in target.glob("best-*"):  # there is one at most
+                kept += f", and `generate --model {quoted(str(best))}` takes the best weights so far"
         log.info(f"stopped{reason}{kept}")
 
     try:
