@@ -503,7 +503,8 @@ class _Reader:
         With `once` a value is not allowed by more than one alternative.
         """
         others = [one for one in parts if one.get("type") != ["null"] and one.get("enum") != [None]]
-        chosen, nulls = dict(*others[:1]), sum(map(_allows_null, parts))
+        chosen: dict[str, Any] = dict(*others[:1])
+        nulls = sum(map(_allows_null, parts))
         if len(others) > 1:
             self._count("characters", len(others) * _size(chosen))
         are_same = all(one == chosen for one in others)
