@@ -293,8 +293,10 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
         ({"extra_body": {"modalities": ["text", "audio"]}}, "modalities is not served: answers are texts"),
         ({"max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
         ({"prompt": " "}, "prompt: Expected"),
-        ({"prompt": "name[ " * 2_000}, "the text is too long"),
-        ({"extra_body": {"colour": 1}}, "unknown field `colour`"),
+        ({"prompt": "name[ " * 2_000}, "the text is too long.*; send a shorter text"),
+        ({"extra_body": {"colour": 1}}, "unknown field `colour`; leave it out"),
+        ({"extra_body": {"maxtokens": 1}}, "unknown field `maxtokens`; send max_tokens"),
+        ({"extra_body": {"messages": [1]}}, "send prompt, or ask /v1/chat/completions"),
         ({"extra_body": {"response_format": {"type": "xml"}}}, "give a JSON Schema"),
         ({"extra_body": {"response_format": {"type": "json_object"}}}, "such objects"),
         ({"model": "gpt"}, "there is no model 'gpt'; this server has 'pipelined'"),
@@ -341,8 +343,8 @@ def test_forms_of_a_message_that_mean_the_same_are_taken(chat):
         with pytest.raises(openai.BadRequestError, match=told):
             said({"role": "user", "content": content})
     picture = {"type": "image_url", "image_url": {"url": "http://a"}}
-    for wrong in (picture, 3):
-        with pytest.raises(openai.BadRequestError, match=r"messages\[0\]"):
+    for wrong, told in ((picture, "; send text"), (3, "")):
+        with pytest.raises(openai.BadRequestError, match=rf"messages\[0\].*{told}"):
             said({"role": "user", "content": [wrong]})
     with pytest.raises(openai.BadRequestError, match="the model has no keys of its own; send a json_schema"):
         chat.chat("a", response_format={"type": "json_object"})
@@ -401,10 +403,12 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         ("POST", "chat/completions", b'{"model": "pipelined", "messages": []}', {}, 400),
         ("PUT", "completions", b"", {}, 404),
         ("GET", "nothing", b"", {}, 404),
+        ("POST", "chat/completions", b'{"model": "pipelined", "prompt": "a"}', {}, 400),
     ]:
         found, head, answer = pipelined.raw(method, f"/v1/{path}", body, **more)
         assert found == status
         assert {"message", "type", "param", "code"} == set(json.loads(answer)["error"])
+        assert ("ask POST /v1/" in answer.decode()) == (status == 404)
         assert "traceback" not in answer.decode().lower() and "application/json" in head
     assert pipelined.raw("POST", "/v1/completions", good, **{"CONTENT-TYPE": "Application/JSON"})[0] == 200
     assert [pipelined.raw("HEAD", path)[::2] for path in ("/", "/health", "/v1/models")] == [(200, b"")] * 3

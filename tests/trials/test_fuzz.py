@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipedec_cli.data.errors import log
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
 from tests.trials.target import VALUE
 from tests.trials.targets import targets
@@ -68,7 +69,8 @@ def test_a_path_of_another_kind_than_is_meant_ends_a_command_in_one_line(tmp_pat
         assert not wrong_with(ended), line
 
 
-def test_a_file_name_that_is_no_text_serves_as_any_other(tmp_path: Path) -> None:
+def test_a_file_name_that_is_no_text_serves_as_any_other(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(log, "propagate", False)  # pytest's workers send each other texts
     name = os.fsdecode(b"\xff.jsonl")
     (tmp_path / name).write_text('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n')
     for line in (
