@@ -26,10 +26,7 @@ pipedec generate docs.jsonl --model my-chat-model --schema person.json  # object
 
 
 def generate(settings: GenerateSettings) -> None:
-    """Generate a text from each source, several subsequences of it at the same time.
-
-    Writes JSON lines; for --text and `- --plain` the texts alone. Greedy: no beams, no sampling.
-    """
+    """Generate a text from each source, several subsequences of it at the same time: greedy, no beams or sampling."""
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:
         whole = settings.out or settings.as_json or settings.confidence or settings.spans

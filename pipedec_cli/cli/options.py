@@ -189,8 +189,7 @@ class HelpfulCommand(TyperCommand):
         console, panels = Console(highlight=False), dict[str, list[tuple[str, str]]]()
         for setting in self.settings:
             if setting.role != "key":
-                panel = "Arguments" if setting.role == "argument" else setting.panel
-                panels.setdefault(panel, []).append((_label(setting), _explained(setting)))
+                panels.setdefault(setting.panel, []).append((_label(setting), _explained(setting)))
         general = panels.pop("General", [])
         if any(setting.role == "key" for setting in self.settings):
             general.append(("--help-all", "Show the keys of the config file, too."))
@@ -199,17 +198,17 @@ class HelpfulCommand(TyperCommand):
             panels["Keys of the config file, or --set KEY=VALUE"] = [
                 (f"{one.name} {one.metavar}", _explained(one)) for one in self.settings if one.role == "key"
             ]
-        console.print(Text.assemble((self.get_usage(ctx).strip(), "bold"), f"\n{self.help}"))
+        console.print(Text.assemble((self.get_usage(ctx).strip(), "bold"), f"\n{self.help}\n"))
         for title, records in panels.items():
-            console.print(f"\n[bold]{title}[/bold]")
+            console.print(f"[bold]{title}[/bold]")  # no empty lines: all of it is to fit a screen
             table = Table.grid(padding=(0, 2, 0, 0))
             table.add_column(style="cyan", max_width=34)
             table.add_column()
             for name, text in records:
                 table.add_row(Text(name.replace("|", " | ") if len(name) > 34 else name), Text(text))
             console.print(Padding(table, (0, 0, 0, 2)))
-        console.print("\n[bold]Examples[/bold]")
-        for line in (self.epilog or "").split("\n"):
+        console.print("[bold]Examples[/bold]")
+        for line in (self.epilog or "").strip().split("\n"):
             console.print(Text(f"  {line.rstrip()}"), soft_wrap=True)
 
 

@@ -25,7 +25,7 @@ torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf
 def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the sequential model that a report compares with.
 
-    The parameters and the architecture are those of the ordinary model, so any checkpoint of a served family is a starting point. Only train.jsonl is trained on; dev.jsonl is evaluated, test.jsonl is not read.
+    Any checkpoint of a served family is a start. train.jsonl is trained on, dev.jsonl evaluated, test.jsonl not read.
 
     With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from its weights and learns to write like it.
     """

@@ -13,19 +13,15 @@ from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, option, parse_shard
 from pipedec_cli.pipeline.grid import EmptyRows
 
-_decoding, _data, _asking = (partial(option, panel=name) for name in ("Decoding", "Data", "Without training"))
+_decoding, _data, _asking = (partial(option, panel=name) for name in ("Options", "Data", "Without training"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(WorkflowSettings):
     """What a run of a decoder over records needs. None leaves a setting to the model, the workspace or the machine."""
 
-    data: str | None = argument(
-        "JSON lines, .json, .csv, .tsv, .parquet, - (standard input), a folder or a hub name."
-    )
-    model: str | None = option(
-        None, "A folder, hub name, GGUF file, pipelined or sequential [default: pipelined]."
-    )
+    data: str | None = argument("JSON lines, .json, .csv, .tsv, .parquet, -, a folder or hub name.")
+    model: str | None = option(None, "Folder, hub name, GGUF file or sequential [default: pipelined].")
     delay: Delay | None = _decoding(
         None,
         "Δt: a row starts every N time-steps [default: trained, or 2].",
@@ -78,7 +74,7 @@ class RunSettings(WorkflowSettings):
     dtype: Dtype = _decoding(
         "float32", "Or bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32].", metavar="TYPE"
     )
-    device: str = common.device_option(panel="Decoding")
+    device: str = common.device_option(panel="Options")
     threads: int | None = common.threads_key()
     trace: bool | None = key(
         None, "Write the grid and the source's token ids, for the report; default: in the workspace's files."

@@ -55,7 +55,7 @@ class TrainSettings(WorkflowSettings):
     bf16: bool = option(False, "Mixed precision in bfloat16.")
     lora: int | None = option(
         None,
-        "Train only adapters of this rank in the decoder (LoRA); they are merged at the end.",
+        "Train adapters of this rank alone (LoRA), merged at the end.",
         min=1,
         max=4096,
         metavar="RANK",
