@@ -81,7 +81,7 @@ class Child:
     largest_batch: int | None = None
 
     def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
-        """Start the process and make the runner of a `Runner.spec` there, on the ``device`` in it; a ChildError on failure."""
+        """Start the process. It makes the runner of a `Runner.spec`, on the spec's ``device``. A ChildError on failure."""
         self._errors = TemporaryFile()  # noqa: SIM115  # as long as the child
         package = Path(__file__).parents[1] / "__init__.py"
         self._process = subprocess.Popen(

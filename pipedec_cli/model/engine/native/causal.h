@@ -43,7 +43,8 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             longest = std::max<long>(longest, row.column + 1);
         }
         for (Queries &block : blocks)
-            for (const bool windowed : {false, true}) block.parts[windowed] = seen_by(block, windowed);
+            for (const bool windowed : {false, true})
+                if (m.window || !windowed) block.parts[windowed] = seen_by(block, windowed);
         const long queries = std::min<long>(together, n) * group;
         B::make_room(queries, longest);
         qkv.resize(n * qkv_row);
