@@ -35,9 +35,8 @@ EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 _PRECEDENCE: Final = 10.0
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a run as Ctrl-C does."""
-
+#: SIGTERM, once it has come. It ends a run as Ctrl-C does.
+_TERMINATED = threading.Event()
 
 #: What the operating system says of the machine; all else it says of a path that was given.
 _OF_THE_MACHINE: Final = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
@@ -56,9 +55,9 @@ class _Commands(TyperGroup):
         try:
             with _usage_on_one_line():
                 return super().invoke(ctx)
-        except _Terminated:
-            _fail("terminated", EXIT_TERMINATED)
         except KeyboardInterrupt:
+            if _TERMINATED.is_set():
+                _fail("terminated", EXIT_TERMINATED)
             _fail("interrupted", EXIT_INTERRUPTED)
 
 
@@ -146,8 +145,10 @@ def main() -> None:
         # The reader of our stdout has gone (`pipedec … | head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_ERROR)
-    except _Terminated:  # outside a command
-        told, code = "terminated", EXIT_TERMINATED
+    except KeyboardInterrupt:  # outside a command
+        told, code = "interrupted", EXIT_INTERRUPTED
+        if _TERMINATED.is_set():
+            told, code = "terminated", EXIT_TERMINATED
     except OSError as error:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
@@ -173,7 +174,8 @@ def _terminate(number: int, frame: FrameType | None) -> None:
             later.start()
             return
         frame = frame.f_back
-    raise _Terminated
+    _TERMINATED.set()
+    raise KeyboardInterrupt
 
 
 def _fail(message: str, code: int) -> NoReturn:

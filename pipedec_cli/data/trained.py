@@ -44,6 +44,11 @@ def is_compared(model: Path, sequential: Path) -> bool:
     return is_model(sequential) or taught_by(str(model)) is not None or delay == "any"
 
 
+def examples_seen(name: str) -> int | None:
+    """The number of examples that a folder's training learnt, each pass counted; None if it is not known."""
+    return (Artifact.training(Path(name)).manifest.get("result") or {}).get("examples_seen")
+
+
 def curve_of(name: str) -> list[dict[str, float]]:
     """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``.
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import paper_figures
 from pipedec_cli.data.reading import read_json, real, require_place
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
-from pipedec_cli.data.trained import curve_of, is_model, taught_by
+from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import WAITING, Report, Sample, assemble, choose_sample, with_quality
@@ -43,6 +43,9 @@ from pipedec_cli.jobs.score import ScoreSettings, score_runs
 
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
+
+#: A training with so many times the examples of another is no fair comparison.
+UNLIKE: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,10 @@ def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Se
             log.warning(
                 f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since"
             )
+        seen = [examples_seen(decoder.checkpoint.name) or 0 for decoder in (pipelined, sequential)]
+        if not teacher and max(seen) > UNLIKE * min(seen) > 0:
+            counts = f"{seen[0]:,} examples, the sequential one {seen[1]:,}"
+            log.warning(f"the pipelined model was trained on {counts}: quality differs for that reason, too")
     entries = [_entry(way, inputs) for way in (baseline, *ways)]
     return Plan(entries, _in_words(entries[0], called), called)
 

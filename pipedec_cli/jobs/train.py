@@ -28,7 +28,7 @@ from pipedec_cli.data.stored import Stored, StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.commands import command_line, quoted, sequential_training
-from pipedec_cli.jobs.events import Listen, Training, shown, silent, track
+from pipedec_cli.jobs.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model, load_decoder, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
@@ -239,11 +239,13 @@ def estimate(
     hyper: Hyperparameters,
     settings: TrainSettings,
     target: Path,
+    listen: Listen,
 ) -> None:
     """Run the longest batch, and say which disk training takes and what it leaves out.
 
     A `UserError` if the disk or the memory is too small.
     """
+    from pipedec_cli.evaluate.estimate import TOO_FEW
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
     from pipedec_cli.model.training.trainer import require_memory, run_longest, training_disk
 
@@ -252,11 +254,12 @@ def estimate(
     if dev:  # dev examples are evaluated one at a time
         one = replace(hyper, batch_size=1)
         require_memory(checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev")
-    run_longest(checkpoint, examples, hyper, name=lambda n: f"record {data.train[n].id!r}")
+    with stage(listen, "running the longest batch"):
+        run_longest(checkpoint, examples, hyper, name=lambda n: f"record {data.train[n].id!r}")
     folder, disk = training_disk(checkpoint, hyper, settings.keep_checkpoints)
     updates, fresh = hyper.updates(total), settings.model in trained.FRESH
-    if total < 20:  # no model learns from so few
-        log.warning(f"{many(total, 'example')}: too few to learn from")
+    if total < TOO_FEW:
+        log.warning(f"{many(total, 'example')}: too few for a training")
     if fresh and updates < FEW_UPDATES:
         are = "is" if updates == 1 else "are"
         what = f"{many(updates, 'update')} {are} few for a model from scratch: expect texts that repeat themselves"
@@ -374,6 +377,10 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
 def _check_settings(settings: TrainSettings, target: Path) -> None:
     if settings.resume and settings.overwrite:
         raise UserError("--resume and --overwrite are both given", todo="give one of them")
+    if settings.max_steps and settings.asked("epochs"):
+        log.warning("--epochs does not count: --max-steps says when the training ends")
+    if settings.decoder == "sequential" and settings.asked("delay"):
+        log.warning("--delay does not count: a sequential decoder has no Δt")
     require_place(settings.out, folder=True)
     if settings.data is not None and not settings.data.exists():
         raise UserError(
@@ -457,7 +464,8 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
     elif is_main():
         # else a later --resume would go on from another training
         trained.forget([*trained.checkpoints(target), *trained.best_folders(target)])
-    checkpoint = build_model(settings, data, method)
+    with stage(listen, "building the model"):
+        checkpoint = build_model(settings, data, method)
     texts = track(listen, data.train, len(data.train), "tokenizing")
     examples = Stored(target, Encoded, encode(checkpoint, texts))
     dev = list(encode(checkpoint, data.dev))
@@ -466,7 +474,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
     time_max = settings.time_max or fitted.time_max
     checkpoint.settings = structs.replace(fitted, time_max=time_max, max_source_tokens=longest)
     if is_main():
-        estimate(checkpoint, data, examples, dev, hyper, settings, target)
+        estimate(checkpoint, data, examples, dev, hyper, settings, target, listen)
         artifact.start(record)
     measure = dev_measure(data.segmentation.level)
     doubts = list[str]()

@@ -27,7 +27,7 @@ from uvicorn import Config, Server
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
-from pipedec_cli.serve.service import BusyError, Request, Service
+from pipedec_cli.serve.service import BusyError, Request, Service, TooLongError
 
 PAGE: Final = Path(__file__).with_name("page.html")
 #: The most bytes of a request's body.
@@ -342,7 +342,8 @@ def _refusal(error: Exception) -> RefusalError:
             ", or "
         )  # no client can follow what names options, commands or keys
         todo = ", or ".join(part for part in advice if not re.search("--|pipedec|time_max", part))
-        return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where)
+        code = "context_length_exceeded" if isinstance(error, TooLongError) else None
+        return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where, code)
     if isinstance(error, BusyError):
         return RefusalError(429 if "wait" in str(error) else 503, str(error))
     status, what = (504, "took too long") if isinstance(error, TimeoutError) else (500, "could not be served")
@@ -362,8 +363,9 @@ class Listener(Server):  # type: ignore[misc]
 
     def __init__(self, service: Service, keys: Sequence[bytes], log: Callable[..., None]) -> None:
         settings = self.settings = service.settings
-        most = 2 * (settings.batch_size + settings.queue) + 64  # connections, so that idle ones take no place
-        how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": most}
+        self.most = 2 * (settings.batch_size + settings.queue) + 64  # connections
+        # So many more may come between two ticks.
+        how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": 4 * self.most}
         grace = int(settings.grace) + 2
         self.api = Api(service, keys, log)
         super().__init__(Config(self.api, timeout_graceful_shutdown=grace, **how))
@@ -379,13 +381,18 @@ class Listener(Server):  # type: ignore[misc]
         self.log("ready", model=self.service.name, url=url)
 
     async def on_tick(self, counter: int) -> bool:
-        """Some times a second, cut connections whose client has not sent a request, or read an answer, for too long."""
+        """Some times a second, cut connections whose client has not sent a request, or read an answer, for too long.
+
+        Where there are too many connections, the longest idle ones are cut sooner.
+        """
         now, idle = monotonic(), dict[Any, float]()
+        surplus = len(self.server_state.connections) - self.most
         for one in self.server_state.connections:
             if one.cycle is None or one.cycle.response_complete or one.transport.is_closing():
-                since = idle[one, one.cycle] = self._idle.get((one, one.cycle), now)
-                if now - since > self.settings.read_timeout:
-                    one.transport.abort()
+                idle[one, one.cycle] = self._idle.get((one, one.cycle), now)
+        for place, (one, cycle) in enumerate(sorted(idle, key=idle.__getitem__)):
+            if place < surplus or now - idle[one, cycle] > self.settings.read_timeout:
+                one.transport.abort()
         self._idle = idle
         return bool(await super().on_tick(counter))
 

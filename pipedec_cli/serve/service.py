@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pipedec_cli.serve.command import ServeSettings
 
 
+class TooLongError(UserError):
+    """A text has more tokens than the model reads."""
+
+
 class BusyError(Exception):
     """A request that is not taken now, or that the end of the service has cut."""
 
@@ -172,7 +176,7 @@ class Service:
         if request.read.cut:
             most = decoder.text.max_source_tokens
             what = f"the text is too long: with the prompt it may have {most:,} tokens"
-            raise UserError(what, todo="send a shorter text")
+            raise TooLongError(what, todo="send a shorter text")
         wanted = filter(None, (how.limits.max_tokens, request.max_tokens))
         request.method = how = replace(how, limits=replace(how.limits, max_tokens=min(wanted, default=None)))
         if drafter := decoder.drafter:

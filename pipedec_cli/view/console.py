@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import warnings
 from dataclasses import dataclass, field
 from itertools import chain, starmap
+from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -37,15 +39,21 @@ class Talk:
     def say(self, message: str) -> None:
         """Print one line of progress, unless quiet."""
         if not self.quiet:
-            self.console.print(Text(visible(message)), soft_wrap=True)
+            self._print(message)
 
     def warn(self, message: str) -> None:
         """Print one warning, even if quiet."""
-        self.console.print(Text.assemble(("warning: ", "yellow"), _bounded(message)), soft_wrap=True)
+        self._print(f"warning: {_bounded(message)}", yellow=len("warning: "))
 
     def error(self, message: str) -> None:
         """Print the error that ends a command."""
-        self.console.print(Text(f"error: {_bounded(message)}"), soft_wrap=True)
+        self._print(f"error: {_bounded(message)}")
+
+    def _print(self, message: str, yellow: int = 0) -> None:
+        """Print a message whose first characters are `yellow`."""
+        text = Text("\n".join(broken(line, width_of(self.console)) for line in message.split("\n")))
+        text.stylize("yellow", 0, yellow)
+        self.console.print(text, soft_wrap=True)
 
 
 class _Logged(logging.LogRecord):
@@ -73,6 +81,32 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """The text made `visible` on one line: line feeds and tabs have symbols as well."""
     return visible(text).replace("\n", "␊").replace("\t", "␉")
+
+
+def width_of(console: Console) -> int:
+    """The width of a terminal. A pipe or a file has no bound, whatever COLUMNS says."""
+    return console.width if console.file.isatty() else sys.maxsize
+
+
+def broken(text: str, width: int) -> str:
+    """The text in lines that are broken between words, never within a word or at the sign in ``Δt = 2``.
+
+    A command in backticks goes on behind a backslash, and is not broken within quotes: a shell takes it as it stands.
+    """
+
+    def joined(found: re.Match[str]) -> str:
+        return found[0].replace(" ", "\xa0")
+
+    text = visible(text)
+    if cell_len(text) <= width:
+        return text
+    text = text.replace(" = ", "\xa0=\xa0")
+    text = re.sub(r"`[^`]*`", lambda command: re.sub(r"'[^']*'", joined, command[0]), text)
+    lines = wrap(text, width - 2 * ("`" in text), break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines[:-1]):
+        within = "".join(lines[: number + 1]).count("`") % 2
+        lines[number] = line + " \\" * within
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def fit(text: str, width: int) -> str:

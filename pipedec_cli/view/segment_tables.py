@@ -48,7 +48,9 @@ def segment_sheets(
     for length, targets in sorted(train.histogram.items()):
         groups[_GROUPS[bisect_left(_LARGEST, length)]] += targets
     shares = ", ".join(f"{name}: {times / train.examples:.0%}" for name, times in groups.items() if times)
-    targets = estimates[0].targets if estimates else 0
+    counted = f"{estimates[0].targets if estimates else 0:,}"
+    if counted != (whole := f"{train.examples:,}"):
+        counted = f"a sample of {counted} of {whole}"
     return [
         Sheet(
             "Targets, as in the paper's Table 1",
@@ -61,7 +63,7 @@ def segment_sheets(
             f"Decoder steps on the grid, in {unit}",
             tuple(heading for heading, *_ in _STEPS),
             one_section(steps),
-            notes=(f"counted on {targets:,} targets of train, as if both decoders wrote exactly these",),
+            notes=(f"counted on {counted} targets of train, as if both decoders wrote exactly these",),
             corner="Δt",
         ),
         *([_schema(fields)] if fields else []),

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import wrap
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipedec_cli.view.console import one_line, visible
+from pipedec_cli.view.console import broken, one_line, visible, width_of
 
 NONE: Final = "–"
 _FIGURE: Final = re.compile(r"[-+]?\d")
@@ -167,12 +166,12 @@ def show_sheet(console: Console, sheet: Sheet) -> None:
 def show_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
     """Print lines, broken between words on a terminal."""
     for line in lines:
-        console.print(Text(_broken(line, _width_of(console)), style), soft_wrap=True)
+        console.print(Text(broken(line, width_of(console)), style), soft_wrap=True)
 
 
 def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
     """The table of a sheet with the columns that fit the console, and the headings of the others."""
-    width, unbounded = _width_of(console), console.options.update(width=sys.maxsize)
+    width, unbounded = width_of(console), console.options.update(width=sys.maxsize)
     kept = list(range(len(sheet.columns)))
     for place in dict.fromkeys((*sheet.spare, *reversed(kept))):
         table = _table(sheet, kept)
@@ -189,7 +188,7 @@ def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), border_style="dim")
     names = ["  " * bool(section.heading) + row[0] for section in sheet.sections for row in section.rows]
     room = max(_NAMES_WIDTH, *map(cell_len, names), 0)
-    headings = [_broken(section.heading, room) for section in sheet.sections]
+    headings = [broken(section.heading, room) for section in sheet.sections]
     _add_column(table, sheet.corner, [*names, *"\n".join(headings).split("\n")])
     for place in kept:
         is_numeric, column = sheet.is_numeric(1 + place), sheet.column(1 + place)
@@ -217,7 +216,7 @@ def _add_column(
     room = max(widest, _SHORT_HEADING)
     if cell_len(visible(heading)) > room:
         heading = _LONG_WORD.sub(lambda word: word[0].replace("-", "- "), heading)
-    heading = _broken(heading, room)
+    heading = broken(heading, room)
     width = max(widest, *map(cell_len, heading.split("\n")))
     table.add_column(
         Text(heading, "bold"),
@@ -226,17 +225,6 @@ def _add_column(
         width=None if may_break else width,
         min_width=min(width, _LEAST_TEXT) if may_break else None,
     )
-
-
-def _width_of(console: Console) -> int:
-    """The width of a terminal. A pipe or a file has no bound, whatever COLUMNS says."""
-    return console.width if console.file.isatty() else sys.maxsize
-
-
-def _broken(text: str, width: int) -> str:
-    """The text in lines that are broken between words, never within a word or at the sign in ``Δt = 2``."""
-    text = visible(text).replace(" = ", "\xa0=\xa0")
-    return "\n".join(wrap(text, width, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
 
 
 # ---- as Markdown -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """`pipedec bench` as a user runs it, on a small model."""
 
 import json
+import signal
+import threading
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -9,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipedec_cli.cli import app
 from pipedec_cli.evaluate.timing import Gain
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
@@ -89,16 +92,22 @@ def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     assert "transformers greedy" not in result.stdout
 
 
-def test_an_interrupted_bench_shows_the_rounds_that_were_made_and_ends_as_interrupted(folder, monkeypatch):
+@pytest.mark.parametrize("code", [app.EXIT_INTERRUPTED, app.EXIT_TERMINATED])
+def test_an_interrupted_bench_shows_the_rounds_that_were_made_and_ends_as_interrupted(
+    folder, monkeypatch, code
+):
     passes = count(1)
+    monkeypatch.setattr(app, "_TERMINATED", threading.Event())
 
     def pause_once() -> None:
         if next(passes) > 2:  # behind a round that counts, of two decoders
+            if code == app.EXIT_TERMINATED:
+                app._terminate(signal.SIGTERM, None)
             raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "pause", pause_once)
     few = ("--delays", "1", "--batch-sizes", "1,2", "--compare", "sequential", *FEW[:-2], "--json")
-    result = run("bench", "--model", folder, *few, exit_code=130)
+    result = run("bench", "--model", folder, *few, exit_code=code)
     content = json.loads(result.stdout)
     assert [[len(speed["repeats"]) for speed in one["speed"]] for one in content["entries"]] == [[1], [1]]
     assert content["conditions"]["stopped"] in result.stderr

@@ -70,6 +70,11 @@ def test_objects_with_confidences_are_told_by_how_sure_they_were():
     assert "no threshold keeps 95 % right values" in score("never.jsonl").stdout
 
 
+def test_keys_that_no_prediction_has_are_named_since_they_count_as_dropped():
+    write_lines("out.jsonl", {"source": "s", "prediction": {"a": "x"}, "target": {"a": "x", "b": "y"}})
+    assert "no prediction has a value for b: a key" in score("out.jsonl").stderr
+
+
 def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     assert "run `pipedec generate` first" in refused("score")
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})

@@ -187,8 +187,10 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
     assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
     config = tmp_path / "pipedec.toml"
     config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
-    talk = train(workspace, "--config", str(config), "--set", "limit=1")
-    assert "warning: 1 example: too few to learn from" in talk
+    talk = train(workspace, "--config", str(config), "--set", "limit=1", "--epochs", "3", "--delay", "2")
+    assert "warning: 1 example: too few for a training" in talk
+    assert "warning: --epochs does not count" in talk
+    assert "warning: --delay does not count" in talk
     assert f"next: `pipedec generate --model sequential --workspace {workspace}`" in talk
     content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
     assert (content["decoder"], content["source_prefix"]) == ("sequential", "say: ")

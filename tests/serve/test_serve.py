@@ -304,8 +304,9 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
 )
 def test_a_request_that_cannot_be_served_is_refused_by_name(pipelined, wrong, message):
     kind = openai.NotFoundError if "model" in wrong else openai.BadRequestError
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as error:
         pipelined.client.completions.create(**{"model": "pipelined", "prompt": "a", **wrong})
+    assert (error.value.code == "context_length_exceeded") == message.startswith("the text is too long")
     assert pipelined.text("a", temperature=0, top_p=1, n=1, stop=None, seed=3, user="me") == "A.; B.; C.; D."
     idle = {
         "tool_choice": "none",
@@ -555,6 +556,15 @@ def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(mo
         assert statuses == [b"", b"", b"HTTP/1.1 408 Request Timeout", b"HTTP/1.1 200 OK"]
         until(lambda: len(made.server.server_state.connections) <= 1)  # that of the good client
         for one in slow:
+            one.close()
+
+
+def test_silent_connections_do_not_shut_others_out(models):
+    with serving(models / "pipelined", batch_size=1, queue=1) as made:
+        silent = [socket.create_connection(made.address, 30) for _ in range(made.server.most + 20)]
+        until(lambda: len(made.server.server_state.connections) == made.server.most)
+        assert made.text("a") == "A.; B.; C.; D."
+        for one in silent:
             one.close()
 
 

@@ -1,6 +1,7 @@
 """Progress: a bar on a terminal, a line now and then elsewhere; data stay on stdout."""
 
 import io
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
-from pipedec_cli.view.console import write_stdout
+from pipedec_cli.view.console import broken, write_stdout
 from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress, Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.conftest import Clock, showing
@@ -43,6 +44,14 @@ def watch(
             clock.now += seconds
             progress.on(event)
             yield event
+
+
+def test_a_message_is_broken_between_words_and_its_command_can_be_pasted():
+    command = "pipedec train --data 'my  own folder' --workspace results --decoder sequential --delay 1"
+    text = broken(f"next: `{command}`, at Δt = 2 as well", 40)
+    assert max(map(len, text.split("\n"))) <= 40 and "Δt = 2" in text
+    _, pasted, _ = text.split("`")
+    assert shlex.split(pasted.replace("\\\n", "")) == shlex.split(command)
 
 
 def ticking(clock: Clock, *seconds: float) -> Iterator[int]:

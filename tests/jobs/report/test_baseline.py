@@ -50,6 +50,13 @@ def taught_by(teacher, model="pipedec-workspace/models/pipelined"):
     write_lines(Path(model) / "training.json", {"settings": {"teacher": teacher}, "result": {}})
 
 
+def test_models_that_were_trained_for_different_lengths_are_named_before_anything_is_timed(workspace):
+    for name, seen in (("pipelined", 1_000), ("sequential", 2_000)):
+        write_lines(workspace / "models" / name / "training.json", {"result": {"examples_seen": seen}})
+    said = "warning: the pipelined model was trained on 1,000 examples, the sequential one 2,000"
+    assert said in reported("--delays", "1").stderr
+
+
 def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baseline_is_given(workspace):
     shutil.copytree(workspace / "models/sequential", "my-t5")
     taught_by({"name": "my-t5", "sha256": None})

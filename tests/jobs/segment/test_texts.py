@@ -45,6 +45,13 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
     assert "counted in words" in result.stderr
 
 
+def test_steps_that_are_counted_on_a_sample_say_so():
+    few = ("--level", "sentence", "--set", "held_out=0")
+    path = write("data.jsonl", *({"source": f"{n}", "target": "A. B."} for n in range(1_001)))
+    assert "counted on a sample of 501 of 1,001 targets" in segment(path, *few).stderr
+    assert "counted on 5 targets" in segment(write("few.jsonl", *examples(5)), *few).stderr
+
+
 def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_them():
     items = [{"source": f"case {i}. {FACTS[1]}", "note": i} for i in range(30)]
     result = segment(write("inputs.jsonl", *items), "--sources-only", "--json")
