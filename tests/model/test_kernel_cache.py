@@ -201,12 +201,17 @@ def test_a_wheel_gets_the_variants_that_the_compiler_can_make(compiler, monkeypa
     assert compile_variants(tmp_path) == []
 
 
+@pytest.fixture
+def whole():
+    """The path of this computer's kernels, which must be found before `package` hides their source."""
+    return library().path
+
+
 @needs_kernels
 def test_a_library_that_came_with_the_package_serves_without_a_compiler(
-    package, monkeypatch, tmp_path, caplog
+    whole, package, monkeypatch, tmp_path, caplog
 ):
     """Without a word; but not one that cannot be loaded."""
-    whole = library().path
     package(*VARIANTS["avx2"], carries=["avx2"])
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
