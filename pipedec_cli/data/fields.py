@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from pipedec_cli.data.errors import UserError
 
@@ -166,6 +166,8 @@ def _grouped(parts: Iterable[Part], depth: int) -> Iterable[tuple[str | int, lis
 #: ``any`` is to be learnt from the targets. A list is of strings.
 Kind = Literal["string", "number", "integer", "boolean", "list", "any"]
 Value = str | int | float | bool | list[str]
+#: The kinds that a text is read as, the first that fits, where a value may be of several and a string too.
+SCALARS: Final[tuple[Kind, ...]] = ("integer", "number", "boolean")
 
 #: The separators between two items of a list, two keys of a plain text, and a key and its value.
 _ITEM: Final = "|"
@@ -188,6 +190,7 @@ class Field(Struct, frozen=True):
     path: Keys = ()  # the keys that lead to it; () if there is one, the name
     description: str = ""
     absent: tuple[Absent, ...] = ()  # what is wanted at each key of the path without a value; see `Part`
+    also: tuple[Kind, ...] = ()  # of a string, the `SCALARS` that its value may be instead
 
     @property
     def keys(self) -> Keys:
@@ -230,6 +233,9 @@ class Field(Struct, frozen=True):
         items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
         if not items or not (unconstrained or self.enum_holds(items)):
             return None
+        for kind in self.also:
+            if (value := structs.replace(self, kind=kind, enum=(), also=()).parsed(text)) is not None:
+                return value
         if self.kind in ("string", "list"):
             return items if self.kind == "list" else items[0]
         if self.kind == "boolean":
@@ -322,7 +328,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         if kind_of(value) is None:
             continue
         kind, name = require_kind(path_name(field.at(item)), value, where), path_name(field.at(item))
-        if kind != field.kind and (kind, field.kind) != ("integer", "number"):
+        if kind not in (field.kind, *field.also) and (kind, field.kind) != ("integer", "number"):
             what = f"{name!r} is of kind {kind} here and {field.kind} in the schema"
             raise UserError(what, where=where, todo="give all values of a key the same kind")
         items = _items(text_of(value)) if kind == "list" else [text_of(value)]

@@ -56,6 +56,8 @@ def line(
             made["confidence"] = dict(generated.confidence)
         if spans:
             made["spans"] = spans_of(generated.fields, record.source)
+    if generated.violations:
+        made["violations"] = list(generated.violations)
     made["steps"] = generated.steps
     if generated.draft_steps is not None:
         made["draft_steps"] = generated.draft_steps

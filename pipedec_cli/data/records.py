@@ -94,6 +94,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     )
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
+    violations: tuple[str, ...] = ()  # what of the JSON Schema does not hold of the object
 
     @property
     def id(self) -> str:
@@ -190,6 +191,7 @@ class _Output(Struct):
     fields: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
     spans: dict[str, Any] | None = None
+    violations: tuple[str, ...] = ()
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.fields import (
     DEEPEST,
+    SCALARS,
     Absent,
     Field,
     Keys,
@@ -154,33 +156,38 @@ _SILENT: Final = {
     *str.split("title default example examples $schema $id $comment $defs definitions $anchor"),
     *str.split("deprecated readOnly writeOnly additionalProperties discriminator"),
 }
-_REFUSED: Final = {
-    *str.split("not if then else patternProperties prefixItems contains dependentSchemas propertyNames"),
-    *str.split("dependentRequired $dynamicRef $recursiveRef unevaluatedProperties unevaluatedItems"),
-}
+_REFUSED: Final = {*str.split("prefixItems $dynamicRef $recursiveRef")}
 #: The keywords that `_Reader._flat` puts together.
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 _CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
 def read_schema(location: str) -> dict[str, Field]:
-    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``, by name and in order.
+    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``; see `keys_of`."""
+    return keys_of(*load_schema(location))
 
-    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Warns of the
-    keywords that values are not held to. A UserError for a schema that no rows can hold to, and for a broken class.
-    """
-    found = _CLASS.fullmatch(location)
-    where = location if found else str(Path(location))
-    schema = _of_class(found[1], found[2]) if found else as_json(contents(Path(location)), where)
-    return keys_of(schema, where)
+
+def load_schema(location: str) -> tuple[Any, str]:
+    """A JSON Schema, or that of a pydantic class, and its place. A UserError for a broken file or class."""
+    if found := _CLASS.fullmatch(location):
+        return _of_class(found[1], found[2]), location
+    where = str(Path(location))
+    return as_json(contents(Path(location)), where), where
 
 
 def keys_of(
     schema: Any, where: str, warn: Callable[[str], None] = log.warning, most: tuple[int, int] = MOST
 ) -> dict[str, Field]:
-    """The same of a schema that was read from `where`. A UserError for more keys or choices than `most`."""
+    """The keys of a JSON Schema that was read from `where`, by name and in order.
+
+    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Optional parts that no row
+    can hold are left out. Warns of them, and of the keywords that no row is held to. A UserError for a schema that no
+    rows can hold to, and for more keys or choices than `most`.
+    """
     reader = _Reader(schema, where, *most)
     fields = [*reader.fields()]
+    if not fields and reader.left_out:
+        raise reader.left_out[0]
     if not fields:
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
         if inner := [
@@ -189,8 +196,11 @@ def keys_of(
             todo = f"take what stands under {inner[0]!r}"
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields, dict.fromkeys((field.name for field in fields), where))
+    if left_out := [error.what for error in reader.left_out]:
+        more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
+        warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
     if passed := sorted(reader.passed):
-        warn(f"{where}: these keywords are not checked: {', '.join(passed)}")
+        warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return {field.name: field for field in fields}
 
 
@@ -251,6 +261,57 @@ def _of_class(file: str, name: str) -> Any:
         sys.modules.pop(spec.name)
 
 
+def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Callable[[Any], tuple[str, ...]]:
+    """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
+
+    Without a schema nothing is said; nor of one that the validator cannot use, of which it warns.
+    """
+    if schema is None:
+        return lambda _: ()
+    from jsonschema_rs import ValidationError, validator_for
+
+    try:
+        validator = validator_for(_with_null(schema), validate_formats=True, retriever=_fetch_nothing)
+    except (ValidationError, ValueError) as error:
+        warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
+        return lambda _: ()
+
+    def violations(value: Any) -> tuple[str, ...]:
+        found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
+        return tuple(
+            f"{path_name(_places(error.instance_path))}: {error.message[:200]}".lstrip(": ")
+            for error in found
+        )
+
+    return violations
+
+
+def _fetch_nothing(address: str) -> NoReturn:
+    raise ValueError(f"{address} is not fetched")
+
+
+def _places(path: Iterable[str | int]) -> Keys:
+    """A path whose items count from 1."""
+    return tuple(key + 1 if isinstance(key, int) else key for key in path)
+
+
+def _with_null(part: Any) -> Any:
+    """A schema in which ``nullable``, a word of OpenAPI, is the type null."""
+    if isinstance(part, list):
+        return [*map(_with_null, part)]
+    if not isinstance(part, dict):
+        return part
+    made = {name: _with_null(inner) for name, inner in part.items()}
+    if made.get("nullable") is True and isinstance(made.get("type"), str):
+        made["type"] = [made["type"], "null"]
+        made |= {"enum": [*made["enum"], None]} if isinstance(made.get("enum"), list) else {}
+    return made
+
+
+class _UnwritableError(UserError):
+    """No row can hold a part of a schema."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of a schema without references and alternatives. The `trail` are the references that led to it."""
@@ -266,6 +327,8 @@ class _Part:
         return "object" in self.types or "properties" in self.schema
 
 
+#: Parts that a warning names, and violations of an object.
+_NAMED, _MOST_VIOLATIONS = 3, 10
 #: A part counts as so many characters, however short it is.
 _PART: Final = 30
 #: Faults and their remedies.
@@ -321,6 +384,12 @@ def _allows_null(part: Mapping[str, Any]) -> bool:
     return listed and bool(part.get("nullable", True))
 
 
+def _scalar_types(part: Mapping[str, Any]) -> list[str]:
+    """The types of a part; none if it may hold lists or objects, or has no types."""
+    types = part.get("type") or [kind_of(value) or "null" for value in part.get("enum", ())]
+    return [] if {*types} - {"string", "null", *SCALARS} else types
+
+
 def _size(value: Any) -> int:
     """The number of values within a value, however deep, and itself."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -333,10 +402,14 @@ def _length(part: Mapping[str, Any]) -> int:
 
 
 class _Reader:
-    """Reads the parts of a schema and counts, as references may fan out. It notes the keywords that it passes over."""
+    """Reads the parts of a schema and counts, as references may fan out.
+
+    It notes the keywords that it passes over, and the optional parts that it leaves out.
+    """
 
     def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int) -> None:
         self.schema, self.where, self.passed = schema, where, set[str]()
+        self.left_out = list[_UnwritableError]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
         characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
@@ -347,14 +420,14 @@ class _Reader:
         try:
             yield from self._object(self._resolved(self.schema, (), ()), (), ())
         except RecursionError:
-            self._refuse(
+            self._blame(
                 (), "has too many references or alternatives within each other", "write a flatter schema"
             )
 
     def _count(self, what: str, more: int) -> None:
         self.read[what] += more
         if self.read[what] > (most := self.most[what]):
-            self._refuse((), f"has more than {most:,} {what}", "write a smaller schema")
+            self._blame((), f"has more than {most:,} {what}", "write a smaller schema")
 
     def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
         if len(keys) > DEEPEST:
@@ -372,43 +445,64 @@ class _Reader:
             fields[at] = replace(fields[at], description=fields[at].description or described)
             yield from fields
             return
-        kind, enum = self._kind(part, items, keys)
+        kind, enum, also = self._kind(part, items, keys)
         name = path_name(keys)
         self._count("keys", 1)
         self._count("characters", len(name))
-        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent)
+        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent, also)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
-            self._refuse(keys, "has no object of properties, or no list of required ones", "mend it")
+            self._blame(keys, "has no object of properties, or no list of required ones", "mend it")
+        if wrong := [name for name in required if not isinstance(name, str)]:
+            self._blame(keys, f"requires {wrong[0]!r}, which is no name", "mend it")
+        if lacking := [name for name in required if name not in properties]:
+            more = part.schema.get("additionalProperties", True)
+            if more is False:
+                self._refuse(keys, f"requires {lacking[0]!r}, which it does not allow", "define it there")
+            properties = properties | dict.fromkeys(lacking, more)
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        if lacking := [name for name in required if not isinstance(name, str) or name not in properties]:
-            self._refuse(keys, f"requires {lacking[0]!r}, which is none of its properties", "define it there")
-        needed = set(required)
+        needed, left = set(required), False
         for name, value in properties.items():
-            inner = self._resolved(value, (*keys, name), part.trail)
-            must: Absent = "null" if inner.nullable else "never"
-            yield from self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))
+            try:
+                inner = self._resolved(value, (*keys, name), part.trail)
+                must: Absent = "null" if inner.nullable else "never"
+                found = [*self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))]
+            except _UnwritableError as error:
+                if name in needed:
+                    raise
+                self.left_out.append(error)
+            else:
+                left = left or bool(found)
+                yield from found
+        if keys and not left:
+            self._refuse(keys, "has no property that a row can hold", "leave it out")
 
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
         """The items of a list; None if it is no list."""
         given = part.schema.get("items", {"type": "string"})
         return self._resolved(given, keys, part.trail) if part.types == {"array"} else None
 
-    def _kind(self, part: _Part, items: _Part | None, keys: Keys) -> tuple[Kind, tuple[str, ...]]:
-        """The kind of a value and the texts that it may have."""
+    def _kind(
+        self, part: _Part, items: _Part | None, keys: Keys
+    ) -> tuple[Kind, tuple[str, ...], tuple[Kind, ...]]:
+        """The kind of a value, the texts that it may have, and the kinds that a string is read as first."""
         allowed, wanted = (items or part).allowed, (items or part).types
         if allowed is None and not part.types:
-            return "any", ()
+            return "any", (), ()
         kinds = {kind for value in allowed or () if (kind := kind_of(value))}
         kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
         wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
+        also: tuple[Kind, ...] = ()
+        if items is None and "string" in wanted and wanted <= {"string", *SCALARS}:
+            also = tuple(kind for kind in SCALARS if kind in (wanted if allowed is None else kinds))
+            wanted, kinds = {"string"}, set()
         if len(wanted) != 1 or not kinds <= wanted or not wanted <= ({"string"} if items else _KINDS.keys()):
             self._refuse(keys, *_OTHER_KIND)
         texts = dict.fromkeys(map(text_of, allowed or ()))
-        return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts))
+        return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts)), also
 
     def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
         part, trail = self._flat(part, keys, trail)
@@ -430,7 +524,7 @@ class _Reader:
         """
         part = {} if part is True else part
         if not isinstance(part, dict):
-            self._refuse(keys, "is no schema", 'write for example {"type": "string"}')
+            self._blame(keys, "is no schema", 'write for example {"type": "string"}')
         if refused := sorted(_REFUSED & part.keys()):
             self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
         self.passed |= part.keys() - _READ - _SILENT
@@ -466,12 +560,12 @@ class _Reader:
         types = [types] if isinstance(types, str) else types
         if not isinstance(types, list) or not isinstance(allowed, list | None):
             what = "has a `type` or an `enum` of the wrong kind"
-            self._refuse(keys, what, "give it one `type`, and a list as `enum`")
+            self._blame(keys, what, "give it one `type`, and a list as `enum`")
         if "const" in part:
             allowed = [part["const"]] if allowed is None else _common([part["const"]], allowed)
         if unknown := sorted({*map(str, types)} - {*_KINDS, "object", "array", "null"}):
             todo = "take string, number, integer, boolean, object or array"
-            self._refuse(keys, f"has the type {unknown[0]!r}", todo)
+            self._blame(keys, f"has the type {unknown[0]!r}", todo)
         self._count("choices", len(allowed or ()))
         self._count("characters", sum(len(value) for value in allowed or () if isinstance(value, str)))
         types = [*dict.fromkeys(map(str, types))]
@@ -512,6 +606,9 @@ class _Reader:
         if len(others) > 1:
             self._count("characters", len(others) * _size(chosen))
         are_same = all(one == chosen for one in others)
+        if not are_same and all(map(_scalar_types, others)) and not all("enum" in one for one in others):
+            chosen = {"type": [*dict.fromkeys(kind for one in others for kind in _scalar_types(one))]}
+            are_same, once = True, False
         if not others or not (are_same or all("enum" in one for one in others)):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
         if not are_same or (once and len(others) > 1):
@@ -536,9 +633,15 @@ class _Reader:
             found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         if not isinstance(found, dict):
             todo = "put it into $defs and refer to #/$defs/NAME"
-            self._refuse(keys, f"refers to {reference!r}, which is no path in this file", todo)
+            refuse = self._blame if str(reference).startswith("#") else self._refuse
+            refuse(keys, f"refers to {reference!r}, which is no path in this file", todo)
         return found
 
-    def _refuse(self, keys: Keys, what: str, todo: str) -> NoReturn:
+    def _refuse(self, keys: Keys, what: str, todo: str, kind: type[UserError] = _UnwritableError) -> NoReturn:
+        """Raise the error of a part that no row can hold."""
         name = f"the property {path_name(keys)!r}" if keys else "the schema"
-        raise UserError(f"{name} {what}", where=self.where, todo=todo)
+        raise kind(f"{name} {what}", where=self.where, todo=todo)
+
+    def _blame(self, keys: Keys, what: str, todo: str) -> NoReturn:
+        """Raise the error of a mistake, which refuses the whole schema."""
+        self._refuse(keys, what, todo, UserError)

@@ -54,6 +54,7 @@ class Tally:
     keys: int = 0  # keys of objects, with a value or without, that were answered all at once
     truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
     values_lost: int = 0  # values of fields that were cut, or that the schema does not allow
+    violating: int = 0  # objects of which the JSON Schema does not hold
     no_objects: int = 0  # texts without any key of the schema
     row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
     stopped_on_repeat: int = 0
@@ -72,6 +73,7 @@ class Tally:
         self.draft_steps += generated.draft_steps or 0
         self.tokens += generated.tokens
         self.values_lost += generated.values_lost
+        self.violating += bool(generated.violations)
         self.no_objects += generated.fields == {} and generated.text != "{}"
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
@@ -122,6 +124,9 @@ class Tally:
         if self.values_lost:
             lost = f"{many(self.values_lost, 'value')} of fields lost"
             log.warning(f"{lost}: cut short, or none that the schema allows")
+        if self.violating:
+            some = f"{self.violating:,} of {many(self.examples, 'object')}"
+            log.warning(f"{some} do not hold to the schema: `violations` in a line says in what")
         if self.no_objects:
             empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
             log.warning(f"{empty} hold no key of the schema: kept as they are")

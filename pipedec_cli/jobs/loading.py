@@ -22,7 +22,7 @@ from pipedec_cli.data.fields import (
 from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
 from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record, SplitName
-from pipedec_cli.data.schema import learn_schema, read_schema, read_short, settled
+from pipedec_cli.data.schema import keys_of, learn_schema, load_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
@@ -61,8 +61,10 @@ def blind_rows(settings: RunSettings) -> Rows:
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
     fields: tuple[Field, ...] = ()
+    schema: Any = None
     if settings.schema is not None:
-        fields = tuple(map(settled, read_schema(settings.schema).values()))
+        schema, where = load_schema(settings.schema)
+        fields = tuple(map(settled, keys_of(schema, where).values()))
     elif settings.fields is not None:
         fields = tuple(map(settled, read_short(settings.fields).values()))
     elif records:
@@ -73,7 +75,8 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
     if records:
         _warn_of_unfilled(records, fields, location)
-    return Rows(fields, tuple(dict.fromkeys(settings.ask)), tuple(choose_shots(records, fields, count)))
+    shots = tuple(choose_shots(records, fields, count))
+    return Rows(fields, tuple(dict.fromkeys(settings.ask)), shots, schema)
 
 
 def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:

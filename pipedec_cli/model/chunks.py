@@ -27,7 +27,7 @@ from pipedec_cli.data.fields import (
     text_of,
 )
 from pipedec_cli.data.records import Generated
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.model.decoder import Decoder, ObjectReader
 from pipedec_cli.model.rows import Asked
 
 #: A chunk begins this part of its length before the end of the one before.
@@ -71,7 +71,7 @@ class Chunks:
         """
         if len(parts) == 1:
             return parts[0]
-        assert self.decoder.fields is not None
+        assert self.decoder.fields is not None and isinstance(self.decoder.reader, ObjectReader)
         fields, found = self.decoder.fields.fields, _Values()
         objects = [_values(part) for part in parts]
         found |= _merged(objects, [field.keys for field in fields if not field.listed])
@@ -100,6 +100,7 @@ class Chunks:
             fields=values,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
             values_lost=sum(part.values_lost for part in parts),
+            violations=self.decoder.reader.check(values),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -158,6 +158,7 @@ class Reading:
     fields: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
     values_lost: int = 0
+    violations: tuple[str, ...] = ()
 
 
 class TextReader:
@@ -184,6 +185,7 @@ class ObjectReader:
     fields: FieldCodec
     answers: Answers
     keeps_text: bool = False  # whether a text that holds no value of the object is kept as it is
+    check: Callable[[Any], tuple[str, ...]] = lambda _: ()  # what an object violates in its schema
 
     def read(self, end: Finished) -> Reading:
         """The object, as JSON too."""
@@ -193,7 +195,7 @@ class ObjectReader:
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts)), values, sure, lost)
+        return Reading(text, tuple(filter(None, texts)), values, sure, lost, self.check(values))
 
 
 class Decoder:
@@ -399,6 +401,7 @@ class Decoder:
             fields=reading.fields,
             confidence=reading.confidence,
             values_lost=reading.values_lost,
+            violations=reading.violations,
         )
 
 

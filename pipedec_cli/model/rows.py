@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, list_places, path_name, rows_of, rows_with, text_of, value_texts
 from pipedec_cli.data.records import Record, Segmentation
+from pipedec_cli.data.schema import checker
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
@@ -164,12 +165,14 @@ LIST_MAX: Final = 256
 class Rows:
     """What the rows ask for: the keys of a schema, then questions of the user, whose answers are given as they are.
 
-    With `shots`, records with targets, a row is the line of a key behind these examples.
+    With `shots`, records with targets, a row is the line of a key behind these examples. Objects are checked against the
+    `schema`.
     """
 
     fields: tuple[Field, ...] = ()
     questions: tuple[str, ...] = ()
     shots: tuple[Record, ...] = ()
+    schema: Any = None  # the JSON Schema that has these keys, if there is one
 
 
 class BlindPlan:
@@ -402,7 +405,7 @@ def blind_decoder(
         text=plan.text,
         fields=plan.fields,
         plan=plan,
-        reader=ObjectReader(plan.fields, plan.answers),
+        reader=ObjectReader(plan.fields, plan.answers, check=checker(rows.schema)),
         blind=plan,
     )
 

@@ -211,11 +211,15 @@ class Api:
         made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
-        if request.unchecked:
-            made["pipedec_warning"] = "; ".join(request.unchecked)
-            entry["warning"] = made["pipedec_warning"][:400]
+
+        def warn(more: Sequence[str]) -> None:
+            if said := "; ".join([*request.unchecked, *more]):
+                made["pipedec_warning"], entry["warning"] = said, said[:400]
+
+        warn(())
         if not body.stream:
             end = await anext(events)
+            warn(end.violations)
             return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
@@ -223,6 +227,7 @@ class Api:
                 async for event in events:
                     end = event if isinstance(event, Generated) else None
                     text, rows = ("", []) if end else event
+                    warn(end.violations if end else ())
                     part = _answer(made, text, end, chat=chat, part=True)
                     yield _sse(part | ({"pipedec_rows": rows} if request.rows and not end else {}))
                     if end and body.stream_options.include_usage:

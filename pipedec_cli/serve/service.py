@@ -194,7 +194,8 @@ class Service:
         if not own and not schema:
             raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
         most = settings.max_keys, settings.max_choices
-        wanted = keys_of(parsed(schema), where, unchecked.append, most) if schema else {}
+        given = parsed(schema) if schema else None
+        wanted = keys_of(given, where, unchecked.append, most) if schema else {}
         if own:
             if wanted and {*wanted} != {one.name for one in own.fields}:
                 names = ", ".join(sorted(one.name for one in own.fields))
@@ -209,7 +210,7 @@ class Service:
         chat = plain.text.prompt is not None and plain.text.prompt.chat
         # A prompt may be meant for texts.
         template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
-        made = blind_decoder(plain, Rows(fields), template=template, chat=chat)
+        made = blind_decoder(plain, Rows(fields, schema=given), template=template, chat=chat)
         method, room = method_of(settings, made), 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"

@@ -354,7 +354,7 @@ def test_forms_of_a_message_that_mean_the_same_are_taken(chat):
 def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     tags = {"type": "array", "items": {"type": "string"}, "minItems": 2}
     form = form_of({"type": "object", "properties": {"tags": tags}})
-    told = "response_format: these keywords are not checked: minItems"
+    told = "response_format: no row is held to these keywords: minItems"
     assert chat.chat("a", response_format=form).pipedec_warning == told
     *parts, _ = chat.chat("a", response_format=form, stream=True)
     assert parts[0].pipedec_warning == told
