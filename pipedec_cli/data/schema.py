@@ -261,7 +261,11 @@ def _of_class(file: str, name: str) -> Any:
         sys.modules.pop(spec.name)
 
 
-def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Callable[[Any], tuple[str, ...]]:
+#: What an object violates, each with the path to it.
+Check = Callable[[Any], Sequence[tuple[Keys, str]]]
+
+
+def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Check:
     """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
 
     Without a schema nothing is said; nor of one that the validator cannot use, of which it warns.
@@ -276,12 +280,9 @@ def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Callable[
         warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
         return lambda _: ()
 
-    def violations(value: Any) -> tuple[str, ...]:
+    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
         found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-        return tuple(
-            f"{path_name(_places(error.instance_path))}: {error.message[:200]}".lstrip(": ")
-            for error in found
-        )
+        return [(_places(error.instance_path), error.message[:200]) for error in found]
 
     return violations
 
@@ -324,7 +325,7 @@ class _Part:
 
     @property
     def is_object(self) -> bool:
-        return "object" in self.types or "properties" in self.schema
+        return self.allowed is None and ("object" in self.types or "properties" in self.schema)
 
 
 #: Parts that a warning names, and violations of an object.
@@ -474,6 +475,7 @@ class _Reader:
                 if name in needed:
                     raise
                 self.left_out.append(error)
+                self._count("keys", 1)
             else:
                 left = left or bool(found)
                 yield from found
@@ -499,6 +501,11 @@ class _Reader:
         if items is None and "string" in wanted and wanted <= {"string", *SCALARS}:
             also = tuple(kind for kind in SCALARS if kind in (wanted if allowed is None else kinds))
             wanted, kinds = {"string"}, set()
+            words = [value for value in allowed or () if isinstance(value, str)]
+            if any(Field("", kind).parsed(text) is not None for kind in also for text in words):
+                self._refuse(
+                    keys, "has a choice that reads like one of another type", "leave one of the two out"
+                )
         if len(wanted) != 1 or not kinds <= wanted or not wanted <= ({"string"} if items else _KINDS.keys()):
             self._refuse(keys, *_OTHER_KIND)
         texts = dict.fromkeys(map(text_of, allowed or ()))
@@ -606,12 +613,15 @@ class _Reader:
         if len(others) > 1:
             self._count("characters", len(others) * _size(chosen))
         are_same = all(one == chosen for one in others)
-        if not are_same and all(map(_scalar_types, others)) and not all("enum" in one for one in others):
-            chosen = {"type": [*dict.fromkeys(kind for one in others for kind in _scalar_types(one))]}
-            are_same, once = True, False
+        kinds = [kind for one in others for kind in _scalar_types(one) if kind != "null"]
+        free = {kind for one in others if "enum" not in one for kind in _scalar_types(one)}
+        # A value of `once` must fit one of them alone.
+        apart = not once or (len({*kinds}) == len(kinds) and not {"integer", "number"} <= {*kinds})
+        if not are_same and apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others)):
+            chosen, are_same = {"type": [*dict.fromkeys([*kinds, "null"])]}, True
         if not others or not (are_same or all("enum" in one for one in others)):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
-        if not are_same or (once and len(others) > 1):
+        if not are_same or (once and len(others) > 1 and "enum" in chosen):
             fitting = [_fitting(one) or [] for one in others]
             times = Counter(value for values in fitting for value in _plain(values))
             again = {value for value in times if once and times[value] > 1}

@@ -100,7 +100,7 @@ class Chunks:
             fields=values,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
             values_lost=sum(part.values_lost for part in parts),
-            violations=self.decoder.reader.check(values),
+            violations=self.decoder.reader.violations(values),
         )
 
 

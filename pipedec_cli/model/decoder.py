@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -16,8 +16,9 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import FieldSegmenter, list_places
+from pipedec_cli.data.fields import FieldSegmenter, list_places, path_name, rows_of
 from pipedec_cli.data.records import Delay, Generated
+from pipedec_cli.data.schema import Check
 from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
@@ -185,17 +186,32 @@ class ObjectReader:
     fields: FieldCodec
     answers: Answers
     keeps_text: bool = False  # whether a text that holds no value of the object is kept as it is
-    check: Callable[[Any], tuple[str, ...]] = lambda _: ()  # what an object violates in its schema
+    check: Check = lambda _: ()  # what an object violates in its schema
 
     def read(self, end: Finished) -> Reading:
         """The object, as JSON too."""
         rows, texts = self.answers(end.grid)
         values, lost = self.fields.read(texts)
+        if wrong := {keys for keys, _ in self.check(values)}:
+            # A value that its own keywords do not allow is lost, unless there must be one.
+            rows_of_texts = zip(rows_of(self.fields.fields, len(texts)), texts, strict=True)
+            held = [
+                ""
+                if field.at(item) in wrong and not field.listed and field.absent[-1:] != ("never",)
+                else text
+                for (field, item), text in rows_of_texts
+            ]
+            lost += sum(text != before for text, before in zip(held, texts, strict=True))
+            texts, values = held, self.fields.read(held)[0]
         sure = self.fields.confidence(values, rows) if end.grid.method.confident else None
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts)), values, sure, lost, self.check(values))
+        return Reading(text, tuple(filter(None, texts)), values, sure, lost, self.violations(values))
+
+    def violations(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """What an object violates in its schema, in words."""
+        return tuple(f"{path_name(keys)}: {what}".removeprefix(": ") for keys, what in self.check(values))
 
 
 class Decoder:

@@ -210,9 +210,13 @@ _DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
         ({"anyOf": [{"enum": ["a", None]}, {"const": "b", "title": "B"}]}, "a string a|b null"),
         ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Base"}]}, "several alternatives"),
         # A string is read as the first kind that fits.
-        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Red"}]}, "a string never +number"),
+        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Red"}]}, "several alternatives"),
+        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"type": "string"}, {"enum": [5]}]}, "a string never +integer+number"),
+        ({"oneOf": [{"type": ["integer", "null"]}, {"type": ["string", "null"]}]}, "a string never +integer"),
+        ({"enum": ["a", "1", 2]}, "reads like one of another type"),
         ({"oneOf": [{"type": ["boolean", "null"]}, {"type": "string"}, {"type": "integer"}]}, "a string null +integer+boolean"),
         ({"type": ["number", "string"]}, "a string never +number"),
+        ({"properties": {"x": {}}, "enum": [1, 2]}, "a integer 1|2 never"),
         ({"enum": ["a", 1, None]}, "a string a|1 null +integer"),
         ({"type": "integer", "const": 1.0}, "a integer 1 never"),
         ({"type": "string", "enum": ["a", 1]}, "a string a never"),
@@ -367,12 +371,12 @@ def test_what_an_object_violates_is_said_and_nothing_is_fetched():
         "not": {"required": ["bad"]},
     }
     violations = checker(schema, warnings.append)
-    assert violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None}) == () and warnings == []
+    assert not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None}) and not warnings
     found = violations({"day": "soon", "of": [{"n": 4}, {"n": 1}], "bad": 1})
-    assert [one.partition(": ")[0] for one in found[:2]] == ["day", "of[2].n"] and "not allowed" in found[2]
+    assert [keys for keys, _ in found] == [("day",), ("of", 2, "n"), ()] and "not allowed" in found[2][1]
     assert len(checker({"additionalProperties": False})({str(n): n for n in range(99)})) <= 10
     for wrong in ({"$ref": "http://127.0.0.1:9/a.json"}, {"type": "strin"}):
-        assert checker(wrong, warnings.append)({}) == ()
+        assert not checker(wrong, warnings.append)({})
     assert len(warnings) == 2 and all("not checked at the end" in one for one in warnings)
 
 

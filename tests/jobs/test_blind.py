@@ -209,6 +209,20 @@ def test_every_value_has_a_confidence_and_a_place(place):
     assert "confidence" not in plain[0] and "spans" not in plain[0]
 
 
+def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_violations(place):
+    long = {"type": "string", "minLength": 900}
+    schema = {"properties": {"name": long, "food": long}, "required": ["name"]}
+    (place / "long.json").write_text(json.dumps(schema), encoding="utf-8")
+    told, lines = generate(place, "--schema", place / "long.json")
+    assert "long.json: no row is held to these keywords: minLength" in told
+    assert f"{len(lines)} of {len(lines)} objects do not hold to the schema" in told
+    assert "values of fields lost" in told
+    for line in lines:
+        (violation,) = line["violations"]
+        assert violation.startswith("name: ") and "shorter than 900" in violation
+        assert [*line["fields"]] == ["name"]
+
+
 def test_thresholds_of_confidence_say_when_there_is_no_value(place):
     """The answers to one key are right, and those to the others are wrong: only the one keeps its values."""
     few = ("--fields", "name, food: Thai|Greek, stars int, open boolean")

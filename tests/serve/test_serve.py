@@ -359,6 +359,11 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     *parts, _ = chat.chat("a", response_format=form, stream=True)
     assert parts[0].pipedec_warning == told
     until(lambda: [entry.get("warning") for entry in chat.log[-2:]] == [told] * 2)
+    must = form_of({"properties": {"a": {"type": "string", "minLength": 900}}, "required": ["a"]})
+    end = chat.chat("a", response_format=must).pipedec_warning
+    assert "keywords: minLength; a: " in end and "shorter than 900" in end
+    *parts, last = chat.chat("a", response_format=must, stream=True)
+    assert last.pipedec_warning == end
     form["json_schema"]["strict"] = True
     with pytest.raises(openai.BadRequestError, match=f"{told}; leave them out, or leave strict out"):
         chat.chat("a", response_format=form)
