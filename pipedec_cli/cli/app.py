@@ -56,9 +56,7 @@ class _Commands(TyperGroup):
             with _usage_on_one_line():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            if _TERMINATED.is_set():
-                _fail("terminated", EXIT_TERMINATED)
-            _fail("interrupted", EXIT_INTERRUPTED)
+            _fail(*_interruption())
 
 
 @contextmanager
@@ -128,17 +126,15 @@ def main() -> None:
     # Else Python visits the millions of objects of torch and transformers before it ends: half a second to 1.5 s.
     atexit.register(gc.freeze)
     signal.signal(signal.SIGTERM, _terminate)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed: the next file that is opened would get its number and text
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+    _prepare_streams()
     tame_libraries()
-    # Data are UTF-8; a terminal may have no letter for something.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        how: Any = {"errors": "replace"} if sys.stdout.isatty() else {"encoding": "utf-8"}
-        sys.stdout.reconfigure(**how)
     told, code = "", 0
     try:
         app()
+    except SystemExit as end:
+        if end.code != EXIT_INTERRUPTED or not _TERMINATED.is_set():
+            raise
+        told, code = _interruption()  # between two commands of its own Typer ends in silence
     except UserError as error:
         told, code = str(error), EXIT_USAGE
     except BrokenPipeError:
@@ -146,9 +142,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:  # outside a command
-        told, code = "interrupted", EXIT_INTERRUPTED
-        if _TERMINATED.is_set():
-            told, code = "terminated", EXIT_TERMINATED
+        told, code = _interruption()
     except OSError as error:
         path = error.filename2 or error.filename  # the new name of a file that cannot be renamed
         told = f"{path}: {error.strerror}" if path else str(error.strerror or error)
@@ -163,6 +157,21 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
         _fail(told, code)
+
+
+def _prepare_streams() -> None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: the next file that is opened would get its number and text
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+    # Data are UTF-8; a terminal may have no letter for something.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        how: Any = {"errors": "replace"} if sys.stdout.isatty() else {"encoding": "utf-8"}
+        sys.stdout.reconfigure(**how)
+
+
+def _interruption() -> tuple[str, int]:
+    """What ended the command, in a word, and its exit code."""
+    return ("terminated", EXIT_TERMINATED) if _TERMINATED.is_set() else ("interrupted", EXIT_INTERRUPTED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
 
@@ -163,11 +163,11 @@ def _grouped(parts: Iterable[Part], depth: int) -> Iterable[tuple[str | int, lis
     return groups.items()
 
 
-#: ``any`` is to be learnt from the targets. A list is of strings.
+#: ``any`` is to be learnt from the targets. A list is of scalars.
 Kind = Literal["string", "number", "integer", "boolean", "list", "any"]
-Value = str | int | float | bool | list[str]
-#: The kinds that a text is read as, the first that fits, where a value may be of several and a string too.
-SCALARS: Final[tuple[Kind, ...]] = ("integer", "number", "boolean")
+Value = str | int | float | bool | list[Any]
+#: The kinds of scalars, in the order in which a text that may be of several is read.
+SCALARS: Final[tuple[Kind, ...]] = ("integer", "number", "boolean", "string")
 
 #: The separators between two items of a list, two keys of a plain text, and a key and its value.
 _ITEM: Final = "|"
@@ -190,7 +190,8 @@ class Field(Struct, frozen=True):
     path: Keys = ()  # the keys that lead to it; () if there is one, the name
     description: str = ""
     absent: tuple[Absent, ...] = ()  # what is wanted at each key of the path without a value; see `Part`
-    also: tuple[Kind, ...] = ()  # of a string, the `SCALARS` that its value may be instead
+    #: The `SCALARS` that a string, or an item of a list, is read as, the first that fits; () for strings alone.
+    scalars: tuple[Kind, ...] = ()
 
     @property
     def keys(self) -> Keys:
@@ -233,17 +234,25 @@ class Field(Struct, frozen=True):
         items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
         if not items or not (unconstrained or self.enum_holds(items)):
             return None
-        for kind in self.also:
-            if (value := structs.replace(self, kind=kind, enum=(), also=()).parsed(text)) is not None:
-                return value
         if self.kind in ("string", "list"):
-            return items if self.kind == "list" else items[0]
+            values = [next((one for one in self._scalars(item) if one is not None), None) for item in items]
+            return None if None in values else values if self.kind == "list" else values[0]
         if self.kind == "boolean":
             return {"true": True, "false": False}.get(items[0])
         number = json.loads(items[0]) if _NUMBER.fullmatch(items[0]) else math.inf
         if isinstance(number, float) and (self.kind == "integer" or not math.isfinite(number)):
             return None
         return number
+
+    @property
+    def item_kinds(self) -> tuple[str, ...]:
+        """The kinds that an item of a list may have."""
+        return (*(self.scalars or ("string",)), *(["integer"] if "number" in self.scalars else []))
+
+    def _scalars(self, text: str) -> Iterator[Any]:
+        """The values of a text that is a string or an item, by the kinds that it may have; None where it has none."""
+        for kind in self.scalars or ("string",):
+            yield text if kind == "string" else Field("", kind).parsed(text)
 
     def enum_holds(self, items: Iterable[str]) -> bool:
         """Whether there is no enum, or all of these texts are in it."""
@@ -260,7 +269,9 @@ def kind_of(value: object) -> Kind | Literal["other"] | None:
         return "integer"
     if isinstance(value, float):
         return "number" if math.isfinite(value) else "other"
-    if not isinstance(value, list) or not all(isinstance(item, str | None) for item in value):
+    if not isinstance(value, list) or any(
+        isinstance(item, list | dict) or kind_of(item) == "other" for item in value
+    ):
         return "other"
     return "list" if any(map(kind_of, value)) else None
 
@@ -269,7 +280,7 @@ def require_kind(key: str, value: object, where: str) -> Kind:
     """The kind of a filled value, see `kind_of`. Raises a UserError if no row can hold it."""
     kind = kind_of(value)
     if kind is None or kind == "other":
-        fits = "a string, a number, true or false, a list of strings, an object or a list of objects"
+        fits = "a string, a number, true or false, a list of these, an object or a list of objects"
         raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=f"a value is {fits}")
     return kind
 
@@ -279,7 +290,7 @@ def text_of(value: object) -> str:
     if kind_of(value) is None:
         return ""
     if isinstance(value, list):
-        return f" {_ITEM} ".join(_doubled(item.strip(), _ITEM) for item in value if kind_of(item))
+        return f" {_ITEM} ".join(_doubled(text_of(item), _ITEM) for item in value if kind_of(item))
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
@@ -328,9 +339,13 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         if kind_of(value) is None:
             continue
         kind, name = require_kind(path_name(field.at(item)), value, where), path_name(field.at(item))
-        if kind not in (field.kind, *field.also) and (kind, field.kind) != ("integer", "number"):
+        kinds = (field.kind, *(field.item_kinds if field.kind == "string" else ()))
+        if kind not in kinds and (kind, field.kind) != ("integer", "number"):
             what = f"{name!r} is of kind {kind} here and {field.kind} in the schema"
             raise UserError(what, where=where, todo="give all values of a key the same kind")
+        if isinstance(value, list) and not {*map(kind_of, value)} <= {None, *field.item_kinds}:
+            what, fits = f"{name!r} is {json.dumps(value)[:80]}", " or ".join(field.item_kinds)
+            raise UserError(what, where=where, todo=f"give its items the kind {fits}")
         items = _items(text_of(value)) if kind == "list" else [text_of(value)]
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)

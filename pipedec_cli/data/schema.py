@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -52,6 +52,7 @@ def learn_schema(
     else the keys that at least the share `keep` of the records fill.
     """
     filled, kinds, total = Counter[str](), dict[str, tuple[Kind, str]](), 0
+    items = defaultdict[str, set[str | None]](set)  # the kinds of the items of each list
     paths, places = dict[str, Keys](), dict[Keys, tuple[str, str]]()
     for record in records:
         total += 1
@@ -67,6 +68,7 @@ def learn_schema(
                 continue
             kind = require_kind(path_name(keys), value, record.where)
             kind = "number" if kind == "integer" else kind
+            items[name] |= {*map(kind_of, value)} if isinstance(value, list) else set()
             before, place = kinds.setdefault(name, (kind, record.where))
             if before != kind and (known is None or known[name].kind == "any"):
                 what = f"{name!r} is of kind {kind} here and {before} at {place}"
@@ -92,7 +94,10 @@ def learn_schema(
         path = paths.get(name, one.keys)
         kind = kinds[name][0] if one.kind == "any" else one.kind
         share = round(filled[name] / max(1, total), 6)
-        fields.append(replace(one, kind=kind, share=share, path=path if len(path) > 1 else ()))
+        path = path if len(path) > 1 else ()
+        scalars = one.scalars or tuple(kind for kind in SCALARS if kind in items[name] - {None})
+        scalars = () if scalars == ("string",) else scalars
+        fields.append(replace(one, kind=kind, share=share, path=path, scalars=scalars))
     check_names(fields, {name: place for name, (_, place) in kinds.items()})
     return tuple(fields), Counter({name: times for name, times in filled.items() if name not in known})
 
@@ -106,7 +111,7 @@ def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -
             raise UserError(what, where=where, todo=_SAME)
     if path.count(0) > 1:
         what = f"{path_name(path)!r} is a list of objects within another"
-        raise UserError(what, where=where, todo="leave it out with --fields, or make it a list of strings")
+        raise UserError(what, where=where, todo="leave it out with --fields, or make it a list of values")
 
 
 def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
@@ -335,7 +340,7 @@ _PART: Final = 30
 #: Faults and their remedies.
 _NOTHING: Final = ("allows no value", "leave it out")
 _OTHER_KIND: Final = (
-    "is no string, number, boolean, object, or list of strings or of objects",
+    "is no string, number, boolean, object, or list of these",
     "give it one `type`, and an `enum` of values of that type",
 )
 
@@ -388,7 +393,7 @@ def _allows_null(part: Mapping[str, Any]) -> bool:
 def _scalar_types(part: Mapping[str, Any]) -> list[str]:
     """The types of a part; none if it may hold lists or objects, or has no types."""
     types = part.get("type") or [kind_of(value) or "null" for value in part.get("enum", ())]
-    return [] if {*types} - {"string", "null", *SCALARS} else types
+    return [] if {*types} - {"null", *SCALARS} else types
 
 
 def _size(value: Any) -> int:
@@ -440,17 +445,17 @@ class _Reader:
         described = described if isinstance(described, str) else ""
         if items and items.is_object:
             if 0 in keys:
-                self._refuse(keys, "is a list of objects within another", "make it a list of strings")
+                self._refuse(keys, "is a list of objects within another", "make it a list of values")
             fields = [*self._object(items, (*keys, 0), (*absent, "omit"))]
             at = next((at for at, one in enumerate(fields) if one.kind in ("string", "any")), 0)  # the names
             fields[at] = replace(fields[at], description=fields[at].description or described)
             yield from fields
             return
-        kind, enum, also = self._kind(part, items, keys)
+        kind, enum, scalars = self._kind(part, items, keys)
         name = path_name(keys)
         self._count("keys", 1)
         self._count("characters", len(name))
-        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent, also)
+        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent, scalars)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
@@ -490,26 +495,27 @@ class _Reader:
     def _kind(
         self, part: _Part, items: _Part | None, keys: Keys
     ) -> tuple[Kind, tuple[str, ...], tuple[Kind, ...]]:
-        """The kind of a value, the texts that it may have, and the kinds that a string is read as first."""
+        """The kind of a value, the texts that it may have, and the kinds that a string or an item is read as."""
         allowed, wanted = (items or part).allowed, (items or part).types
         if allowed is None and not part.types:
             return "any", (), ()
         kinds = {kind for value in allowed or () if (kind := kind_of(value))}
         kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
         wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
-        also: tuple[Kind, ...] = ()
-        if items is None and "string" in wanted and wanted <= {"string", *SCALARS}:
-            also = tuple(kind for kind in SCALARS if kind in (wanted if allowed is None else kinds))
-            wanted, kinds = {"string"}, set()
-            words = [value for value in allowed or () if isinstance(value, str)]
-            if any(Field("", kind).parsed(text) is not None for kind in also for text in words):
-                self._refuse(
-                    keys, "has a choice that reads like one of another type", "leave one of the two out"
-                )
-        if len(wanted) != 1 or not kinds <= wanted or not wanted <= ({"string"} if items else _KINDS.keys()):
+        wanted -= {"integer"} if "number" in wanted else set()
+        is_one = items is not None or allowed is not None or "string" in wanted or len(wanted) == 1
+        if not (is_one and kinds <= wanted <= {*SCALARS}):
             self._refuse(keys, *_OTHER_KIND)
-        texts = dict.fromkeys(map(text_of, allowed or ()))
-        return "list" if items else _KINDS[wanted.pop()], tuple(filter(None, texts)), also
+        scalars = tuple(kind for kind in SCALARS if kind in (wanted if allowed is None else kinds))
+        words = [value for value in allowed or () if isinstance(value, str)]
+        if any(
+            Field("", kind).parsed(word) is not None for kind in scalars if kind != "string" for word in words
+        ):
+            self._refuse(keys, "has a choice that reads like one of another type", "leave one of the two out")
+        enum = tuple(filter(None, dict.fromkeys(map(text_of, allowed or ()))))
+        if items:
+            return "list", enum, () if scalars == ("string",) else scalars
+        return (_KINDS[wanted.pop()], enum, ()) if len(wanted) == 1 else ("string", enum, scalars)
 
     def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
         part, trail = self._flat(part, keys, trail)

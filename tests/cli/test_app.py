@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,20 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert process.returncode == code
     assert talk.splitlines()[-1] == f"error: {word}"
     assert not list(tmp_path.rglob("*"))
+
+
+def test_sigterm_while_options_are_read_ends_with_its_line_and_code(monkeypatch, capsys):
+    monkeypatch.setattr(module, "_TERMINATED", threading.Event())
+
+    def silent() -> None:  # as Typer ends where no command runs yet
+        with suppress(KeyboardInterrupt):
+            module._terminate(signal.SIGTERM, None)
+        sys.exit(module.EXIT_INTERRUPTED)
+
+    monkeypatch.setattr(module, "app", silent)
+    with pytest.raises(SystemExit) as end:
+        module.main()
+    assert (end.value.code, capsys.readouterr().err) == (143, "error: terminated\n")
 
 
 def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(tmp_path):

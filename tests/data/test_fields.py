@@ -26,6 +26,12 @@ SCHEMA = (
     Field("open", "boolean"),
     Field("food", enum=("Thai", "fish; chips")),
 )
+WIDE = (
+    *SCHEMA,
+    Field("marks", "list", scalars=("number", "boolean")),
+    Field("any", "list", scalars=("integer", "string")),
+    Field("size", scalars=("number", "string")),
+)
 OBJECTS = st.fixed_dictionaries(
     {},
     optional={
@@ -35,17 +41,20 @@ OBJECTS = st.fixed_dictionaries(
         "seats": st.integers(),
         "open": st.booleans(),
         "food": st.sampled_from(["Thai", "fish; chips"]),
+        "marks": st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.booleans(), min_size=1),
+        "any": st.lists(st.integers() | TEXT.filter(str.isalpha), min_size=1),
+        "size": st.integers() | TEXT.filter(str.isalpha),
     },
 )
 
 
 @given(OBJECTS)
 def test_an_object_reads_back_from_its_rows_and_from_its_plain_text(value):
-    texts = value_texts(value, SCHEMA, "x:1")
-    assert len(texts) == len(SCHEMA)
-    assert read_values(texts, SCHEMA) == (value, 0)
-    plain = plain_text(texts, SCHEMA)
-    assert read_plain(plain, SCHEMA) == FieldSegmenter(SCHEMA).cut(plain) == texts
+    texts = value_texts(value, WIDE, "x:1")
+    assert len(texts) == len(WIDE)
+    assert read_values(texts, WIDE) == (value, 0)
+    plain = plain_text(texts, WIDE)
+    assert read_plain(plain, WIDE) == FieldSegmenter(WIDE).cut(plain) == texts
 
 
 NESTED = (

@@ -211,13 +211,16 @@ _DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
         ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Base"}]}, "several alternatives"),
         # A string is read as the first kind that fits.
         ({"anyOf": [{"$ref": "#/$defs/Age"}, {"$ref": "#/$defs/Red"}]}, "several alternatives"),
-        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"type": "string"}, {"enum": [5]}]}, "a string never +integer+number"),
-        ({"oneOf": [{"type": ["integer", "null"]}, {"type": ["string", "null"]}]}, "a string never +integer"),
+        ({"anyOf": [{"$ref": "#/$defs/Age"}, {"type": "string"}, {"enum": [5]}]}, "a string never +number+string"),
+        ({"oneOf": [{"type": ["integer", "null"]}, {"type": ["string", "null"]}]}, "a string never +integer+string"),
+        ({"type": "array", "items": {"type": "number"}}, "a list never +number"),
+        ({"type": "array", "items": {"enum": [1, "a", None]}}, "a list 1|a never +integer+string"),
+        ({"enum": [False, -3]}, "a string false|-3 never +integer+boolean"),
         ({"enum": ["a", "1", 2]}, "reads like one of another type"),
-        ({"oneOf": [{"type": ["boolean", "null"]}, {"type": "string"}, {"type": "integer"}]}, "a string null +integer+boolean"),
-        ({"type": ["number", "string"]}, "a string never +number"),
+        ({"oneOf": [{"type": ["boolean", "null"]}, {"type": "string"}, {"type": "integer"}]}, "a string null +integer+boolean+string"),
+        ({"type": ["number", "string"]}, "a string never +number+string"),
         ({"properties": {"x": {}}, "enum": [1, 2]}, "a integer 1|2 never"),
-        ({"enum": ["a", 1, None]}, "a string a|1 null +integer"),
+        ({"enum": ["a", 1, None]}, "a string a|1 null +integer+string"),
         ({"type": "integer", "const": 1.0}, "a integer 1 never"),
         ({"type": "string", "enum": ["a", 1]}, "a string a never"),
     ],
@@ -236,7 +239,7 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(part, told):
             one.kind,
             "|".join(one.enum),
             one.absent[-1],
-            "".join(f"+{kind}" for kind in one.also),
+            "".join(f"+{kind}" for kind in one.scalars),
         )
         for one in fields
     )

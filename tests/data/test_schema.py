@@ -29,6 +29,9 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
         *(("tags", "list", 0.25), ("open", "boolean", 0.25)),
     ]
     assert not others
+    (marks, plain), _ = learn_schema(records({"a": [1, 2.5], "b": ["x"]}, {"a": [True, None]}))
+    assert (marks.kind, marks.scalars, plain.scalars) == ("list", ("integer", "number", "boolean"), ())
+    assert marks.parsed("2 | 2.5 | false") == [2, 2.5, False] and marks.parsed("2 | x") is None
     fields, others = learn_schema(records(*FACTS), keep=0.5)
     assert [field.name for field in fields] == ["name", "stars"]
     assert others == {"food": 1, "tags": 1, "open": 1}
@@ -45,7 +48,7 @@ def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
     [
         ([["a"]], None, "x:1: the target is not an object"),
         ([{"a": 1}, {"a": "x"}], None, "x:2: 'a' is of kind string here and number at x:1"),
-        ([{"a": [1]}], None, "x:1: 'a' is [1]; a value is a string"),
+        ([{"a": [[1]]}], None, "x:1: 'a' is [[1]]; a value is a string"),
         ([{"a": [{"b": [{"c": 1}]}]}], None, "x:1: 'a[].b[].c' is a list of objects within another; leave"),
         ([{"a": {"b": 1}}], {"a": ANY}, "no training target has a value for 'a'; its keys are: a.b"),
         ([{"a": {"b": 1}}, {"a": 1}], None, "x:2: 'a' is a value here and an object at x:1"),
