@@ -136,14 +136,6 @@ def test_gzipped_lines_are_read_and_a_torn_archive_is_refused(write_lines):
         assert "cannot unzip" in refusal(path)
 
 
-def test_dash_reads_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"source": "a"}\n{"sour')))
-    reader = read_records("-")
-    assert next(reader).source == "a"
-    with pytest.raises(UserError, match=r"stdin:2: not JSON"):
-        next(reader)
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.txt.gz"])
 def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, monkeypatch):
     content = '\ufefffirst\n\n \u00a0 \n{"source": "x"}\r\n[b] \x00\x1b[31m\u2028 two\nlast'.encode()
@@ -164,16 +156,6 @@ def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):
         path.write_bytes(content)
         assert message in refusal(path, plain=True)
     assert "no such file" in refusal("owner/name", plain=True)
-
-
-def test_half_a_surrogate_pair_is_replaced_and_said(write_lines, caplog):
-    halves = {"source": "a\ud800b", "target": ["\udfff"], "x": "\ud800"}
-    path = write_lines("a.jsonl", halves, {"source": "😀"})
-    first, second = read_records(path, say_mended=True)
-    assert (first.source, first.target_segments, second.source) == ("a\ufffdb", ("\ufffd",), "😀")
-    assert first.fields["x"] == "\ud800"
-    (said,) = caplog.messages
-    assert said.startswith(f"{path}:1: ")
 
 
 @given(

@@ -105,11 +105,6 @@ def test_half_a_surrogate_pair_in_a_segmentation_is_no_hindrance(write_lines):
     assert load_segmentation(path).joiner == " "
 
 
-def test_records_without_a_target_are_loaded_where_none_is_needed(write_lines):
-    path = write_lines("a.json", {"source": "a"}, {"source": "b", "target": "", "target_segments": []})
-    assert [one.target for one in read_all(path, need_target=False)] == [None, ""]
-
-
 GOOD = msgspec.to_builtins(SEGMENTATION)
 NOT_OURS = r"a\.json: not what `pipedec segment` writes"
 WRONG = ({"level": "word"}, {"separators": ";"}, {"joiner": None}, {"sub_max": "20"})

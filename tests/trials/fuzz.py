@@ -67,11 +67,8 @@ def fuzz(number: int, seed: int = 0, keep: Path | None = None) -> tuple[Target, 
         content = hurt(target.files[victim], victim, chance)
         words = laid_out(target, folder, victim, content)
         ended = call(words, folder)
-        return (
-            target,
-            [f"{what} [{victim}]" for what in wrong_with(ended)] or lost_in(target, folder, ended),
-            ended,
-        )
+        wrong = [f"{what} [{victim}]" for what in wrong_with(ended)]
+        return target, wrong or lost_in(target, folder, ended), ended
     finally:
         if keep is None:
             shutil.rmtree(folder)
@@ -136,9 +133,8 @@ def wrong_with(ended: Ended) -> list[str]:
     if "Traceback" in ended.stderr:
         wrong.append("a traceback on stderr")
     lines = ended.stderr.splitlines()
-    if ended.code == 2 and not (
-        lines and lines[-1].startswith("error: ") and "error: " not in "".join(lines[:-1])
-    ):
+    errors = [at for at, line in enumerate(lines, start=1) if "error: " in line]
+    if ended.code == 2 and not (errors == [len(lines)] and lines[-1].startswith("error: ")):
         wrong.append(f"not one error line, the last: {lines[-3:]!r}")
     if long := [line for line in lines if line.startswith(("error: ", "warning: ")) and len(line) > 420]:
         wrong.append(f"a line of {len(long[0])} characters")
@@ -148,9 +144,8 @@ def wrong_with(ended: Ended) -> list[str]:
 def _acts(character: str) -> bool:
     """Whether a character does something to a terminal rather than being shown."""
     kind = unicodedata.category(character)
-    return kind in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(character) in (
-        *("RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI"),
-    )
+    turns = ("RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI")
+    return kind in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(character) in turns
 
 
 def lost_in(target: Target, folder: Path, ended: Ended) -> list[str]:

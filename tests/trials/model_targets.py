@@ -13,8 +13,7 @@ from typing import Any, Final
 from tests.checkpoints import tiny_checkpoint
 from tests.model.chats import DATED, foreign
 from tests.running import run
-from tests.trials.counting import generated, generated_of_text, generated_or_set_aside, merged
-from tests.trials.target import ROWS, SCHEMA, VALUE, Target, lines
+from tests.trials.target import ROWS, SCHEMA, VALUE, Target, generated, generated_of_text, lines, merged
 
 Files = Mapping[str, bytes]
 
@@ -83,10 +82,7 @@ def _checkpoint_targets() -> Iterable[Target]:
     if find_spec("gguf"):
         from tests.model.test_gguf import written
 
-        file = {
-            **_made(written),
-            "cache/kept": b"",
-        }  # the cache is where the folder goes that is made of the file
+        file = {**_made(written), "cache/kept": b""}  # the cache holds the folder that is made of the file
         words = ("generate", "--text", "a", "--model", "tiny.gguf", "--set", "time_max=9")
         yield Target(words, file, ("tiny.gguf",), share=2)
 
@@ -95,7 +91,7 @@ def _decoding_targets() -> Iterable[Target]:
     """What a model decodes, what it is asked without training, and files of predictions that go on."""
     yield Target(GENERATE, {**_model(), **DATA}, ("data.jsonl",), generated, share=2)
     aside = (*GENERATE, "--skip-invalid")
-    yield Target(aside, {**_model(), **DATA}, ("data.jsonl",), generated_or_set_aside, share=2)
+    yield Target(aside, {**_model(), **DATA}, ("data.jsonl",), generated, share=2)
     texts = {"stdin.txt": "".join(f"{row['source']}\n" for row in ROWS).encode()}
     words = ("generate", "-", "--plain", "--model", "model", "--out", "out.jsonl")
     yield Target(words, {**_model(), **texts}, ("stdin.txt",), generated_of_text)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -12,12 +11,8 @@ _SNIPPETS: Final = (
     *(b"\x1b[2J\x1b[31m", b"\xc2\x9b31m", "\u202e\u2028".encode(), b"\\ud800", b"\\u0000", b"\\u001b[2J"),
     *(b"9" * 5_000, b"1e999", b"-1", b"NaN", b"null", b"[" * 100_000, b'{"a":' * 5_000, b"[[" * 40),
     *(b'"', b"'", b",", b";", b"\t", b"}", b"]", b"{", b":", b"=", b" ", b"x" * 2_000),
-    *(
-        b"{{ 'x' * 10**10 }}",
-        b"{% for n in range(10**9) %}{% endfor %}",
-        b"{{ a.b.c }}",
-        b"{{",
-    ),  # of chat templates
+    # Of chat templates:
+    *(b"{{ 'x' * 10**10 }}", b"{% for n in range(10**9) %}{% endfor %}", b"{{ a.b.c }}", b"{{"),
 )
 #: What may stand in JSON where something else belongs.
 _VALUES: Final = (
@@ -88,9 +83,7 @@ def _change_lines(content: bytes, chance: Random) -> bytes:
     return b"".join(line + chance.choice((b"\n", b"\r\n", b"\n", b"\n\n")) for line in lines)
 
 
-_OF_BYTES: Final[tuple[Callable[[bytes, Random], bytes], ...]] = (
-    *(_flip, _cut_short, _insert, _insert, _leave_out, _repeat, _swap, _change_lines),
-)
+_OF_BYTES: Final = (_flip, _cut_short, _insert, _insert, _leave_out, _repeat, _swap, _change_lines)
 
 
 def _span(content: bytes, chance: Random) -> tuple[int, int]:

@@ -12,8 +12,17 @@ from typing import Any
 
 from tests.data.importers import published
 from tests.trials import model_targets
-from tests.trials.counting import imported, imported_lines, scored, segmented
-from tests.trials.target import ROWS, SCHEMA, VALUE, Target, lines
+from tests.trials.target import (
+    ROWS,
+    SCHEMA,
+    VALUE,
+    Target,
+    imported,
+    imported_lines,
+    lines,
+    scored,
+    segmented,
+)
 
 
 def _table(rows: Iterable[Mapping[str, Any]], separator: str) -> bytes:
@@ -93,13 +102,8 @@ def _score_targets() -> Iterable[Target]:
         for row in ROWS
     ]
     segmentation = {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20}
-    manifest = {
-        "examples": 12,
-        "settings": {"delay": 2, "limit": 12},
-        "segmentation": segmentation,
-        "inputs": [],
-    }
-    manifest |= {"model": {"name": "m", "sha256": "0"}, "data": {"name": "d", "sha256": "1"}}
+    manifest = {"examples": 12, "settings": {"delay": 2, "limit": 12}, "segmentation": segmentation}
+    manifest |= {"inputs": [], "model": {"name": "m", "sha256": "0"}, "data": {"name": "d", "sha256": "1"}}
     manifest |= {"versions": {"pipedec": "0.1.0", "torch": None}}
     files = {"p.jsonl": lines(predictions), "p.manifest.json": json.dumps(manifest, indent=2).encode()}
     yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), scored, share=4)

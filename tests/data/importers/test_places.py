@@ -95,13 +95,6 @@ def write(*examples):
     return list(cleaned([Example(**(usual | changes)) for changes in examples], tally)), tally
 
 
-def test_example_without_a_source_is_left_out_and_counted_with_its_place():
-    objects, tally = write({"source": " "}, {"where": "f:2"}, {"source": "", "where": "f:3"})
-    assert [item["id"] for item in objects] == ["2"]
-    assert (tally.examples, tally.times["left_out"]) == (1, 2)
-    assert tally.notes() == ["2 without a source left out (first: f:1)"]
-
-
 def test_targets_are_given_out_as_they_are_with_further_fields_and_counted():
     extra = {"keyphrase_variants": [["a", "b"]]}
     several = {"target": ("a", "b"), "extra": extra}
