@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, time
@@ -35,6 +35,7 @@ from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName,
 from pipedec_cli.data.stored import FirstPlaces, InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import hashed, to_json
 
+#: A shard on the command line, and in the name of its file.
 _WRITTEN: Final = re.compile(r"0*(\d{1,6})/0*(\d{1,6})", re.ASCII)
 _NAMED: Final = re.compile(r"part-0*(\d{1,6})-of-0*(\d{1,6})\.jsonl", re.ASCII)
 
@@ -59,25 +60,16 @@ class Shard:
         return count * (self.number - 1) // self.of, count * self.number // self.of
 
     @classmethod
-    def all_of(cls, count: int) -> list[Self]:
-        """The shards of a job with `count` of them."""
-        return [cls(number, count) for number in range(1, count + 1)]
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The shard that a command line names, such as ``3/16``."""
-        if (shard := cls._match(_WRITTEN, text)) is None:
-            raise UserError(f"{text!r} is no shard", todo="write K/N, such as 1/4 for the first of four")
+    def parse(cls, value: object) -> Self:
+        """The shard that a command line names, such as ``3/16``; a ValueError if it names none."""
+        if (shard := cls.named(str(value), _WRITTEN)) is None:
+            raise ValueError(f"{value!r} is no shard; write K/N, such as 1/4 for the first of four")
         return shard
 
     @classmethod
-    def named(cls, file: str) -> Self | None:
-        """The shard that a file's name tells."""
-        return cls._match(_NAMED, file)
-
-    @classmethod
-    def _match(cls, pattern: re.Pattern[str], text: str) -> Self | None:
-        found = pattern.fullmatch(text)
+    def named(cls, file: str, pattern: re.Pattern[str] = _NAMED) -> Self | None:
+        """The shard that a file's name tells; None if it tells none."""
+        found = pattern.fullmatch(file)
         shard = cls(int(found[1]), int(found[2])) if found else None
         return shard if shard and 1 <= shard.number <= shard.of else None
 
@@ -119,10 +111,9 @@ def scan_inputs(
     location: str = "",
     invalid: InvalidRecords | None = None,
 ) -> Inputs:
-    """Check and count the first `limit` records.
+    """Check and count the first `limit` records. From a pipe they are kept on disk, in or near the folder `keep`.
 
-    Records that can be read only once, from a pipe, are kept on disk, in or near the folder `keep`. With `invalid`, which
-    `read` must use as well, invalid records are skipped and noted there.
+    With `invalid`, which `read` must use as well, invalid records are skipped and noted there.
     """
     kept = StoredRecords(keep) if keep else None
     count = longest = 0
@@ -174,7 +165,9 @@ def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitNa
 
 
 def files_by_split(
-    folder: Path, name: re.Pattern[str], accepts: Callable[[Path], bool]
+    folder: Path,
+    name: re.Pattern[str] = _SPLIT_FILE,
+    accepts: Callable[[Path], bool] = lambda file: file.name.lower().endswith(_SUFFIXES),
 ) -> dict[SplitName, list[Path]]:
     """The files of a folder by split, without empty splits; the first group of the pattern finds a split in a name."""
     found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
@@ -184,21 +177,16 @@ def files_by_split(
     return {split: files for split, files in found.items() if files}
 
 
-def _is_data(file: Path) -> bool:
-    return file.name.lower().endswith(_SUFFIXES)
-
-
 def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
     """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
-    found = files_by_split(folder, _SPLIT_FILE, _is_data)
-    if not found:
+    if not (found := files_by_split(folder)):
         raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
     return found
 
 
 def corpus_files(folder: Path) -> list[Path]:
     """The JSON lines and parquet files of a folder by name; none if a file is named after a split."""
-    if files_by_split(folder, _SPLIT_FILE, _is_data):
+    if files_by_split(folder):
         return []
     files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     return sorted(file for file in files if file.name.lower().endswith(_CORPUS))
@@ -279,11 +267,11 @@ class RawRow:
 
     number: int  # of the line; in a format without lines, the place from 1
     where: str  # file:line or "file row N", for messages
-    decode: Callable[[], Any]
+    decode: Callable[[], Any]  # the row, whose fields are not checked; a UserError if it cannot be decoded
 
     @property
     def value(self) -> Any:
-        """The decoded row; its fields are not checked. Raises a UserError if it cannot be decoded."""
+        """The decoded row."""
         return self.decode()
 
 
@@ -300,10 +288,9 @@ def read_records(
 ) -> Iterator[Record]:
     """Read the rows of `read_rows` in order and check each.
 
-    A target that is a list of strings is segmented already, and so is a record with ``target_segments``. Half surrogate
-    pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With `say_mended` a
-    warning at the end counts such records. With `invalid`, records that cannot be used are given to it and skipped;
-    `skippable` says that the user could have asked for that.
+    Half surrogate pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With
+    `say_mended` a warning at the end counts such records. With `invalid`, records that cannot be used are given to it and
+    skipped; `skippable` says that the user could have asked for that.
     """
     names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
@@ -448,7 +435,7 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
         raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
-def _named_cells(columns: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
+def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, str]:
     if len(cells) != len(columns):
         raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
     return dict(zip(columns, cells, strict=True))

@@ -108,7 +108,7 @@ def read_predictions(path: Path) -> list[Generated]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
-    """Number, place and value of each row. The error of a last line that a stopped run cut short says how to finish the run."""
+    """Number, place and value of each row. The error of a last line that was cut short says how to finish the run."""
     try:
         for row in read_rows(path):
             yield row.number, row.where, row.value
@@ -129,7 +129,7 @@ class PredictionsFile(Artifact):
 
     def __init__(self, path: Path) -> None:
         name = path.name.removesuffix(".jsonl")  # no other ending: each file of a run needs its own name
-        super().__init__(path, path.with_name(f"{name}.manifest.json"))
+        super().__init__(path, path.with_name(f"{name}.manifest.json"), "pipedec generate")
         self.invalid_path = path.with_name(f"{name}{INVALID}")
         self.shard = Shard.named(path.name)
 
@@ -227,10 +227,7 @@ def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
 
 
 def whole_parts(folder: Path) -> list[PredictionsFile]:
-    """The files of all shards of the job in a folder, in order.
-
-    A `UserError` if a shard is missing, is not at its end, was changed, or is of another job.
-    """
+    """The files of all shards of a job, in order; a `UserError` if one is missing, not whole, changed or of another job."""
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder))
     job = Artifact.job(folder)
@@ -238,9 +235,9 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         todo = "give the --out of `pipedec generate --part`"
         raise UserError(f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo)
     manifest = job.manifest
-    shards = Shard.all_of(manifest.get("shards") or 1)
-    parts = [PredictionsFile(folder / shard.file) for shard in shards]
-    missing = [str(shard) for shard, part in zip(shards, parts, strict=True) if not part.begun]
+    count = manifest.get("shards") or 1
+    parts = [PredictionsFile(folder / Shard(number, count).file) for number in range(1, count + 1)]
+    missing = [str(part.shard) for part in parts if not part.begun]
     if missing:
         some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"

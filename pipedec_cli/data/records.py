@@ -77,8 +77,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0  # wall time from admission to exit
     #: Start time and token ids of every subsequence: without <bos>, with <eos>, with empty explorations.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    #: The newest token's time after each call. In exact mode there is one for each call that checks a draft. Other texts have
-    #: them only if they were stopped on a repeat; else the grid says it.
+    #: The newest token's time after each call: in exact mode of calls that check a draft, else of texts stopped on a repeat.
     calls: tuple[int, ...] = ()
     #: In exact mode, the wrong guesses: decoder call (from 1), subsequence, time and id of each.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
@@ -89,9 +88,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
-    confidence: Mapping[str, Any] | None = (
-        None  # of each value of `fields`, 0 to 1: the product of its tokens' probabilities
-    )
+    #: Of each value of `fields`, 0 to 1: the product of its tokens' probabilities.
+    confidence: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
 

@@ -45,10 +45,7 @@ def is_compared(model: Path, sequential: Path) -> bool:
 
 
 def curve_of(name: str) -> list[dict[str, float]]:
-    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``.
-
-    Empty where there is no training.json, as for a hub model.
-    """
+    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``; [] for a hub model."""
     result = Artifact.training(Path(name)).manifest.get("result") or {}
     return list(result.get("curve") or ())
 
@@ -81,9 +78,8 @@ def require_model(name: str) -> bool:
     folder = Path(name)
     if is_gguf(name):
         if not folder.is_file() and not _HUB_FILE.fullmatch(name):
-            raise UserError(
-                f"no GGUF file {name!r}", todo="give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
-            )
+            todo = "give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
+            raise UserError(f"no GGUF file {name!r}", todo=todo)
         return False
     if name == "" or not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):

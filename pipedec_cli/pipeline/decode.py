@@ -116,7 +116,9 @@ def decode(
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             confident = any(grid.method.confident for _, grid in running.values())
-            answers, probabilities = _call(model, rows, confident=confident)
+            answers, probabilities = (
+                model.step_with_probabilities(rows) if confident else (model.step(rows), ())
+            )
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
@@ -140,11 +142,3 @@ def _newcomers(
         if newcomer is None:
             return
         yield place, *newcomer
-
-
-def _call(model: StepModel, rows: Sequence[Row], *, confident: bool) -> tuple[Sequence[int], Sequence[float]]:
-    """The answers to rows and, if they are wanted, their probabilities."""
-    answers, probabilities = model.step_with_probabilities(rows) if confident else (model.step(rows), ())
-    if len(answers) != len(rows):
-        raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
-    return answers, probabilities

@@ -82,12 +82,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A list whose rows are not all known: the places of its first rows in `Method.openings`, and how later ones begin.
+    """A list whose rows are not all known."""
 
-    `openings` gives those that start next, by all that started before, as the schedule's `next_item` has them.
-    """
-
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # of its first rows in `Method.openings`
+    #: How the rows begin that start next, by all that started before, as the schedule's `next_item` has them.
     openings: Callable[[Sequence[Sequence[Subsequence]]], Sequence[Opening]]
 
 
@@ -363,13 +361,12 @@ def openings_of(method: Method, rows: Sequence[tuple[int, Sequence[int]]]) -> Se
     grid = Grid(method, 0)
     try:
         while planned := grid.plan():
-            at = [
-                (slot.subsequence - 1, len(grid.subsequences[slot.subsequence - 1].tokens))
-                for slot in planned
-            ]
-            grid.commit(
-                [rows[n][1][done] if slot.answers else 0 for slot, (n, done) in zip(planned, at, strict=True)]
-            )
+            answers = []
+            for slot in planned:
+                number = slot.subsequence - 1
+                done = len(grid.subsequences[number].tokens)
+                answers.append(rows[number][1][done] if slot.answers else 0)
+            grid.commit(answers)
     except IndexError:
         return method.openings
     return grid.openings

@@ -338,10 +338,8 @@ def _usage(request: Request, end: Generated) -> dict[str, Any]:
 def _refusal(error: Exception) -> RefusalError:
     """An error as clients see it."""
     if isinstance(error, UserError):
-        advice = (error.todo or "").split(
-            ", or "
-        )  # no client can follow what names options, commands or keys
-        todo = ", or ".join(part for part in advice if not re.search("--|pipedec|time_max", part))
+        parts = (error.todo or "").split(", or ")  # no client can follow what names options, commands or keys
+        todo = ", or ".join(part for part in parts if not re.search("--|pipedec|time_max", part))
         return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where)
     if isinstance(error, BusyError):
         return RefusalError(429 if "wait" in str(error) else 503, str(error))

@@ -104,7 +104,7 @@ def test_a_plain_text_has_the_filled_keys_in_the_order_of_the_schema():
     texts = value_texts(value, SCHEMA, "x:1")
     assert texts == ("A; B|C: D", "x||y | z", "3.5", "", "true", "")
     assert plain_text(texts, SCHEMA) == "name: A;; B|C: D; a::b;;: x||y | z; price: 3.5; open: true"
-    assert [field.opening for field in SCHEMA[:2]] == ["name:", "a:b;:"]
+    assert [field.opening() for field in SCHEMA[:2]] == ["name:", "a:b;:"]
     assert value_texts({"name": " ", "a:b;": [None, ""], "price": None}, SCHEMA, "x:1") == ("",) * 6
 
 

@@ -153,17 +153,6 @@ def test_item_two_stands_one_delay_after_item_one_and_an_empty_item_closes_the_l
     assert (grid.steps, grid.tokens, grid.truncated) == (5, 7, None)
 
 
-def test_the_next_item_may_wait_for_the_end_of_the_last_row():
-    grid, _ = by_hand([[], [3, 3], [4], [5], [6, 6, 6], [], []], between=Waiting())
-    assert [row.start for row in grid.subsequences] == [0, 0, 0, 3, 3, 7, 7]
-
-
-def test_a_pause_between_two_items_takes_no_call():
-    grid, steps = by_hand([[], [3], [4], [], []], between=Fixed(9))
-    assert [step.time for step in steps] == [1, 2, 10]
-    assert (grid.steps, grid.truncated) == (3, None)
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
