@@ -1,8 +1,4 @@
-"""`--recipe`: the paper's settings as defaults, and what is typed wins.
-
-`train` and `segment` have their own in test_train.py and segment/; all of them together run in
-test_six_data_sets.py.
-"""
+"""`--recipe`: the paper's settings as defaults, and what is typed wins."""
 
 import json
 from importlib import import_module
