@@ -26,8 +26,7 @@ from pipedec_cli.cli import segment
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
-from pipedec_cli.jobs.commands import command_line, quoted
-from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
+from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import one_line, tame_libraries
 from tests.running import refused, run, write_lines
@@ -61,14 +60,6 @@ def test_help_imports_nothing_heavy():
     outcome = python("-c", program, "--help")
     assert outcome.stderr.strip() == "[]"
     assert "segment" in outcome.stdout
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_explained_with_an_example(command):
-    outcome = CliRunner().invoke(app, [*command.split(), "-h"])
-    assert outcome.exit_code == 0
-    assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
-    assert command != "generate" or "no beams" in " ".join(outcome.stdout.split()), "decoding is greedy"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -399,13 +390,6 @@ def test_bash_completes_commands_options_and_values_without_python():
         line = f"COMP_WORDS=(pipedec {words}); COMP_CWORD={len(words.split())}; _pipedec; echo $COMPREPLY"
         told = subprocess.check_output(["bash", "-c", f"PATH=; . {script}; {line}"], text=True)
         assert told.strip() == completed
-
-
-def test_a_command_line_is_the_difference_of_settings_to_their_defaults():
-    settings = GenerateSettings(data="my data", model="m", max_tokens=9, batch_size=1)
-    given = "pipedec generate 'my data' --model m --max-tokens 9 --batch-size 1"
-    assert command_line("generate", settings) == given
-    assert command_line("shard merge", MergeSettings(folder=Path("made"))) == "pipedec shard merge made"
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")

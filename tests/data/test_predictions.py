@@ -173,20 +173,6 @@ def begin(folder, *, lines=3):
     return files
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_inputs_are_counted_no_further_than_the_limit_and_can_be_read_again_and_again(keep, tmp_path):
-    def three():
-        yield from records(3)
-        raise AssertionError("read too far")
-
-    once = three()
-    keep = tmp_path if keep else None
-    inputs = scan_inputs(lambda: once if keep else three(), NAMES, keep=keep, limit=3)
-    assert (inputs.count, inputs.longest) == (3, len("where to?"))
-    assert [item.id for item in inputs.read()] == [item.id for item in inputs.read()] == ["1", "2", "3"]
-    assert scan_inputs(lambda: iter(records(3)), NAMES, keep=keep).count == 3
-
-
 @pytest.mark.parametrize(
     ("names", "wrong", "field"),
     [

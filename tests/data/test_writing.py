@@ -64,17 +64,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
     assert getattr(caught.value, "filename", str(path)) == str(path)  # a full disk names the file
 
 
-def test_appended_lines_are_on_disk_at_once_and_without_resume_the_file_starts_empty(tmp_path):
-    path = tmp_path / "out.jsonl"
-    with JsonLinesAppender(path) as out:
-        out.write({"n": 1})
-        assert path.read_text() == '{"n": 1}\n'
-        out.write({"n": "\n\u2028"})
-    assert [item["n"] for item in read_whole_lines(path)] == [1, "\n\u2028"]
-    JsonLinesAppender(path).__exit__()
-    assert path.read_text() == ""
-
-
 @given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data())
 def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factory, items, data):
     path = tmp_path_factory.mktemp("torn") / "out.jsonl"

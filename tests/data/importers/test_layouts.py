@@ -18,25 +18,14 @@ from tests.data.importers.published import question, questions_file
 PAPER = {"title": "On grids", "abstract": "We draw."}
 SHORT = {"title": "T", "abstract": "B"}
 RNC = [["Speeches"], ["Republican National Convention", "RNC"]]
-COHAN = {
-    "article_id": "PMC1",
-    "article_text": ["first .", "second ."],
-    "abstract_text": ["<S> we tried . </S>", "<S> it worked . </S>"],
-    "labels": None,
-    "section_names": ["intro"],
-    "sections": [["first .", "second ."]],
-}
+COHAN = {"article_id": "PMC1", "article_text": ["first .", "second ."], "labels": None}
+COHAN |= {"abstract_text": ["<S> we tried . </S>", "<S> it worked . </S>"]}
 SUMPUBMED = {"text": "An article.", "shorter_abstract": "One. Two.", "abstract": "Long.", "filename_text": 12}
 DRAWN, TWO, RNC_FIRST = "On grids We draw.", ("grid", "time step"), (RNC[0][0], RNC[1][0])
 CNN = {"article": "It rained.", "highlights": "Rain fell .\nAll day .", "id": "abc"}
 WIKIHOW = {"question": "how", "answer": "so .", "summary": "thus ."}
-MIDAS = {
-    "id": 1,
-    "document": ["We", "draw", "grids", "."],
-    "doc_bio_tags": ["O", "O", "B", "O"],
-    "extractive_keyphrases": ["grids"],
-    "abstractive_keyphrases": ["decoding"],
-}
+MIDAS = {"id": 1, "document": ["We", "draw", "grids", "."], "doc_bio_tags": ["O", "O", "B", "O"]}
+MIDAS |= {"extractive_keyphrases": ["grids"], "abstractive_keyphrases": ["decoding"]}
 HIGHLIGHTS = ["@highlight", "", "Rain fell", "", "@highlight", "", "All day"]
 STORY = ["(CNN) -- It rained.", "", "All day.", "", *HIGHLIGHTS]
 FELL = ("Rain fell", "All day")
@@ -110,9 +99,8 @@ def test_row_gives_its_identifier_source_and_target(write_lines, read, row, iden
     assert sides(example) == (identifier, source, target)
 
 
-def files_of_both(source, target):
-    names = [(f"{split}{source}", f"{split}{target}") for split in ("valid", "test")]
-    return {name: lines for s, t in names for name, lines in ((s, ["s"]), (t, [t]))}
+BOTH = {f"{split}_src.txt": ["s"] for split in ("valid", "test")}
+BOTH |= {f"{split}_trg.txt": [f"{split}_trg.txt"] for split in ("valid", "test")}
 
 
 @pytest.mark.parametrize(
@@ -127,14 +115,7 @@ def files_of_both(source, target):
         (parallel, LINES, "a.src", (), LINED),
         (conll, CONLL, ".", ("train", "dev"), MENTIONED),
         (conll, CONLL, "valid.bio", (), [(None, "none", {})]),
-        (
-            parallel,
-            files_of_both("_src.txt", "_trg.txt"),
-            ".",
-            ("dev", "test"),
-            [(None, "s", ("valid_trg.txt",))],
-        ),
-        (parallel, files_of_both(".src", ".tgt"), ".", ("dev", "test"), [(None, "s", ("valid.tgt",))]),
+        (parallel, BOTH, ".", ("dev", "test"), [(None, "s", ("valid_trg.txt",))]),
     ],
 )
 def test_files_of_their_own_kind_give_splits_and_examples(write_lines, read, files, place, splits, examples):

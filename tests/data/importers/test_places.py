@@ -10,10 +10,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.importers import CleaningCounts, Example, cleaned, layout, splits_at
 from pipedec_cli.data.importers.layout import rows_at, split_files
 from pipedec_cli.data.importers.phrases import keyphrases
-from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail
 from pipedec_cli.data.inputs import RawRow
-from tests.data.importers.published import question, questions_file
 
 ROW = {"title": "T", "abstract": "B", "keyword": "a"}
 
@@ -32,26 +30,6 @@ def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
         (tmp_path / name).touch()
         assert splits_at(str(tmp_path / name)) == ()
     assert {split: [file.name for file in files] for split, files in split_files(tmp_path).items()} == told
-
-
-def test_released_folder_is_read_by_split_and_refuses_another(write_lines, tmp_path):
-    write_lines("KPTimes.train.jsonl.gz", ROW, ROW)
-    write_lines("kp20k_validation.json", ROW)
-    write_lines("notes.txt", "nothing")
-    write_lines("msqa/train.json", questions_file(question(), question()))
-    folder, folders = str(tmp_path), str(write_lines("up/kp20k/train.json", {}).parents[1])
-    questions = str(write_lines("msqa/valid.json", questions_file(question())).parent)
-    for place, read in ((folder, keyphrases), (questions, msqa)):
-        assert splits_at(place) == ("train", "dev")
-        assert [len(list(read(place, split))) for split in ("train", "dev")] == [2, 1]
-    for place, split, message in (
-        (folder, None, "has several splits; it has train, dev"),
-        (folder, "test", "has no split test; it has train, dev"),
-        (folders, None, r"without a file for any split.*it holds kp20k"),
-        ("nowhere/at/all.jsonl", None, "no such file"),
-    ):
-        with pytest.raises(UserError, match=message):
-            list(keyphrases(place, split))
 
 
 def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
