@@ -130,7 +130,6 @@ def _demo(settings: DemoSettings) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Remove an earlier demo, and nothing else."""
     if out.exists():
         if not (out / MARK).exists():
             raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")

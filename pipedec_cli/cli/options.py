@@ -104,7 +104,6 @@ def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> 
 
 
 def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
-    """The name and the value of a key that was typed as KEY=VALUE."""
     name, equals, value = pair.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
@@ -214,7 +213,6 @@ def _label(setting: Setting) -> str:
 
 
 def _explained(setting: Setting) -> str:
-    """The text of a setting with its default."""
     usual = setting.default
     if usual in (None, MISSING, (), False) or "[default" in setting.text:
         return setting.text
@@ -222,7 +220,6 @@ def _explained(setting: Setting) -> str:
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
-    """Print the whole help text, and end."""
     if wanted and isinstance(context.command, HelpfulCommand):
         context.command.format_help(context, None, keys=True)
         raise typer.Exit

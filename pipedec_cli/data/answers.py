@@ -103,7 +103,6 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 
 
 def _bare(record: Record, segments: Sequence[str]) -> Generated:
-    """A prediction of which only the text is known."""
     return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 

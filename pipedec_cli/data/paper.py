@@ -79,8 +79,6 @@ class PaperFigures(Struct, frozen=True):
 
 
 class _Content(Struct, forbid_unknown_fields=True):
-    """The content of paper.toml."""
-
     metrics: dict[str, str]
     target_lengths: dict[str, TargetLengths]
     results: tuple[MainResult, ...]

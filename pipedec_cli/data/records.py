@@ -166,8 +166,6 @@ _Id = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class _Input(Struct):
-    """The fields of an input record."""
-
     id: str | int | float | None = None
     source: str | None = None
     target: str | tuple[str, ...] | dict[str, Any] | None = None

@@ -193,7 +193,6 @@ class Api:
         raise RefusalError(404, what, "model", "model_not_found")
 
     async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
-        """An answer, or a stream."""
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Another site's page must ask before it sends this.
             raise RefusalError(415, "send JSON with the header Content-Type: application/json")
