@@ -35,18 +35,6 @@ def test_main_results_have_known_metrics_less_memory_and_the_ratio_of_the_throug
     assert lengths.words_per_target == pytest.approx(product, rel=0.02)
 
 
-def gains(dataset, *metrics):
-    qualities = [(row.sequential.quality, row.pipelined.quality) for row in results(dataset)]
-    return [after[metric] - before[metric] for before, after in qualities for metric in metrics]
-
-
-def test_largest_loss_in_rouge_and_gains_on_absent_keyphrases_are_those_that_the_text_states():
-    losses = [-min(gains(dataset, "rouge1", "rouge2", "rougeL")) for dataset in SUMMARIES]
-    assert losses == pytest.approx([0.5, 1.4, 2.1])
-    absent = gains("kp20k", "absent_f1@5", "absent_f1@M")
-    assert (min(absent), max(absent)) == (pytest.approx(1.8), pytest.approx(3.4))
-
-
 @pytest.mark.parametrize("dataset", SUMMARIES)
 def test_results_by_delay_begin_with_the_main_result_and_speedup_rises_with_the_subsequences(dataset):
     figures = paper_figures(dataset)

@@ -58,12 +58,6 @@ def test_shares_are_about_what_was_asked_for_and_too_few_sources_all_go_to_train
     assert [len(dealt(count, BOTH)["train"]) for count in (1, 2)] == [1, 2]
 
 
-@pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
-def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
-    with pytest.raises(UserError, match="leaves nothing to train on"):
-        split_by_source(stored([record("a")]), fractions, 0)
-
-
 def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
     assert split_by_field(stored([record("a", split="left"), record("b", split=3), record("c")])) is None
     with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):

@@ -1,5 +1,4 @@
 import errno
-import hashlib
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data import writing
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.writing import JsonLinesAppender, atomic_writer, manifest, read_whole_lines
+from pipedec_cli.data.writing import JsonLinesAppender, atomic_writer, read_whole_lines
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
@@ -85,10 +84,6 @@ def test_a_torn_line_that_a_line_feed_ends_is_dropped_and_one_in_the_middle_is_r
         list(read_whole_lines(path))
 
 
-def run(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-
-
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path, resume):
     """A part of it fits; and when there is room again, only what is written then turns up."""
@@ -114,18 +109,5 @@ print(out.path.read_text(), end="")
 out.write({{"n": 3}})
 out.__exit__()
 """
-    assert run(program) == '{"n": 1}\n'
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == '{"n": 1}\n'
     assert path.read_text() == '{"n": 1}\n{"n": 3}\n'
-
-
-def test_a_manifest_holds_versions_settings_and_hashes_as_plain_json(tmp_path):
-    path = tmp_path / "data.jsonl"
-    path.write_text("x")
-    made = manifest({"out": Path("a/b"), "delays": (1, 2), "seed": 0}, inputs=[path, "-"])
-    assert made["settings"] == {"out": "a/b", "delays": [1, 2], "seed": 0}
-    assert made["inputs"][0] == {"path": str(path), "sha256": hashlib.sha256(b"x").hexdigest()}
-    assert made["inputs"][1] == {"path": "-", "sha256": None}
-    assert list(made["versions"]) == list(writing.PACKAGES)
-    assert made["versions"]["nltk"]
-    code = "import sys; from pipedec_cli.data.writing import manifest; manifest({}); print('torch' in sys.modules)"
-    assert run(code) == "False\n", "nothing that it names is imported"

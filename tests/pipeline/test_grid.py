@@ -110,13 +110,6 @@ def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
 
 
-@pytest.mark.parametrize("schedule", [Fixed(9), Waiting()])
-def test_a_row_that_could_not_start_in_time_marks_the_text(schedule):
-    last_start = 9 if schedule == Fixed(9) else 4  # the time of the second row
-    assert drive([ABC, DE], schedule, Limits(time_max=last_start))[0].truncated == "time_max"
-    assert drive([ABC, DE], schedule, Limits(time_max=40))[0].truncated is None
-
-
 def test_a_text_that_repeats_itself_ends_where_it_begins_to_and_is_not_cut():
     round_and_round = [ABC, DE, [A], DE] * 9
     for delay, steps in ((1, 8), (2, 13)):
