@@ -76,13 +76,10 @@ def test_nested_objects_and_lists_read_back_from_their_rows_and_from_their_plain
 
 
 def test_items_without_values_are_none_and_items_of_a_plain_text_are_numbered_anew():
-    texts = value_texts(
-        {"menu": [{}, {"of": {"price": 3}}, {"a:b;": [""]}, {"of": {"price": 4}}, None]}, NESTED, "x:1"
-    )
+    menu = [{}, {"of": {"price": 3}}, {"a:b;": [""]}, {"of": {"price": 4}}, None]
+    texts = value_texts({"menu": menu}, NESTED, "x:1")
     assert texts == ("", "", "", "3", "", "", "4", "")
-    wild = (
-        "menu[7].of.price: 4; menu[2].of.price: 3; menu[0].of.price: 9; menu.of.price: 8; menu[x].of.price: 7"
-    )
+    wild = "menu[7].of.price: 4; menu[2].of.price: 3; menu[0].of.price: 9; menu.of.price: 8; menu[x].a: 7"
     assert read_plain(wild, NESTED) == texts
     with pytest.raises(ValueError, match="9 texts for 5 keys"):
         rows_of(NESTED, 9)

@@ -47,9 +47,8 @@ def test_the_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobo
             only_writer(path, folder=folder, todo="choose another"),
         ):
             pass
-        assert f"{path}: is being written by process {first.pid} on {socket.gethostname()} since" in str(
-            raised.value
-        )
+        told = f"{path}: is being written by process {first.pid} on {socket.gethostname()} since"
+        assert told in str(raised.value)
         assert str(raised.value).endswith("; wait for it, or choose another")
         first.kill()
         first.wait()

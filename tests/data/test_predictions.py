@@ -188,10 +188,7 @@ def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, 
 def test_lines_of_other_records_or_without_a_manifest_of_ours_are_refused(tmp_path):
     files, moved = begin(tmp_path), {**MANIFEST, "model": {"name": "elsewhere", "sha256": "m"}}
     assert files.done(moved, records()) == 3
-    for of, message in (
-        ([record(1), record(5)], "line 2 is of id '2' where '5'"),
-        (records(2), "more than the 2"),
-    ):
+    for of, message in (([record(1), record(5)], "line 2 is of id '2' where"), (records(2), "than the 2")):
         with pytest.raises(UserError, match=message):
             files.done(MANIFEST, of)
     files.manifest_path.write_text("[1]", encoding="utf-8")

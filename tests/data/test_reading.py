@@ -20,11 +20,7 @@ LONG = "9" * 5_000
         (Manifest, DEEP.encode(), "nested more than 100 deep"),
         (Manifest, b'{"examples": ' + LONG.encode() + b"}", "Exceeds the limit"),
         (Manifest, b'{"settings": [1]}', "field 'settings': expected an object, found a list"),
-        (
-            Manifest,
-            b'{"settings": {"limit": "many"}}',
-            "'settings.limit': expected a whole number, found a str",
-        ),
+        (Manifest, b'{"settings": {"limit": "many"}}', "'settings.limit': expected a whole number, found"),
         (Manifest, b'{"examples": -1}', "'examples' does not fit: Expected `int` >= 0"),
         (Segmentation, b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}', "'sub_max'"),
         (Segmentation, b"{}", "field 'level' is missing; run `pipedec x` again"),

@@ -135,10 +135,7 @@ def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, m
 
 def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):
     path = tmp_path / "a.txt"
-    for content, message in (
-        (b"a\nb\xff", "a.txt:2: not UTF-8: byte 0xff at position 2"),
-        (b"\n \n", "is empty"),
-    ):
+    for content, message in ((b"a\nb\xff", "a.txt:2: not UTF-8: byte 0xff"), (b"\n \n", "is empty")):
         path.write_bytes(content)
         assert message in refusal(path, plain=True)
     assert "no such file" in refusal("owner/name", plain=True)

@@ -100,9 +100,8 @@ def _hurt_json(content: bytes, chance: Random) -> bytes:
             value = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        dumped = json.dumps(
-            _changed(value, chance), indent=chance.choice((None, 1)) if text is content else None
-        )
+        indent = chance.choice((None, 1)) if text is content else None
+        dumped = json.dumps(_changed(value, chance), indent=indent)
         if chance.random() < 0.1:
             dumped = dumped.replace("{", '{"source": "twice", "id": "1", ', 1)
         return content.replace(text, dumped.encode("utf-8", "replace"), 1)

@@ -61,7 +61,7 @@ def _segment_targets() -> Iterable[Target]:
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3)
     recipe = (
-        b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = [";"]\n'
+        b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = ";"\n'
     )
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": recipe}, ("c.toml",))
     files = {f"set/{name}.jsonl": lines(ROWS[:4]) for name in ("train", "dev", "test")}

@@ -73,9 +73,6 @@ def test_a_file_name_that_is_no_text_serves_as_any_other(tmp_path: Path, monkeyp
     monkeypatch.setattr(log, "propagate", False)  # pytest's workers send each other texts
     name = os.fsdecode(b"\xff.jsonl")
     (tmp_path / name).write_text('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n')
-    for line in (
-        f"segment {name} --out {name}.out",
-        f"segment {name} --level phrase --separator {name} --json",
-    ):
-        ended = call(line.split(), tmp_path)
-        assert (ended.code, wrong_with(ended)) == (0, []), line
+    for options in (f"--out {name}.out", f"--level phrase --separator {name} --json"):
+        ended = call(["segment", name, *options.split()], tmp_path)
+        assert (ended.code, wrong_with(ended)) == (0, []), options
