@@ -124,9 +124,8 @@ def settings_diff(
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    old, new = (
-        _settings(one) | {name: one.get(name) for name in ("shard", "shards")} for one in (before, now)
-    )
+    parts = ("shard", "shards")
+    old, new = (_settings(one) | {name: one.get(name) for name in parts} for one in (before, now))
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
             was, is_now = ("not given" if one.get(name) is None else to_json(one[name]) for one in (old, new))

@@ -252,9 +252,8 @@ def _hub_errors(name: str, todo: str | None = None) -> Iterator[None]:
         what = f"cannot be read: {first_line(deepest)}"
         if "script" in what:
             what = "needs a loading script, and no program of a data set is run here"
-            todo = (
-                f"fetch its files (`hf download {name} --repo-type dataset --local-dir DIR`) and import those"
-            )
+            fetch = f"hf download {name} --repo-type dataset --local-dir DIR"
+            todo = f"fetch its files (`{fetch}`) and import those"
         raise UserError(what, where=name, todo=todo) from error
 
 
@@ -326,9 +325,8 @@ def _has_half_pairs(record: Record) -> bool:
 def _check_source(record: Record, names: FieldNames, skippable: bool) -> None:
     todo = "give the record a source, or leave it out" + (" with --skip-invalid" if skippable else "")
     if record.fields.get(names.source) is None:
-        raise missing_field(
-            record.fields, names.source, record.where, f"--source-field names another, or {todo}"
-        )
+        hint = f"--source-field names another, or {todo}"
+        raise missing_field(record.fields, names.source, record.where, hint)
     if not record.source.strip():
         raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
 

@@ -160,9 +160,8 @@ class PredictionsFile(Artifact):
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
         """How many lines a run with this manifest and these records has; a `UserError` if another run wrote them."""
         if not self.manifest_path.exists():
-            raise self._other_run(
-                f"there is no {self.manifest_path.name} beside it to say what it was made with"
-            )
+            what = f"there is no {self.manifest_path.name} beside it to say what it was made with"
+            raise self._other_run(what)
         self.check_same(manifest, todo=self._start_anew)
         stopped = self.manifest.get("stopped") or {}
         following, count, digest = iter(records), 0, hashlib.sha256()

@@ -21,11 +21,9 @@ from pipedec_cli.data.records import Teacher
 STATE: Final = "trainer_state.json"
 BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
+_SIZES: Final = ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
-FRESH: Final = (
-    "scratch",
-    *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")),
-)
+FRESH: Final = ("scratch", *(f"scratch-{size}" for size in _SIZES))
 #: The name of a GGUF file on the hub.
 _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another model, or adapters beside a model.

@@ -95,12 +95,10 @@ def decode(
         while True:
             free = [number for number in range(sequences) if number not in running]
             newcomers = list(_newcomers(free, waiting))
-            entering = {
-                number: (example, method_of(example).new_grid(example, source))
-                for number, example, source in newcomers
-            }
-            for example, grid in entering.values():
-                yield Admitted(example, grid)
+            entering: dict[int, tuple[int, Grid]] = {}
+            for number, example, source in newcomers:
+                entering[number] = example, method_of(example).new_grid(example, source)
+                yield Admitted(*entering[number])
             if newcomers:
                 bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
                 model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])

@@ -337,16 +337,14 @@ class Grid:
         return method.schedule.next_start(rows)
 
 
-def replay(
-    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, empty_rows: EmptyRows = "retry"
-) -> Grid:
+def replay(lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None) -> Grid:
     """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
 
     `Whole` takes the text as one subsequence. The limits are the paper's by default.
     """
     word, bos, eos = 2, 0, 1
     wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
-    grid = Method(schedule, bos, eos, limits or Limits(), empty_rows).new_grid()
+    grid = Method(schedule, bos, eos, limits or Limits()).new_grid()
     while planned := grid.plan():
         rows = [(slot.subsequence, grid.subsequences[slot.subsequence - 1]) for slot in planned]
         left = [number <= len(wanted) and len(row.tokens) < wanted[number - 1] for number, row in rows]

@@ -180,11 +180,11 @@ def test_places_are_used_up_when_empty_ones_took_them_and_another_was_due(
     assert grid.row_budget_exhausted is expected
 
 
-@given(lengths, schedules, time_limits, st.sampled_from(["retry", "stop"]))
-@example([3, 2], Fixed(1), Limits(), "retry")
-def test_replay_does_what_the_grid_does_without_a_model(lengths, schedule, limits, empty_rows):
-    grid, _ = drive([[2] * m for m in lengths], schedule, limits, empty_rows)
-    assert replay(lengths, schedule, limits, empty_rows) == grid
+@given(lengths, schedules, time_limits)
+@example([3, 2], Fixed(1), Limits())
+def test_replay_does_what_the_grid_does_without_a_model(lengths, schedule, limits):
+    grid, _ = drive([[2] * m for m in lengths], schedule, limits)
+    assert replay(lengths, schedule, limits) == grid
 
 
 def test_the_sequential_decoder_is_not_cut_by_sub_max_and_replay_takes_its_text_as_one():
