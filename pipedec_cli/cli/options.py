@@ -177,7 +177,7 @@ class HelpfulCommand(TyperCommand):
     settings: tuple[Setting, ...] = ()
 
     def format_help(self, ctx: Any, formatter: Any, *, keys: bool = False) -> None:
-        """Print usage, what the command does, a line for each option (and each of the `keys`), and examples to paste."""
+        """Print usage, what the command does, a line for each option or also key, and examples to paste."""
         console, panels = Console(highlight=False), dict[str, list[tuple[str, str]]]()
         for setting in self.settings:
             if setting.role != "key":

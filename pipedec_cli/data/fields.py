@@ -173,7 +173,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE
 
 
 class Field(Struct, frozen=True):
-    """A key of a schema whose value is a row: ``name``, ``address.city``; ``menu[].price`` has a row for each item of a list."""
+    """A key of a schema whose value is a row: ``name``, ``address.city``; ``menu[].price`` has a row for each item."""
 
     name: str
     kind: Kind = "string"
@@ -294,7 +294,7 @@ def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
 
 
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
-    """The text of each row's value, see `rows_of`, "" without one; a UserError for a wrong kind or a value not in the enum."""
+    """The text of each row's value, see `rows_of`, "" without one; a UserError for a value that does not fit."""
     values = dict(leaves(target))
     known = {keys: shape for field in fields for keys, shape in shapes(field.keys)}
     for keys in (keys for keys, value in values.items() if kind_of(value)):

@@ -226,7 +226,7 @@ def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
 
 
 def whole_parts(folder: Path) -> list[PredictionsFile]:
-    """The files of all shards of a job, in order; a `UserError` if one is missing, not whole, changed or of another job."""
+    """The files of all shards of a job, in order; a `UserError` if a shard is not whole or of another job."""
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder))
     job = Artifact.job(folder)

@@ -43,7 +43,7 @@ def is_compared(model: Path, sequential: Path) -> bool:
 
 
 def curve_of(name: str) -> list[dict[str, float]]:
-    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``; [] for a hub model."""
+    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``."""
     result = Artifact.training(Path(name)).manifest.get("result") or {}
     return list(result.get("curve") or ())
 

@@ -67,8 +67,8 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
             return found
     what = "a folder without a file for any split (train…, valid…, test…)"
-    todo = f"give a file or another folder; it holds {some_names(sorted(file.name for file in folder.iterdir()))}"
-    raise UserError(what, where=str(folder), todo=todo)
+    inside = some_names(sorted(file.name for file in folder.iterdir()))
+    raise UserError(what, where=str(folder), todo=f"give a file or another folder; it holds {inside}")
 
 
 class Fields:

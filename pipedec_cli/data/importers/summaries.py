@@ -103,6 +103,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
 
 
 def _sumpubmed(folder: Path) -> Iterator[Example]:
+    # By rising number.
     articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
     if not articles:
         raise UserError("expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text"))
