@@ -98,7 +98,7 @@ def paper_figures(dataset: str, backbone: Backbone = "T5-Base") -> PaperFigures 
     """The paper's figures for a data set with one backbone; None for another data set."""
     row = next((row for row in _CONTENT.results if (row.dataset, row.backbone) == (dataset, backbone)), None)
     curve = _CONTENT.speedup_by_subsequences.get(dataset)
-    return row and PaperFigures(row, _CONTENT.by_delay.get(dataset, ()), curve)
+    return PaperFigures(row, _CONTENT.by_delay.get(dataset, ()), curve) if row else None
 
 
 #: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields`` for objects.
