@@ -215,15 +215,14 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def hub_rows(location: str | Path, split: SplitName) -> Iterator[tuple[int, str, Any]]:
-    """Number, place and value of each row of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
+def _hub_rows(location: str | Path, split: SplitName) -> Iterator[RawRow]:
+    """The rows of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
     name, config, splits = _hub(location)
     if (theirs := splits.get(split)) is None:
         raise UserError(f"has no split for {split}", where=name)
     with _hub_errors(name):
         rows = _datasets().load_dataset(name, config, split=theirs, streaming=True)
-        for number, value in enumerate(rows, start=1):
-            yield number, f"{name} {theirs} row {number}", value
+        yield from _rows_of(rows, f"{name} {theirs} row")
 
 
 def _datasets() -> Any:
@@ -349,8 +348,7 @@ def read_rows(location: str | Path, split: SplitName | None = None, plain: bool 
     elif path.exists() or plain:
         yield from _file_rows(path, plain)
     else:
-        for number, where, value in hub_rows(location, split or "train"):
-            yield RawRow(number, where, partial(_plain_value, value, where))
+        yield from _hub_rows(location, split or "train")
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
@@ -363,10 +361,7 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
         if kind in (".csv", ".tsv"):
             yield from _table_rows(file, place, "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
-            values = as_json(file.read().removeprefix(BYTE_ORDER_MARK), place)
-            for number, value in enumerate(values, start=1):
-                where = f"{path} item {number}"
-                yield RawRow(number, where, partial(_plain_value, value, where))
+            yield from _rows_of(as_json(file.read().removeprefix(BYTE_ORDER_MARK), place), f"{path} item")
         else:
             yield from _line_rows(file, place, plain)
 
@@ -446,11 +441,15 @@ def _parquet_rows(path: Path) -> Iterator[RawRow]:
     try:
         with parquet.ParquetFile(path) as file:
             values = (value for batch in file.iter_batches(batch_size=1000) for value in batch.to_pylist())
-            for number, value in enumerate(values, start=1):
-                where = f"{path} row {number}"
-                yield RawRow(number, where, partial(_plain_value, value, where))
+            yield from _rows_of(values, f"{path} row")
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
+
+
+def _rows_of(values: Iterable[Any], place: str) -> Iterator[RawRow]:
+    for number, value in enumerate(values, start=1):
+        where = f"{place} {number}"
+        yield RawRow(number, where, partial(_plain_value, value, where))
 
 
 def _plain_value(value: Any, where: str) -> Any:

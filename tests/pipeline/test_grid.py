@@ -23,7 +23,7 @@ from tests.fakes import (
 from tests.model.engines import KINDS, SOURCES, small_model
 from tests.oracle import OracleSchedule, Placed, next_logits_of, oracle_decode, oracle_logits
 
-A, B, C, D, E, SEP = range(2, 8)
+A, B, C, D, E = range(2, 7)
 ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
 PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
 

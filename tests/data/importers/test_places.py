@@ -13,8 +13,6 @@ from pipedec_cli.data.importers.phrases import keyphrases
 from pipedec_cli.data.importers.summaries import cnn_dailymail
 from pipedec_cli.data.inputs import RawRow
 
-ROW = {"title": "T", "abstract": "B", "keyword": "a"}
-
 
 def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
     for name in ("summary.txt", "constraint.jsonl", "testament.txt", "valid2k.json"):
