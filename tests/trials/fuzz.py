@@ -26,8 +26,7 @@ from unittest.mock import patch
 
 from pipedec_cli.cli.app import main
 from tests.trials.mutations import hurt
-from tests.trials.target import VALUE, Target
-from tests.trials.targets import targets
+from tests.trials.targets import VALUE, Target, targets
 
 # Read by huggingface_hub when it is imported: whatever a case asks for, nothing reaches for the network.
 os.environ["HF_HUB_OFFLINE"] = "1"

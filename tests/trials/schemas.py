@@ -28,7 +28,7 @@ from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.serve.command import ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
-from tests.trials.target import lines
+from tests.trials.targets import lines
 
 SECONDS, KILOBYTES = 1.0, 200_000
 TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]

@@ -9,8 +9,7 @@ import pytest
 
 from pipedec_cli.data.errors import log
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
-from tests.trials.target import VALUE
-from tests.trials.targets import targets
+from tests.trials.targets import VALUE, targets
 
 FEW, MANY = 60, 2_000
 
