@@ -44,25 +44,22 @@ def line(
         fields["source"] = record.source
     if names.target != "target" and names.target in fields:
         fields["target"] = fields[names.target]
-    given = record.fields.get("id")
+    given, values = record.fields.get("id"), generated.fields
     made: dict[str, Any] = {
         "id": given if str(given) == record.id else record.id,
         "prediction": generated.text,
         "segments": list(generated.segments),
+        "fields": values,
+        "confidence": generated.confidence if confidence else None,
+        "spans": spans_of(values, record.source) if spans and values is not None else None,
+        "steps": generated.steps,
+        "draft_steps": generated.draft_steps,
+        "tokens": generated.tokens,
+        "truncated": generated.truncated,
+        "stopped_on_repeat": generated.stopped_on_repeat or None,
+        "seconds": round(generated.seconds, 6),
     }
-    if generated.fields is not None:
-        made["fields"] = dict(generated.fields)
-        if confidence and generated.confidence is not None:
-            made["confidence"] = dict(generated.confidence)
-        if spans:
-            made["spans"] = spans_of(generated.fields, record.source)
-    made["steps"] = generated.steps
-    if generated.draft_steps is not None:
-        made["draft_steps"] = generated.draft_steps
-    made |= {"tokens": generated.tokens, "truncated": generated.truncated}
-    if generated.stopped_on_repeat:
-        made["stopped_on_repeat"] = True
-    made |= {"seconds": round(generated.seconds, 6), **fields}
+    made = {name: value for name, value in made.items() if value is not None or name == "truncated"} | fields
     if trace:
         made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
         if generated.calls:
