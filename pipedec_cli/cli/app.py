@@ -105,9 +105,8 @@ def root(
     """The options that stand before a subcommand."""
 
 
-shard_app = typer.Typer(
-    no_args_is_help=True, help="Merge the parts that `generate --part` or `--ray` made of a large corpus."
-)
+shard_help = "Merge the parts that `generate --part` or `--ray` made of a large corpus."
+shard_app = typer.Typer(no_args_is_help=True, help=shard_help)
 add(app, "segment", segment.segment, segment.EXAMPLES)
 add(app, "train", train.train, train.EXAMPLES)
 add(app, "generate", generate.generate, generate.EXAMPLES)

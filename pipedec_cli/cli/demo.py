@@ -91,9 +91,8 @@ def _demo(settings: DemoSettings) -> None:
     segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
     usual = TrainSettings(batch_size=16, dev_examples=48, evaluations=4, keep="last", keep_checkpoints=0)
     usual = replace(usual, seed=settings.seed, workspace=out, overwrite=True)
-    listen = step(
-        3, "train a sequential model", f"train --model scratch-demo --decoder sequential -w {shown}"
-    )
+    command = f"train --model scratch-demo --decoder sequential -w {shown}"
+    listen = step(3, "train a sequential model", command)
     usual = replace(usual, max_steps=settings.updates)
     describe(train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen))
     teacher = str(place.model("sequential"))
@@ -130,7 +129,6 @@ def _demo(settings: DemoSettings) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Remove an earlier demo, and nothing else."""
     if out.exists():
         if not (out / MARK).exists():
             raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")

@@ -82,13 +82,11 @@ def _parameter(setting: Setting) -> inspect.Parameter:
 def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> S:
     """The settings of a command: what was typed, then the config file, then the recipe, then the defaults."""
     settings = {one.name: one for one in settings_of(kind)}
-    chosen, typed = {}, dict(typed)
-    for pair in typed.pop("set_keys", ()):
-        name, value = _key(pair, settings)
-        chosen[name] = value
+    typed = dict(typed)
+    chosen = dict(_key(pair, settings) for pair in typed.pop("set_keys", ()))
     values = _parsed(typed, settings) | _parsed(chosen, settings, "--set")
     path = values.get("config")
-    file = _parsed(_of_file(path, context), settings, f"in {path}") if path else {}
+    file = _parsed(_of_file(path, context, settings), settings, f"in {path}") if path else {}
     named, merged = values.get("recipe") or file.get("recipe"), dict[str, Any]()
     if named:
         from pipedec_cli.data.paper import recipe as settings_of_recipe
@@ -106,7 +104,6 @@ def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> 
 
 
 def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
-    """The name and the value of a key that was typed as KEY=VALUE."""
     name, equals, value = pair.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
@@ -126,7 +123,7 @@ def _table(context: typer.Context) -> str:
     return inner.info_name or ""
 
 
-def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
+def _of_file(path: Path, context: typer.Context, settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The settings that a config file has for this command: its top-level keys, under those of the command's table."""
     content, command = read_toml(path), _table(context)
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
@@ -136,7 +133,6 @@ def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
         raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
     own = content.get(command)
     given = {**shared, **(own if isinstance(own, dict) else {})}
-    settings = {one.name: one for one in getattr(context.command, "settings", ())}
     known = _by_name(settings)
     unknown = [name for name in given if name == "config" or name.replace("-", "_") not in known]
     if unknown:
@@ -180,12 +176,8 @@ class HelpfulCommand(TyperCommand):
 
     settings: tuple[Setting, ...] = ()
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print usage, what the command does, a line for each option, and examples that can be pasted."""
-        self.show_help(ctx, keys=False)
-
-    def show_help(self, ctx: Any, *, keys: bool) -> None:
-        """Print the help text, with the keys of the config file or without."""
+    def format_help(self, ctx: Any, formatter: Any, *, keys: bool = False) -> None:
+        """Print usage, what the command does, a line for each option or also key, and examples to paste."""
         console, panels = Console(highlight=False), dict[str, list[tuple[str, str]]]()
         for setting in self.settings:
             if setting.role != "key":
@@ -221,7 +213,6 @@ def _label(setting: Setting) -> str:
 
 
 def _explained(setting: Setting) -> str:
-    """The text of a setting with its default."""
     usual = setting.default
     if usual in (None, MISSING, (), False) or "[default" in setting.text:
         return setting.text
@@ -229,9 +220,8 @@ def _explained(setting: Setting) -> str:
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
-    """Print the whole help text, and end."""
     if wanted and isinstance(context.command, HelpfulCommand):
-        context.command.show_help(context, keys=True)
+        context.command.format_help(context, None, keys=True)
         raise typer.Exit
 
 

@@ -39,11 +39,11 @@ def load_predictions(
         raise UserError(what, where=str(path), todo="give the right ones with --gold FILE")
     if form == "lines":
         return _line_by_line(path, right or []), form
-    predictions = read_predictions(path) if form == "records" else read_answers(path)
+    predictions = read_predictions(path) if form == "records" else _read_answers(path)
     return predictions if right is None else _joined(predictions, right), form
 
 
-def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
+def _read_gold(path: Path, sources: Path | None) -> list[Record]:
     form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
@@ -64,7 +64,7 @@ def _read_gold(path: Path, sources: Path | None = None) -> list[Record]:
     return records
 
 
-def read_answers(path: Path) -> list[Generated]:
+def _read_answers(path: Path) -> list[Generated]:
     """Predictions in MultiSpanQA's format: one JSON object, the list of answers for each question's id."""
     predictions = []
     for name, value in (_one_object(path) or {}).items():
@@ -103,7 +103,6 @@ def _one_object(path: Path) -> dict[str, Any] | None:
 
 
 def _bare(record: Record, segments: Sequence[str]) -> Generated:
-    """A prediction of which only the text is known."""
     return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 

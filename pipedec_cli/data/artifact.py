@@ -24,18 +24,13 @@ TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = "training.json", "segmentation.json
 
 
 class Artifact:
-    """A file or folder at `path` with its manifest. Making the object changes nothing on disk.
+    """A file or folder at `path` with its manifest, which the command `made_by` writes.
 
-    `made_by` is the command that writes it. `free` are the settings that a run that goes on may change.
+    `free` are the settings that a run that goes on may change. Making the object changes nothing on disk.
     """
 
     def __init__(
-        self,
-        path: Path,
-        manifest_path: Path,
-        *,
-        made_by: str = "pipedec generate",
-        free: Collection[str] = FREE_SETTINGS,
+        self, path: Path, manifest_path: Path, made_by: str, free: Collection[str] = FREE_SETTINGS
     ) -> None:
         self.path, self.manifest_path = path, manifest_path
         self.made_by, self.free = made_by, free
@@ -47,24 +42,23 @@ class Artifact:
     @classmethod
     def training(cls, folder: Path) -> Self:
         """The folder of a training. Its data may have another path, but must have the same content."""
-        return cls(folder, folder / TRAINING_FILE, made_by="pipedec train", free={"data"})
+        return cls(folder, folder / TRAINING_FILE, "pipedec train", {"data"})
 
     @classmethod
     def segmentation(cls, folder: Path) -> Self:
         """The folder of a segmentation. Its manifest is written last: where it is, all is whole."""
-        return cls(folder, folder / SEGMENTATION_FILE, made_by="pipedec segment")
+        return cls(folder, folder / SEGMENTATION_FILE, "pipedec segment")
 
     @classmethod
     def job(cls, folder: Path) -> Self:
         """The folder that holds all shards of a job."""
-        return cls(folder, folder / JOB_FILE, made_by="pipedec generate --part")
+        return cls(folder, folder / JOB_FILE, "pipedec generate --part")
 
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest as it is on disk, {} if there is none; a `UserError` if the file is not a manifest."""
-        if not self.manifest_path.is_file():
-            return {}
-        return read_json(self.manifest_path, Manifest, self.made_by)
+        is_there = self.manifest_path.is_file()
+        return read_json(self.manifest_path, Manifest, self.made_by) if is_there else {}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -86,10 +80,7 @@ class Artifact:
         return only_writer(self.path, folder=self.is_folder, todo=todo)
 
     def check_same(self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()) -> None:
-        """A `UserError` that names what differs, unless it was begun with the same settings, model and data.
-
-        More `free` settings than those of the artifact may differ.
-        """
+        """A `UserError` that names what differs from the run that began it; more `free` settings may differ."""
         if changed := "; ".join(settings_diff(self.manifest, manifest, {*self.free, *free}, self.spell)):
             raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
 
@@ -133,9 +124,8 @@ def settings_diff(
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    old, new = (
-        _settings(one) | {name: one.get(name) for name in ("shard", "shards")} for one in (before, now)
-    )
+    parts = ("shard", "shards")
+    old, new = (_settings(one) | {name: one.get(name) for name in parts} for one in (before, now))
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
             was, is_now = ("not given" if one.get(name) is None else to_json(one[name]) for one in (old, new))

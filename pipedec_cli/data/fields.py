@@ -23,11 +23,8 @@ from pipedec_cli.data.errors import UserError
 Keys = tuple[str | int, ...]
 #: What a schema wants where a key has no value: the key is left out, it is null, or it must have a value.
 Absent = Literal["omit", "null", "never"]
-
 #: An object that is deeper is no object of values.
 DEEPEST: Final = 64
-
-
 #: The value of a key that has none, and of an object that lacks a value which it must have.
 NOTHING: Final = object()
 
@@ -178,10 +175,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE
 
 
 class Field(Struct, frozen=True):
-    """A key of a schema whose value is a row: in nested objects the path to it, such as ``address.city``.
-
-    A key of a list of objects is ``menu[].price``, and has a row for each item.
-    """
+    """A key of a schema whose value is a row: ``name``, ``address.city``; ``menu[].price`` has a row for each item."""
 
     name: str
     kind: Kind = "string"
@@ -209,13 +203,8 @@ class Field(Struct, frozen=True):
         free = self.kind in ("string", "list", "any") and not (self.enum and self.kind == "string")
         return bool(self.absent) and not free and {*self.absent} == {"never"} and not self.listed
 
-    @property
-    def opening(self) -> str:
-        """The known beginning of its row; it is tokenized apart from the value."""
-        return self.opening_of(1)
-
-    def opening_of(self, item: int) -> str:
-        """The beginning of the row of an item of a list, from 1."""
+    def opening(self, item: int = 1) -> str:
+        """The known beginning of the row of an item of a list, from 1. It is tokenized apart from the value."""
         return f"{path_name(self.at(item))}{_KEY}"
 
     def at(self, item: int) -> Keys:
@@ -295,9 +284,9 @@ def text_of(value: object) -> str:
 
 
 def rows_of(fields: Sequence[Field], texts: int) -> list[tuple[Field, int]]:
-    """The key and the item of each of so many texts: all keys, those of lists with item 1; then item 2 of all lists; and so on.
+    """The key and the item of each of so many texts; a ValueError if they make no whole items.
 
-    A ValueError if so many texts make no whole items.
+    All keys come first, those of lists with item 1; then item 2 of all lists; and so on.
     """
     listed = sum(field.listed for field in fields)
     more, left = divmod(texts - len(fields), listed) if listed else (0, texts - len(fields))
@@ -322,10 +311,7 @@ def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
 
 
 def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: str) -> tuple[str, ...]:
-    """The text of each row's value, see `rows_of`, "" without one.
-
-    Raises a UserError for a wrong kind or a value not in the enum.
-    """
+    """The text of each row's value, see `rows_of`, "" without one; a UserError for a value that does not fit."""
     values = dict(leaves(target))
     known = {keys: shape for field in fields for keys, shape in shapes(field.keys)}
     for keys in (keys for keys, value in values.items() if kind_of(value)):
@@ -333,12 +319,11 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
             if known.get(above, shape) != shape:
                 what = f"{path_name(above)!r} is {shape} here and {known[above]} in the schema"
                 raise UserError(what, where=where, todo="give all values of a key the same kind")
-    rows = _rows_in(values, fields)
-    for field, item in rows:
-        value = values.get(field.at(item))
+    for field, item in _rows_in(values, fields):
+        value, name = values.get(field.at(item)), path_name(field.at(item))
         if kind_of(value) is None:
             continue
-        kind, name = require_kind(path_name(field.at(item)), value, where), path_name(field.at(item))
+        kind = require_kind(name, value, where)
         kinds = (field.kind, *(field.item_kinds if field.kind == "string" else ()))
         if kind not in kinds and (kind, field.kind) != ("integer", "number"):
             what = f"{name!r} is of kind {kind} here and {field.kind} in the schema"
@@ -351,7 +336,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
             wrong = next(item for item in items if item not in field.enum)
             what = f"{name!r} is {wrong!r}, which is not in the schema's enum"
             raise UserError(what, where=where, todo="add it to the enum, or change the record")
-    return tuple(text_of(values.get(field.at(item))) for field, item in rows)
+    return texts_of(target, fields)
 
 
 def texts_of(target: Mapping[str, object], fields: Sequence[Field]) -> tuple[str, ...]:
@@ -393,15 +378,13 @@ def read_values(
             lost += parsed is None
             if parsed is None and forced:
                 parsed = field.parsed(field.enum[0]) if field.enum else {"boolean": False}.get(field.kind, 0)
-            value = _meant(parsed, (forms or {}).get(field.name, {}))
+            meant = (forms or {}).get(field.name, {})
+            if isinstance(parsed, list):
+                value = [meant.get(one, one) for one in parsed]
+            else:
+                value = meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
         parts.append(field.part(item, value, unconstrained=unconstrained))
     return assemble(parts), lost
-
-
-def _meant(value: Value | None, forms: Mapping[str, str]) -> Value | None:
-    if isinstance(value, list):
-        return [forms.get(item, item) for item in value]
-    return forms.get(value, value) if isinstance(value, str) else value
 
 
 def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
@@ -409,12 +392,13 @@ def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
 
     Whole numbers are written without a point, and values without a kind as JSON.
     """
-    return tuple(
-        f"{_doubled(path_name(keys), _KEY)}{_KEY} {item.strip() if isinstance(item, str) else _plain_json(item)}"
-        for keys, value in leaves(values)
-        for item in (value if isinstance(value, list) else [value])
-        if kind_of(item)
-    )
+    pairs = []
+    for keys, value in leaves(values):
+        for item in filter(kind_of, value if isinstance(value, list) else [value]):
+            whole = int(item) if isinstance(item, float) and item.is_integer() else item
+            text = item.strip() if isinstance(item, str) else json.dumps(whole, sort_keys=True)
+            pairs.append(f"{_doubled(path_name(keys), _KEY)}{_KEY} {text}")
+    return tuple(pairs)
 
 
 def split_pair(pair: str) -> tuple[str, str]:
@@ -454,7 +438,7 @@ def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tupl
 
 
 def _list_of(field: Field) -> Keys:
-    """The keys that lead to the list whose items have a field; () without one."""
+    """The keys that lead to the list whose items have the field; () if there is no such list."""
     return field.path[: field.path.index(0)] if field.listed else ()
 
 
@@ -467,11 +451,6 @@ def _items_in(key: str) -> Iterator[tuple[str, int]]:
 def alike(name: str) -> str:
     """A key in the form in which it is looked up: a tokenizer may change its white space and forms of letters."""
     return " ".join(unicodedata.normalize("NFKC", name).split())
-
-
-def _plain_json(value: object) -> str:
-    whole = isinstance(value, float) and value.is_integer()
-    return json.dumps(int(value) if whole else value, sort_keys=True)  # type: ignore[call-overload]
 
 
 def _items(text: str) -> list[str]:

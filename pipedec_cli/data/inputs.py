@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, time
@@ -35,6 +35,7 @@ from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName,
 from pipedec_cli.data.stored import FirstPlaces, InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import hashed, to_json
 
+#: A shard on the command line, and in the name of its file.
 _WRITTEN: Final = re.compile(r"0*(\d{1,6})/0*(\d{1,6})", re.ASCII)
 _NAMED: Final = re.compile(r"part-0*(\d{1,6})-of-0*(\d{1,6})\.jsonl", re.ASCII)
 
@@ -59,25 +60,16 @@ class Shard:
         return count * (self.number - 1) // self.of, count * self.number // self.of
 
     @classmethod
-    def all_of(cls, count: int) -> list[Self]:
-        """The shards of a job with `count` of them."""
-        return [cls(number, count) for number in range(1, count + 1)]
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The shard that a command line names, such as ``3/16``."""
-        if (shard := cls._match(_WRITTEN, text)) is None:
-            raise UserError(f"{text!r} is no shard", todo="write K/N, such as 1/4 for the first of four")
+    def parse(cls, value: object) -> Self:
+        """The shard that a command line names, such as ``3/16``; a ValueError if it names none."""
+        if (shard := cls.named(str(value), _WRITTEN)) is None:
+            raise ValueError(f"{value!r} is no shard; write K/N, such as 1/4 for the first of four")
         return shard
 
     @classmethod
-    def named(cls, file: str) -> Self | None:
-        """The shard that a file's name tells."""
-        return cls._match(_NAMED, file)
-
-    @classmethod
-    def _match(cls, pattern: re.Pattern[str], text: str) -> Self | None:
-        found = pattern.fullmatch(text)
+    def named(cls, file: str, pattern: re.Pattern[str] = _NAMED) -> Self | None:
+        """The shard that a file's name tells; None if it tells none."""
+        found = pattern.fullmatch(file)
         shard = cls(int(found[1]), int(found[2])) if found else None
         return shard if shard and 1 <= shard.number <= shard.of else None
 
@@ -119,10 +111,9 @@ def scan_inputs(
     location: str = "",
     invalid: InvalidRecords | None = None,
 ) -> Inputs:
-    """Check and count the first `limit` records.
+    """Check and count the first `limit` records. From a pipe they are kept on disk, in or near the folder `keep`.
 
-    Records that can be read only once, from a pipe, are kept on disk, in or near the folder `keep`. With `invalid`, which
-    `read` must use as well, invalid records are skipped and noted there.
+    With `invalid`, which `read` must use as well, invalid records are skipped and noted there.
     """
     kept = StoredRecords(keep) if keep else None
     count = longest = 0
@@ -174,7 +165,9 @@ def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitNa
 
 
 def files_by_split(
-    folder: Path, name: re.Pattern[str], accepts: Callable[[Path], bool]
+    folder: Path,
+    name: re.Pattern[str] = _SPLIT_FILE,
+    accepts: Callable[[Path], bool] = lambda file: file.name.lower().endswith(_SUFFIXES),
 ) -> dict[SplitName, list[Path]]:
     """The files of a folder by split, without empty splits; the first group of the pattern finds a split in a name."""
     found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
@@ -184,21 +177,16 @@ def files_by_split(
     return {split: files for split, files in found.items() if files}
 
 
-def _is_data(file: Path) -> bool:
-    return file.name.lower().endswith(_SUFFIXES)
-
-
 def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
     """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
-    found = files_by_split(folder, _SPLIT_FILE, _is_data)
-    if not found:
+    if not (found := files_by_split(folder)):
         raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
     return found
 
 
 def corpus_files(folder: Path) -> list[Path]:
     """The JSON lines and parquet files of a folder by name; none if a file is named after a split."""
-    if files_by_split(folder, _SPLIT_FILE, _is_data):
+    if files_by_split(folder):
         return []
     files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     return sorted(file for file in files if file.name.lower().endswith(_CORPUS))
@@ -227,15 +215,14 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def hub_rows(location: str | Path, split: SplitName) -> Iterator[tuple[int, str, Any]]:
-    """Number, place and value of each row of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
+def _hub_rows(location: str | Path, split: SplitName) -> Iterator[RawRow]:
+    """The rows of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
     name, config, splits = _hub(location)
     if (theirs := splits.get(split)) is None:
         raise UserError(f"has no split for {split}", where=name)
     with _hub_errors(name):
         rows = _datasets().load_dataset(name, config, split=theirs, streaming=True)
-        for number, value in enumerate(rows, start=1):
-            yield number, f"{name} {theirs} row {number}", value
+        yield from _rows_of(rows, f"{name} {theirs} row")
 
 
 def _datasets() -> Any:
@@ -264,9 +251,8 @@ def _hub_errors(name: str, todo: str | None = None) -> Iterator[None]:
         what = f"cannot be read: {first_line(deepest)}"
         if "script" in what:
             what = "needs a loading script, and no program of a data set is run here"
-            todo = (
-                f"fetch its files (`hf download {name} --repo-type dataset --local-dir DIR`) and import those"
-            )
+            fetch = f"hf download {name} --repo-type dataset --local-dir DIR"
+            todo = f"fetch its files (`{fetch}`) and import those"
         raise UserError(what, where=name, todo=todo) from error
 
 
@@ -279,11 +265,11 @@ class RawRow:
 
     number: int  # of the line; in a format without lines, the place from 1
     where: str  # file:line or "file row N", for messages
-    decode: Callable[[], Any]
+    decode: Callable[[], Any]  # the row, whose fields are not checked; a UserError if it cannot be decoded
 
     @property
     def value(self) -> Any:
-        """The decoded row; its fields are not checked. Raises a UserError if it cannot be decoded."""
+        """The decoded row."""
         return self.decode()
 
 
@@ -300,10 +286,9 @@ def read_records(
 ) -> Iterator[Record]:
     """Read the rows of `read_rows` in order and check each.
 
-    A target that is a list of strings is segmented already, and so is a record with ``target_segments``. Half surrogate
-    pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With `say_mended` a
-    warning at the end counts such records. With `invalid`, records that cannot be used are given to it and skipped;
-    `skippable` says that the user could have asked for that.
+    Half surrogate pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With
+    `say_mended` a warning at the end counts such records. With `invalid`, records that cannot be used are given to it and
+    skipped; `skippable` says that the user could have asked for that.
     """
     names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
     try:
@@ -339,9 +324,8 @@ def _has_half_pairs(record: Record) -> bool:
 def _check_source(record: Record, names: FieldNames, skippable: bool) -> None:
     todo = "give the record a source, or leave it out" + (" with --skip-invalid" if skippable else "")
     if record.fields.get(names.source) is None:
-        raise missing_field(
-            record.fields, names.source, record.where, f"--source-field names another, or {todo}"
-        )
+        hint = f"--source-field names another, or {todo}"
+        raise missing_field(record.fields, names.source, record.where, hint)
     if not record.source.strip():
         raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
 
@@ -364,8 +348,7 @@ def read_rows(location: str | Path, split: SplitName | None = None, plain: bool 
     elif path.exists() or plain:
         yield from _file_rows(path, plain)
     else:
-        for number, where, value in hub_rows(location, split or "train"):
-            yield RawRow(number, where, partial(_plain_value, value, where))
+        yield from _hub_rows(location, split or "train")
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
@@ -378,10 +361,7 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
         if kind in (".csv", ".tsv"):
             yield from _table_rows(file, place, "," if kind == ".csv" else "\t")
         elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
-            values = as_json(file.read().removeprefix(BYTE_ORDER_MARK), place)
-            for number, value in enumerate(values, start=1):
-                where = f"{path} item {number}"
-                yield RawRow(number, where, partial(_plain_value, value, where))
+            yield from _rows_of(as_json(file.read().removeprefix(BYTE_ORDER_MARK), place), f"{path} item")
         else:
             yield from _line_rows(file, place, plain)
 
@@ -448,7 +428,7 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
         raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
 
 
-def _named_cells(columns: Sequence[str], cells: Sequence[str], where: str) -> dict[str, str]:
+def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, str]:
     if len(cells) != len(columns):
         raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
     return dict(zip(columns, cells, strict=True))
@@ -461,11 +441,15 @@ def _parquet_rows(path: Path) -> Iterator[RawRow]:
     try:
         with parquet.ParquetFile(path) as file:
             values = (value for batch in file.iter_batches(batch_size=1000) for value in batch.to_pylist())
-            for number, value in enumerate(values, start=1):
-                where = f"{path} row {number}"
-                yield RawRow(number, where, partial(_plain_value, value, where))
+            yield from _rows_of(values, f"{path} row")
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
+
+
+def _rows_of(values: Iterable[Any], place: str) -> Iterator[RawRow]:
+    for number, value in enumerate(values, start=1):
+        where = f"{place} {number}"
+        yield RawRow(number, where, partial(_plain_value, value, where))
 
 
 def _plain_value(value: Any, where: str) -> Any:

@@ -1,8 +1,4 @@
-"""The settings and the figures of the paper, both read from TOML.
-
-recipes/ has the settings, a file for each data set that `--config` can read as well. They are those of section 4.3, which
-hold for all six data sets; the level of the subsequences and the metrics differ. paper.toml has the figures, which a report
-shows beside its own.
+"""The settings of the paper, from section 4.3 (recipes/, a file for each data set), and its figures (paper.toml).
 
 Source: "Pipelined Decoder for Efficient Context-Aware Text Generation" (Huang et al.), Tables 1 to 5 and the text
 of its section 5.3. Speeds are examples per second at batch 1 on one RTX 4090, Δt = 1; quality is on the test set.
@@ -83,8 +79,6 @@ class PaperFigures(Struct, frozen=True):
 
 
 class _Content(Struct, forbid_unknown_fields=True):
-    """The content of paper.toml."""
-
     metrics: dict[str, str]
     target_lengths: dict[str, TargetLengths]
     results: tuple[MainResult, ...]
@@ -102,11 +96,9 @@ TARGET_LENGTHS: Final[Mapping[str, TargetLengths]] = _CONTENT.target_lengths
 
 def paper_figures(dataset: str, backbone: Backbone = "T5-Base") -> PaperFigures | None:
     """The paper's figures for a data set with one backbone; None for another data set."""
-    for row in _CONTENT.results:
-        if (row.dataset, row.backbone) == (dataset, backbone):
-            delays = _CONTENT.by_delay.get(dataset, ())
-            return PaperFigures(row, delays, _CONTENT.speedup_by_subsequences.get(dataset))
-    return None
+    row = next((row for row in _CONTENT.results if (row.dataset, row.backbone) == (dataset, backbone)), None)
+    curve = _CONTENT.speedup_by_subsequences.get(dataset)
+    return PaperFigures(row, _CONTENT.by_delay.get(dataset, ()), curve) if row else None
 
 
 #: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields`` for objects.

@@ -44,27 +44,23 @@ def line(
         fields["source"] = record.source
     if names.target != "target" and names.target in fields:
         fields["target"] = fields[names.target]
-    given = record.fields.get("id")
+    given, values = record.fields.get("id"), generated.fields
     made: dict[str, Any] = {
         "id": given if str(given) == record.id else record.id,
         "prediction": generated.text,
         "segments": list(generated.segments),
+        "fields": values,
+        "confidence": generated.confidence if confidence else None,
+        "spans": spans_of(values, record.source) if spans and values is not None else None,
+        "violations": list(generated.violations) or None,
+        "steps": generated.steps,
+        "draft_steps": generated.draft_steps,
+        "tokens": generated.tokens,
+        "truncated": generated.truncated,
+        "stopped_on_repeat": generated.stopped_on_repeat or None,
+        "seconds": round(generated.seconds, 6),
     }
-    if generated.fields is not None:
-        made["fields"] = dict(generated.fields)
-        if confidence and generated.confidence is not None:
-            made["confidence"] = dict(generated.confidence)
-        if spans:
-            made["spans"] = spans_of(generated.fields, record.source)
-    if generated.violations:
-        made["violations"] = list(generated.violations)
-    made["steps"] = generated.steps
-    if generated.draft_steps is not None:
-        made["draft_steps"] = generated.draft_steps
-    made |= {"tokens": generated.tokens, "truncated": generated.truncated}
-    if generated.stopped_on_repeat:
-        made["stopped_on_repeat"] = True
-    made |= {"seconds": round(generated.seconds, 6), **fields}
+    made = {name: value for name, value in made.items() if value is not None or name == "truncated"} | fields
     if trace:
         made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
         if generated.calls:
@@ -110,7 +106,7 @@ def read_predictions(path: Path) -> list[Generated]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
-    """Number, place and value of each row. The error of a last line that a stopped run cut short says how to finish the run."""
+    """Number, place and value of each row. The error of a last line that was cut short says how to finish the run."""
     try:
         for row in read_rows(path):
             yield row.number, row.where, row.value
@@ -131,7 +127,7 @@ class PredictionsFile(Artifact):
 
     def __init__(self, path: Path) -> None:
         name = path.name.removesuffix(".jsonl")  # no other ending: each file of a run needs its own name
-        super().__init__(path, path.with_name(f"{name}.manifest.json"))
+        super().__init__(path, path.with_name(f"{name}.manifest.json"), "pipedec generate")
         self.invalid_path = path.with_name(f"{name}{INVALID}")
         self.shard = Shard.named(path.name)
 
@@ -162,9 +158,8 @@ class PredictionsFile(Artifact):
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
         """How many lines a run with this manifest and these records has; a `UserError` if another run wrote them."""
         if not self.manifest_path.exists():
-            raise self._other_run(
-                f"there is no {self.manifest_path.name} beside it to say what it was made with"
-            )
+            what = f"there is no {self.manifest_path.name} beside it to say what it was made with"
+            raise self._other_run(what)
         self.check_same(manifest, todo=self._start_anew)
         stopped = self.manifest.get("stopped") or {}
         following, count, digest = iter(records), 0, hashlib.sha256()
@@ -229,10 +224,7 @@ def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
 
 
 def whole_parts(folder: Path) -> list[PredictionsFile]:
-    """The files of all shards of the job in a folder, in order.
-
-    A `UserError` if a shard is missing, is not at its end, was changed, or is of another job.
-    """
+    """The files of all shards of a job, in order; a `UserError` if a shard is not whole or of another job."""
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder))
     job = Artifact.job(folder)
@@ -240,9 +232,9 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         todo = "give the --out of `pipedec generate --part`"
         raise UserError(f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo)
     manifest = job.manifest
-    shards = Shard.all_of(manifest.get("shards") or 1)
-    parts = [PredictionsFile(folder / shard.file) for shard in shards]
-    missing = [str(shard) for shard, part in zip(shards, parts, strict=True) if not part.begun]
+    count = manifest.get("shards") or 1
+    parts = [PredictionsFile(folder / Shard(number, count).file) for number in range(1, count + 1)]
+    missing = [str(part.shard) for part in parts if not part.begun]
     if missing:
         some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"

@@ -135,9 +135,8 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
         if line and _HEADER.match(text):
             todo = "it looks like a table: rename it to .csv or .tsv"
         elif line and not text.lstrip().startswith(("{", "[")):
-            todo += (
-                "; a table's name must end in .csv or .tsv; `pipedec generate` reads plain text with --plain"
-            )
+            todo += "; a table's name must end in .csv or .tsv"
+            todo += "; `pipedec generate` reads plain text with --plain"
         raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"

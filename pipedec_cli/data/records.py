@@ -77,8 +77,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0  # wall time from admission to exit
     #: Start time and token ids of every subsequence: without <bos>, with <eos>, with empty explorations.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    #: The newest token's time after each call. In exact mode there is one for each call that checks a draft. Other texts have
-    #: them only if they were stopped on a repeat; else the grid says it.
+    #: The newest token's time after each call: in exact mode of calls that check a draft, else of texts stopped on a repeat.
     calls: tuple[int, ...] = ()
     #: In exact mode, the wrong guesses: decoder call (from 1), subsequence, time and id of each.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
@@ -89,9 +88,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
     source_cut: bool = False  # whether the source had more tokens than the model takes
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
-    confidence: Mapping[str, Any] | None = (
-        None  # of each value of `fields`, 0 to 1: the product of its tokens' probabilities
-    )
+    #: Of each value of `fields`, 0 to 1: the product of its tokens' probabilities.
+    confidence: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
     violations: tuple[str, ...] = ()  # what of the JSON Schema does not hold of the object
@@ -169,8 +167,6 @@ _Id = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class _Input(Struct):
-    """The fields of an input record."""
-
     id: str | int | float | None = None
     source: str | None = None
     target: str | tuple[str, ...] | dict[str, Any] | None = None
@@ -183,10 +179,13 @@ class _Row(Struct):
     tokens: tuple[_Id, ...]
 
 
-class _Output(Struct):
-    """The fields that `generate` adds. Those from `grid` on are written with the key ``trace`` only."""
+_RENAMED: Final = {"text": "prediction", "source_ids": "source_token_ids"}
 
-    prediction: str | tuple[str, ...] | dict[str, Any] | None = None
+
+class _Output(Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "grid_taken_back"}):
+    """The fields that `generate` adds, named as in `Generated`. Those from `grid` on come with the key ``trace``."""
+
+    text: str | tuple[str, ...] | dict[str, Any] | None = None
     segments: tuple[str, ...] | None = None
     fields: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
@@ -199,13 +198,13 @@ class _Output(Struct):
     stopped_on_repeat: bool = False
     seconds: _Amount = 0.0
     grid: tuple[_Row, ...] = ()
-    grid_calls: tuple[_Id, ...] = ()
-    grid_taken_back: tuple[tuple[_Id, _Id, _Id, _Id], ...] = ()
-    source_token_ids: tuple[Count, ...] = ()
+    calls: tuple[_Id, ...] = ()
+    taken_back: tuple[tuple[_Id, _Id, _Id, _Id], ...] = ()
+    source_ids: tuple[Count, ...] = ()
 
 
 #: An input record that already has one of these fields is refused.
-OUTPUT_FIELDS: Final = _Output.__struct_fields__
+OUTPUT_FIELDS: Final = _Output.__struct_encode_fields__
 
 
 class FieldNames(Struct, frozen=True):
@@ -260,31 +259,17 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
-    text, segments, fields = given.prediction, given.segments, given.fields
+    made, text = asdict(given), given.text
     if text is None:
         raise missing_field(value, "prediction", where, "`pipedec generate` writes such lines")
     if isinstance(text, dict):
-        fields = text
-        text = json.dumps(text, ensure_ascii=False)
-    if isinstance(text, tuple):
-        segments = text
-    elif segments is None:
-        segments = tuple(line for line in text.split("\n") if line.strip())
-    return Generated(
-        text=text if isinstance(text, str) else " ".join(text),
-        segments=segments,
-        steps=int(given.steps),
-        draft_steps=None if given.draft_steps is None else int(given.draft_steps),
-        tokens=int(given.tokens),
-        truncated=given.truncated,
-        stopped_on_repeat=given.stopped_on_repeat,
-        seconds=given.seconds,
-        grid=tuple((row.start, row.tokens) for row in given.grid),
-        calls=given.grid_calls,
-        taken_back=given.grid_taken_back,
-        source_ids=given.source_token_ids,
-        index=number - 1,
-        record=record_of(value, where, number),
-        fields=fields,
-        confidence=given.confidence,
-    )
+        made |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
+    elif isinstance(text, tuple):
+        made |= {"segments": text, "text": " ".join(text)}
+    if made["segments"] is None:
+        made["segments"] = tuple(line for line in made["text"].split("\n") if line.strip())
+    for name in ("steps", "draft_steps", "tokens"):
+        made[name] = made[name] if made[name] is None else int(made[name])
+    made["grid"] = tuple((row.start, row.tokens) for row in given.grid)
+    del made["spans"]
+    return Generated(**made, index=number - 1, record=record_of(value, where, number))

@@ -24,12 +24,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.fields import Field, FieldSegmenter, any_item, kind_of, leaves, value_texts
 from pipedec_cli.data.records import Level, Record, Segmentation
-from pipedec_cli.data.sentences import (
-    SentenceModel,
-    count_words,
-    mostly_spaceless,
-    train_sentences,
-)
+from pipedec_cli.data.sentences import SentenceModel, count_words, mostly_spaceless, train_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +127,8 @@ def check_growth(name: str, *, local: bool) -> None:
     """Refuse, with a ValueError, a folder's or hub model's tokenizer.json by which a short text fills the memory."""
     from transformers.utils import cached_file
 
-    found = cached_file(
-        name, "tokenizer.json", local_files_only=local, _raise_exceptions_for_missing_entries=False
-    )
-    if found:
+    how: Any = {"local_files_only": local, "_raise_exceptions_for_missing_entries": False}
+    if found := cached_file(name, "tokenizer.json", **how):
         check_content(Path(found).read_bytes())
 
 
@@ -266,9 +259,8 @@ class Preparer:
         else:
             texts = value_texts(target, fields, record.where)
             known = {field.keys for field in fields}
-            self.counts.unlisted += sum(
-                kind_of(value) is not None for keys, value in leaves(target) if any_item(keys) not in known
-            )
+            others = (value for keys, value in leaves(target) if any_item(keys) not in known)
+            self.counts.unlisted += sum(kind_of(value) is not None for value in others)
         self._count(tuple(filter(None, texts)), delay=0)
         return replace(record, target_segments=texts)
 

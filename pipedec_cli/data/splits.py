@@ -33,12 +33,11 @@ def gather_splits(
     seed: int = 0,
     limit: int | None = None,
 ) -> tuple[Splits, dict[SplitName, str]]:
-    """Read all records once, and make a train, a dev and a test split.
+    """Read all records once, at most `limit` of each place, and make a train, a dev and a test split.
 
     Given splits stay as they are: the files of a folder, the splits of a hub data set, the files `extra` of dev and test, a
-    ``split`` field. `split_by_source` splits the missing ones off from train. At most `limit` records of each place are
-    read. Each has a target, or with `sources_only` none has. Returns the records by split, in a temporary file near the
-    folder `near`, and the origin of each split in words.
+    ``split`` field. `split_by_source` splits the missing ones off from train. Each record has a target, or with `sources_only`
+    none has. Returns the records by split, in a temporary file near the folder `near`, and the origin of each split in words.
     """
     stored = StoredRecords(near)
 

@@ -33,13 +33,11 @@ class _File(SpooledTemporaryFile[bytes]):
 class Stored(Sequence[Item]):
     """A sequence in a temporary file, to be read in any order and many times. An item takes 8 bytes of memory.
 
-    The items are of the type `kind`, which msgspec knows; each is a line of JSON.
-
-    The file lies in the folder `near` or in the nearest folder above it that exists; if nothing can be written there, in the
-    system's folder for such files. A slice, or the result of `only`, is another view of the same file.
+    The items are of the type `kind`, which msgspec knows. The file lies in the folder `near` or in the nearest folder above it
+    that exists, else in the system's folder for such files. A slice, or the result of `only`, is another view of the file.
     """
 
-    def __init__(self, near: Path, kind: Any, items: Iterable[Item] = ()) -> None:
+    def __init__(self, near: Path, items: Iterable[Item] = (), kind: Any = Record) -> None:
         self._kind = kind
         self._folder = next(place for place in (near, *near.parents) if place.is_dir())
         self._file = _File(_IN_MEMORY, dir=str(self._folder) if os.access(self._folder, os.W_OK) else None)
@@ -94,11 +92,7 @@ def _line(item: object) -> bytes:
         return json.dumps(msgspec.to_builtins(item)).encode() + b"\n"
 
 
-class StoredRecords(Stored[Record]):
-    """Records in a temporary file."""
-
-    def __init__(self, near: Path, items: Iterable[Record] = ()) -> None:
-        super().__init__(near, Record, items)
+StoredRecords = Stored[Record]
 
 
 class InvalidRecords:
@@ -107,7 +101,7 @@ class InvalidRecords:
     def __init__(self) -> None:
         self.good = 0  # the valid records counted so far
         self.closed = False  # whether all records were counted: errors that come again are ignored
-        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()), tuple[int, dict[str, Any]])
+        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()), kind=tuple[int, dict[str, Any]])
 
     def __call__(self, error: UserError) -> None:
         """Store an error behind the valid records that were counted."""

@@ -21,11 +21,9 @@ from pipedec_cli.data.records import Teacher
 STATE: Final = "trainer_state.json"
 BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
+_SIZES: Final = ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
-FRESH: Final = (
-    "scratch",
-    *(f"scratch-{size}" for size in ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")),
-)
+FRESH: Final = ("scratch", *(f"scratch-{size}" for size in _SIZES))
 #: The name of a GGUF file on the hub.
 _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another model, or adapters beside a model.
@@ -50,10 +48,7 @@ def examples_seen(name: str) -> int | None:
 
 
 def curve_of(name: str) -> list[dict[str, float]]:
-    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``.
-
-    Empty where there is no training.json, as for a hub model.
-    """
+    """The curve of a folder's training: each ``update`` with ``loss``, or with ``dev_loss`` and ``dev_score``."""
     result = Artifact.training(Path(name)).manifest.get("result") or {}
     return list(result.get("curve") or ())
 
@@ -86,9 +81,8 @@ def require_model(name: str) -> bool:
     folder = Path(name)
     if is_gguf(name):
         if not folder.is_file() and not _HUB_FILE.fullmatch(name):
-            raise UserError(
-                f"no GGUF file {name!r}", todo="give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
-            )
+            todo = "give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
+            raise UserError(f"no GGUF file {name!r}", todo=todo)
         return False
     if name == "" or not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):

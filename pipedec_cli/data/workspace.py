@@ -86,13 +86,12 @@ def load_segmentation(path: Path) -> Segmentation:
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
     """The segmenter of a folder that `segment` wrote, or of a segmentation whose sentence model a checkpoint's holds."""
     segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
-    if segmentation.level in ("phrase", "field"):
-        separators, fields = segmentation.separators, segmentation.fields
-        return make_segmenter(segmentation.level, separators=separators, fields=fields)
+    if (level := segmentation.level) in ("phrase", "field"):
+        return make_segmenter(level, separators=segmentation.separators, fields=segmentation.fields)
     path = _there(folder / SENTENCES_FILE)
     parameters = read_json(path, SentenceParameters, "pipedec segment")
     model = SentenceModel(checked(parameters, SentenceParameters, str(path)))
-    return SentenceSegmenter(model, clauses=segmentation.level == "clause")
+    return SentenceSegmenter(model, clauses=level == "clause")
 
 
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:

@@ -56,15 +56,11 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
                 what = f"is being written by {told if told.startswith('process ') else 'another process'}"
                 raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
             held.callback(_remove, lock, folder=made)  # before it is released: then it may be another's
+            command, since = shlex.join(["pipedec", *sys.argv[1:]])[:100], strftime("%Y-%m-%d %H:%M")
+            told = f"process {os.getpid()} on {socket.gethostname()} since {since} ({command})"
             os.truncate(file, 0)
-            os.pwrite(file, _this_process(), 0)
+            os.pwrite(file, told.encode(errors="replace")[:_LONGEST], 0)
         yield
-
-
-def _this_process() -> bytes:
-    command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
-    told = f"process {os.getpid()} on {socket.gethostname()} since {strftime('%Y-%m-%d %H:%M')} ({command})"
-    return told.encode(errors="replace")[:_LONGEST]
 
 
 def _remove(lock: Path, *, folder: bool) -> None:
@@ -75,10 +71,7 @@ def _remove(lock: Path, *, folder: bool) -> None:
 
 
 def new_file(path: Path) -> tuple[Path, int]:
-    """A new hidden file beside a path, to be written and then renamed to it; and its descriptor, which holds its lock.
-
-    Such files that killed processes left are removed.
-    """
+    """A new hidden file beside a path and its descriptor, which holds its lock. What killed processes left is removed."""
     for left in path.parent.glob(f".{escape(path.name)}.*.partial"):
         with suppress(OSError):
             file, got_it = _lock(left)

@@ -10,7 +10,7 @@ from typing import Literal
 from pipedec_cli.data.inputs import STDIN, Shard
 from pipedec_cli.data.records import Delay, Draft
 from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, option, parse_shard
+from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, option
 from pipedec_cli.pipeline.grid import EmptyRows
 
 _decoding, _data, _asking = (partial(option, panel=name) for name in ("Options", "Data", "Without training"))
@@ -116,7 +116,7 @@ class GenerateSettings(RunSettings):
     part: Shard | None = common.general(
         None,
         "Generate part K of N into the folder --out; goes on after a stop.",
-        parser=parse_shard,
+        parser=Shard.parse,
         metavar="K/N",
     )
     ray: bool = common.general(False, "Generate all parts with Ray, here or on the cluster $RAY_ADDRESS.")

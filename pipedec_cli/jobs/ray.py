@@ -142,7 +142,7 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
         job["settings"]["device"] = "cuda" if gpus else "cpu"
         count = begun or max(1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS))
         begin_job(folder, job, count)
-        shards = Shard.all_of(count)
+        shards = [Shard(number, count) for number in range(1, count + 1)]
         missing = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"

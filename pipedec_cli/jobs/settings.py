@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, g
 
 import msgspec
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.inputs import Shard
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 
@@ -201,14 +199,6 @@ def number_or(*words: str) -> Callable[[Any], Any]:
         return int(text)
 
     return parse
-
-
-def parse_shard(value: Any) -> Shard:
-    """One of several shards, such as ``3/16``."""
-    try:
-        return Shard.parse(str(value))
-    except UserError as error:
-        raise ValueError(str(error)) from None
 
 
 def parse_shots(value: Any) -> tuple[str, int]:

@@ -467,7 +467,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
     with stage(listen, "building the model"):
         checkpoint = build_model(settings, data, method)
     texts = track(listen, data.train, len(data.train), "tokenizing")
-    examples = Stored(target, Encoded, encode(checkpoint, texts))
+    examples = Stored(target, encode(checkpoint, texts), Encoded)
     dev = list(encode(checkpoint, data.dev))
     fitted = fit_limits(encode(checkpoint, data.targets), fit_limits(examples, method))
     longest = checkpoint.codec().max_source_tokens  # the model may have fewer positions than were asked for

@@ -65,7 +65,7 @@ class FieldCodec:
     def known_of(self, item: int) -> list[list[int]]:
         """The known tokens of the row of each field behind <bos>, for an item of the lists."""
         if item not in self._known:
-            self._known[item] = self.codec.ids([field.opening_of(item) for field in self.fields])
+            self._known[item] = self.codec.ids([field.opening(item) for field in self.fields])
         return self._known[item]
 
     def openings(self, places: Sequence[int], before: Sequence[Any] = ()) -> tuple[Opening, ...]:

@@ -88,8 +88,8 @@ class Asked:
         """What the rows of an item begin with: a question for each key, or the line of its name and a key."""
         if chat:
             return [question_of(replace(field, name=f"{_inner(field)} of {name}")) for field in self.others]
-        line = f"{self.key.opening_of(item)} {name}\n"
-        return [line + field.opening_of(item) for field in self.others]
+        line = f"{self.key.opening(item)} {name}\n"
+        return [line + field.opening(item) for field in self.others]
 
 
 def _inner(field: Field) -> str:
@@ -232,7 +232,7 @@ class BlindPlan:
             questions = [*(one.question() for one in self._asked), *self.rows.questions]
         else:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
-            questions = [one.row.opening for one in self._asked]
+            questions = [one.row.opening() for one in self._asked]
         #: The prompt without examples.
         self._prompt = prompt
         later = [words for one in self._lists for words in one.of_item(1, "a", chat=self.chat)]
@@ -274,13 +274,13 @@ class BlindPlan:
         lines = list[tuple[str, str]]()
         for one in self._asked:
             if not one.listed:
-                lines.append((one.row.opening, of[one.key.name, 0]))
+                lines.append((one.row.opening(), of[one.key.name, 0]))
                 continue
             names = [(item, text) for (name, item), text in of.items() if name == one.key.name and text]
-            lines.append((one.row.opening, text_of([name for _, name in names])))
+            lines.append((one.row.opening(), text_of([name for _, name in names])))
             for item, _ in names:
                 keys = (one.key, *one.others)
-                lines += ((field.opening_of(item), of[field.name, item]) for field in keys)
+                lines += ((field.opening(item), of[field.name, item]) for field in keys)
         return "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
 
     @property

@@ -95,12 +95,10 @@ def decode(
         while True:
             free = [number for number in range(sequences) if number not in running]
             newcomers = list(_newcomers(free, waiting))
-            entering = {
-                number: (example, method_of(example).new_grid(example, source))
-                for number, example, source in newcomers
-            }
-            for example, grid in entering.values():
-                yield Admitted(example, grid)
+            entering: dict[int, tuple[int, Grid]] = {}
+            for number, example, source in newcomers:
+                entering[number] = example, method_of(example).new_grid(example, source)
+                yield Admitted(*entering[number])
             if newcomers:
                 bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
                 model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])
@@ -116,7 +114,9 @@ def decode(
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             confident = any(grid.method.confident for _, grid in running.values())
-            answers, probabilities = _call(model, rows, confident=confident)
+            answers, probabilities = (
+                model.step_with_probabilities(rows) if confident else (model.step(rows), ())
+            )
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
@@ -140,11 +140,3 @@ def _newcomers(
         if newcomer is None:
             return
         yield place, *newcomer
-
-
-def _call(model: StepModel, rows: Sequence[Row], *, confident: bool) -> tuple[Sequence[int], Sequence[float]]:
-    """The answers to rows and, if they are wanted, their probabilities."""
-    answers, probabilities = model.step_with_probabilities(rows) if confident else (model.step(rows), ())
-    if len(answers) != len(rows):
-        raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
-    return answers, probabilities

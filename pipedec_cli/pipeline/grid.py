@@ -82,12 +82,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A list whose rows are not all known: the places of its first rows in `Method.openings`, and how later ones begin.
+    """A list whose rows are not all known."""
 
-    `openings` gives those that start next, by all that started before, as the schedule's `next_item` has them.
-    """
-
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # of its first rows in `Method.openings`
+    #: How the rows begin that start next, by all that started before, as the schedule's `next_item` has them.
     openings: Callable[[Sequence[Sequence[Subsequence]]], Sequence[Opening]]
 
 
@@ -339,16 +337,14 @@ class Grid:
         return method.schedule.next_start(rows)
 
 
-def replay(
-    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None, empty_rows: EmptyRows = "retry"
-) -> Grid:
+def replay(lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None) -> Grid:
     """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
 
     `Whole` takes the text as one subsequence. The limits are the paper's by default.
     """
     word, bos, eos = 2, 0, 1
     wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
-    grid = Method(schedule, bos, eos, limits or Limits(), empty_rows).new_grid()
+    grid = Method(schedule, bos, eos, limits or Limits()).new_grid()
     while planned := grid.plan():
         rows = [(slot.subsequence, grid.subsequences[slot.subsequence - 1]) for slot in planned]
         left = [number <= len(wanted) and len(row.tokens) < wanted[number - 1] for number, row in rows]
@@ -363,13 +359,12 @@ def openings_of(method: Method, rows: Sequence[tuple[int, Sequence[int]]]) -> Se
     grid = Grid(method, 0)
     try:
         while planned := grid.plan():
-            at = [
-                (slot.subsequence - 1, len(grid.subsequences[slot.subsequence - 1].tokens))
-                for slot in planned
-            ]
-            grid.commit(
-                [rows[n][1][done] if slot.answers else 0 for slot, (n, done) in zip(planned, at, strict=True)]
-            )
+            answers = []
+            for slot in planned:
+                number = slot.subsequence - 1
+                done = len(grid.subsequences[number].tokens)
+                answers.append(rows[number][1][done] if slot.answers else 0)
+            grid.commit(answers)
     except IndexError:
         return method.openings
     return grid.openings

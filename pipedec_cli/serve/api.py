@@ -193,7 +193,6 @@ class Api:
         raise RefusalError(404, what, "model", "model_not_found")
 
     async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
-        """An answer, or a stream."""
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Another site's page must ask before it sends this.
             raise RefusalError(415, "send JSON with the header Content-Type: application/json")
@@ -343,10 +342,8 @@ def _usage(request: Request, end: Generated) -> dict[str, Any]:
 def _refusal(error: Exception) -> RefusalError:
     """An error as clients see it."""
     if isinstance(error, UserError):
-        advice = (error.todo or "").split(
-            ", or "
-        )  # no client can follow what names options, commands or keys
-        todo = ", or ".join(part for part in advice if not re.search("--|pipedec|time_max", part))
+        parts = (error.todo or "").split(", or ")  # no client can follow what names options, commands or keys
+        todo = ", or ".join(part for part in parts if not re.search("--|pipedec|time_max", part))
         code = "context_length_exceeded" if isinstance(error, TooLongError) else None
         return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where, code)
     if isinstance(error, BusyError):

@@ -218,7 +218,6 @@ class Service:
         return made, method, unchecked
 
     def _take(self, request: Request, event: Event) -> None:
-        """Tell of an event of the loop."""
         if isinstance(event, Admitted):
             request.grid = event.grid
             request.tell(event)

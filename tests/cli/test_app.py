@@ -28,14 +28,12 @@ from pipedec_cli.cli import segment
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
-from pipedec_cli.jobs.commands import command_line, quoted
-from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
+from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import one_line, tame_libraries
 from tests.running import refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = {"bash": "pipedec.bash", "zsh": "_pipedec", "fish": "pipedec.fish"}
 
 
 def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
@@ -53,24 +51,17 @@ MOST_OPTIONS_AND_KEYS = 199
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
+def python(*words: str, **more: Any) -> Any:
+    """How a process of Python ends, and what it says."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **more)
+
+
 def test_help_imports_nothing_heavy():
-    program = (
-        "import sys; sys.argv = ['pipedec', '--help']\n"
-        "from pipedec_cli.cli.app import main\n"
-        "try: main()\n"
-        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
-    )
-    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = "import sys; from pipedec_cli.cli.app import main\n"
+    program += f"try: main()\nfinally: print([*{{*{HEAVY}}} & {{*sys.modules}}], file=sys.stderr)"
+    outcome = python("-c", program, "--help")
     assert outcome.stderr.strip() == "[]"
     assert "segment" in outcome.stdout
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_explained_with_an_example(command):
-    outcome = CliRunner().invoke(app, [*command.split(), "-h"])
-    assert outcome.exit_code == 0
-    assert f"pipedec {command}" in outcome.stdout.split("Examples", 1)[1]
-    assert command != "generate" or "no beams" in " ".join(outcome.stdout.split()), "decoding is greedy"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -177,18 +168,14 @@ def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(
     program = "import sys; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli.app import main; "
     program += "from pipedec_cli.jobs import segment as job; "
     program += "job.segment = lambda *_: __import__('slow') and __import__('time').sleep(9); main()"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
-    )
+    done = python("-c", program, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert (done.returncode, done.stderr) == (143, "error: terminated\n")
 
 
 def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process():
     program = "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0)); "
     program += "from pipedec_cli.cli.app import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, check=True)
-    assert done.stdout.endswith(b"True\n")
+    assert python("-c", program, "--version").stdout.endswith("True\n")
 
 
 def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
@@ -232,9 +219,7 @@ def test_the_hubs_retries_are_no_lines_and_its_errors_are():
         "log.warning('Retrying in 1s'); log.error('failed')"
     )
     variables = {name: value for name, value in os.environ.items() if name != "HF_HUB_VERBOSITY"}
-    command = [sys.executable, "-c", program]
-    outcome = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    assert outcome.stderr == "failed\n"
+    assert python("-c", program, env=variables).stderr == "failed\n"
 
 
 @pytest.mark.parametrize(
@@ -242,32 +227,23 @@ def test_the_hubs_retries_are_no_lines_and_its_errors_are():
     [
         ("segment - < /dev/null", 2, "standard input: is empty"),
         ("segment - <&-", 2, "standard input: is empty"),
+        ("import parallel src.txt --targets trg.txt --out - -q >&-", 2, "standard output is closed"),
         *((f"segment --help {end}", 0, "") for end in (">&-", "2>&-", "| head -c 1")),
     ],
 )
-def test_a_stream_that_is_closed_is_an_empty_one(closed, code, told):
-    script = f"{sys.executable} -m pipedec_cli {closed}"
-    outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert outcome.returncode == code and told in outcome.stderr and outcome.stderr.count("\n") == bool(told)
-
-
-def test_data_for_a_closed_standard_output_are_an_error(tmp_path):
+def test_a_stream_that_is_closed_is_an_empty_one_and_takes_no_data(tmp_path, closed, code, told):
     for name in ("src", "trg"):
         (tmp_path / f"{name}.txt").write_text("a\n")
-    script = f"{sys.executable} -m pipedec_cli import parallel src.txt --targets trg.txt --out - -q >&-"
-    outcome = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
-    )
-    assert (outcome.returncode, outcome.stderr.count("\n")) == (2, 1)
-    assert "standard output is closed" in outcome.stderr
+    script = ["bash", "-c", f"{sys.executable} -m pipedec_cli {closed}"]
+    outcome = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert outcome.returncode == code and told in outcome.stderr and outcome.stderr.count("\n") == bool(told)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_data_are_utf_8_whatever_the_locale_says(encoding):
     variables = {**os.environ, "PYTHONIOENCODING": encoding}
-    command = [sys.executable, "-m", "pipedec_cli", "segment", "--help"]
-    outcome = subprocess.run(command, check=False, env=variables, capture_output=True)
-    assert (outcome.returncode, outcome.stderr) == (0, b"") and "Δt" in outcome.stdout.decode("utf-8")
+    outcome = python("-m", "pipedec_cli", "segment", "--help", env=variables, encoding="utf-8")
+    assert (outcome.returncode, outcome.stderr) == (0, "") and "Δt" in outcome.stdout
 
 
 @pytest.mark.parametrize(
@@ -411,23 +387,18 @@ def test_options_and_keys_are_few():
     assert len([one for one in every if one.role != "argument"]) <= MOST_OPTIONS_AND_KEYS
 
 
-def complete(what: str, **environment: str) -> str:
+@pytest.mark.parametrize(("shell", "script"), [("zsh", "_pipedec"), ("fish", "pipedec.fish")])
+def test_the_committed_completion_script_is_what_the_app_prints(shell, script):
     program = "import sys; sys.argv[0] = 'pipedec'; from pipedec_cli.cli.app import main; main()"
-    variables = {**os.environ, "_PIPEDEC_COMPLETE": what, **environment}
-    return subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
-
-
-@pytest.mark.parametrize("shell", [shell for shell in SCRIPTS if shell != "bash"])
-def test_the_committed_completion_script_is_what_the_app_prints(shell):
+    printed = python("-c", program, env={**os.environ, "_PIPEDEC_COMPLETE": f"source_{shell}"}).stdout
     # Without the blank lines around it: zsh wants #compdef on the first line.
-    assert (ROOT / "completions" / SCRIPTS[shell]).read_text() == complete(f"source_{shell}").strip() + "\n"
+    assert (ROOT / "completions" / script).read_text() == printed.strip() + "\n"
 
 
 def test_bash_completes_commands_options_and_values_without_python():
     script = ROOT / "completions/pipedec.bash"
-    assert script.read_text() == runpy.run_path(str(ROOT / ".ci/completions"))["script"](), (
-        "run .ci/completions"
-    )
+    wanted = runpy.run_path(str(ROOT / ".ci/completions"))["script"]()
+    assert script.read_text() == wanted, "run .ci/completions"
     asked = {"gen": "generate", "train --max-st": "--max-steps"}
     asked |= {"train --delay a": "any", "report --delays w": "wait"}
     asked |= {"segment --recipe pu": "pubmed", "bench --compare sequential,tr": "sequential,transformers"}
@@ -435,13 +406,6 @@ def test_bash_completes_commands_options_and_values_without_python():
         line = f"COMP_WORDS=(pipedec {words}); COMP_CWORD={len(words.split())}; _pipedec; echo $COMPREPLY"
         told = subprocess.check_output(["bash", "-c", f"PATH=; . {script}; {line}"], text=True)
         assert told.strip() == completed
-
-
-def test_a_command_line_is_the_difference_of_settings_to_their_defaults():
-    settings = GenerateSettings(data="my data", model="m", max_tokens=9, batch_size=1)
-    given = "pipedec generate 'my data' --model m --max-tokens 9 --batch-size 1"
-    assert command_line("generate", settings) == given
-    assert command_line("shard merge", MergeSettings(folder=Path("made"))) == "pipedec shard merge made"
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")

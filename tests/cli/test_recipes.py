@@ -1,8 +1,4 @@
-"""`--recipe`: the paper's settings as defaults, and what is typed wins.
-
-`train` and `segment` have their own in test_train.py and segment/; all of them together run in
-test_six_data_sets.py.
-"""
+"""`--recipe`: the paper's settings as defaults, and what is typed wins."""
 
 import json
 from importlib import import_module
@@ -60,25 +56,21 @@ def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
 @pytest.mark.parametrize(
     ("options", "protocol"),
     [
-        ("--protocol meng2017", "meng2017"),
-        ("--protocol rouge", "rouge"),
-        ("--task summarization", "rouge"),
-        ("--task keyphrases", "chan2019"),
-        ("--task multispan --protocol multispanqa", "multispanqa"),
+        ("--recipe kp20k --protocol meng2017", "meng2017"),
+        ("--protocol rouge --recipe kp20k", "rouge"),
+        ("--recipe kp20k --task summarization", "rouge"),
+        ("--task keyphrases --recipe kp20k", "chan2019"),
+        ("--recipe kp20k --task multispan --protocol multispanqa", "multispanqa"),
+        ("--config recipe.toml", "multispanqa"),
+        ("--config recipe.toml --recipe pubmed", "rouge"),
+        ("--config protocol.toml --recipe kptimes", "meng2017"),
+        ("--recipe kptimes --config protocol.toml", "meng2017"),
     ],
 )
-def test_task_or_protocol_that_is_typed_wins_over_the_recipe(options, protocol):
-    assert signature("--recipe", "kp20k", *options.split()) == protocol
-    assert signature(*options.split(), "--recipe", "kp20k") == protocol
-
-
-def test_config_file_may_name_the_recipe_and_its_own_settings_win_over_it():
-    Path("pipedec.toml").write_text('[score]\nrecipe = "msqa"\n')
-    assert signature("--config", "pipedec.toml") == "multispanqa"
-    assert signature("--config", "pipedec.toml", "--recipe", "pubmed") == "rouge"
-    Path("pipedec.toml").write_text('[score]\nprotocol = "meng2017"\n')
-    assert signature("--config", "pipedec.toml", "--recipe", "kptimes") == "meng2017"
-    assert signature("--recipe", "kptimes", "--config", "pipedec.toml") == "meng2017"
+def test_what_is_typed_wins_over_a_config_file_and_that_over_the_recipe(options, protocol):
+    Path("recipe.toml").write_text('[score]\nrecipe = "msqa"\n')
+    Path("protocol.toml").write_text('[score]\nprotocol = "meng2017"\n')
+    assert signature(*options.split()) == protocol
     typed = ("--recipe", "kp20k", "--task", "summarization", "--protocol", "chan2019")
     said = refused("score", "out.jsonl", *typed)
     assert "summarization has no protocol 'chan2019'; choose from rouge" in said

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import FieldNames, Record, Segmentation
+from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import (
     PhraseSegmenter,
     Preparer,
@@ -26,15 +26,6 @@ def record(target, given=None, **fields):
 def preparer(**options):
     segmentation = Segmentation("phrase", (";",), "; ", sub_max=4)
     return Preparer(PhraseSegmenter(), segmentation, WORDS, **{"time_max": 50, **options})
-
-
-def test_too_many_segments_are_merged_to_leave_a_place_for_the_closing_one():
-    prepare = preparer()
-    assert prepare.segment(record("a; b; c; d d")).target_segments == ("a; b", "c", "d d")
-    assert prepare.segment(record("a; b; c")).target_segments == ("a", "b", "c")
-    assert (prepare.counts.merged, prepare.counts.targets) == (1, 2)
-    assert prepare.segment(record(" ")).target_segments == ()
-    assert prepare.counts.empty == 1
 
 
 @given(st.lists(st.sampled_from(["a", "b b", "c c c"]), max_size=9))
@@ -76,13 +67,6 @@ def test_what_does_not_fit_is_counted(target, segments, counts):
     assert prepare.segment(record(target)).target_segments == segments
     made = prepare.counts
     assert (made.too_long, made.too_long_targets, made.longest) == counts
-
-
-def test_a_field_that_a_renamed_one_would_replace_is_refused():
-    message = r"data\.jsonl:1: field 'target' would be written over with 'summary'"
-    with pytest.raises(UserError, match=message):
-        FieldNames(target="summary").check(record("a", summary="b"))
-    FieldNames().check(record("a", target_segments=["a"]))
 
 
 @given(LENGTHS, st.integers(1, 6))

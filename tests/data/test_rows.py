@@ -81,10 +81,7 @@ A = {"source": "a"}
         (["[" * 100_000], ":1: not JSON"),
         (['{"source": "a", "n": ' + "9" * 5000 + "}"], ":1: not JSON"),
         (["\ufeff" + json.dumps(A), '{"source": "\udcff"}'], ":2: not UTF-8: byte 0xff at position 13"),
-        (
-            ["The Mill is cheap."],
-            ":1: not JSON…write one JSON object a line; a table's name must end in .csv or .tsv; `pipedec generate` reads plain text with --plain",
-        ),
+        (["The Mill is cheap."], ":1: not JSON…one JSON object a line; a table's…plain text with --plain"),
         (["source,target", "a,b"], ":1: not JSON…; it looks like a table: rename it to .csv or .tsv"),
         (['"source"\t"target"'], ":1: not JSON…; it looks like a table: rename it to .csv or .tsv"),
         ("", "data.csv…is empty"),
@@ -103,24 +100,14 @@ def test_bad_lines_and_bad_tables_are_refused_in_one_line_that_names_its_place(w
     assert all(part in message for part in expected.split("…"))
 
 
-def test_a_command_names_the_option_that_skips_such_records_only_if_it_has_it(write_lines):
+def test_a_refusal_names_fields_as_they_are_called_and_an_option_only_where_there_is_one(write_lines):
+    path, names = write_lines("a.jsonl", {"article": 3, "source": ""}), FieldNames(source="article")
+    told = 'field \'article\': expected a string, found a number; write {"article": "…", "target": "…"}'
+    assert refusal(path, names=names) == f"{path}:1: {told}"
+    assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
     path = write_lines("a.jsonl", {"source": ""})
     assert refusal(path).endswith("give the record a source, or leave it out")
     assert refusal(path, skippable=True).endswith("or leave it out with --skip-invalid")
-
-
-TODO = 'write {"article": "…", "target": "…"}'
-
-
-def test_fields_may_have_other_names_that_are_in_what_is_said(write_lines):
-    path = write_lines("a.jsonl", {"article": "s", "summary": "t", "id": "k"})
-    (record,) = read_records(path, FieldNames("article", "summary"))
-    assert (record.id, record.source, record.target) == ("k", "s", "t")
-    path, names = write_lines("a.jsonl", {"article": 3, "source": "s"}), FieldNames(source="article")
-    assert (
-        refusal(path, names=names) == f"{path}:1: field 'article': expected a string, found a number; {TODO}"
-    )
-    assert "field 'text' is missing" in refusal(path, names=FieldNames(source="text"))
 
 
 def test_a_byte_order_mark_is_passed_over_and_numbers_that_are_none_are_carried_along(write_lines):
@@ -128,20 +115,11 @@ def test_a_byte_order_mark_is_passed_over_and_numbers_that_are_none_are_carried_
     assert to_json(record_fields(record)) == '{"source": "a", "score": NaN, "best": -Infinity, "id": "1"}'
 
 
-def test_gzipped_lines_are_read_and_a_torn_archive_is_refused(write_lines):
+def test_a_torn_archive_is_refused(write_lines):
     path = write_lines("data.jsonl.gz", *({"source": f"text {i} " + "x" * i} for i in range(1000)))
-    assert len(list(read_records(path))) == 1000
     for content in (path.read_bytes()[:-100], b"plain text"):
         path.write_bytes(content)
         assert "cannot unzip" in refusal(path)
-
-
-def test_dash_reads_standard_input(monkeypatch):
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"source": "a"}\n{"sour')))
-    reader = read_records("-")
-    assert next(reader).source == "a"
-    with pytest.raises(UserError, match=r"stdin:2: not JSON"):
-        next(reader)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.txt.gz"])
@@ -157,23 +135,10 @@ def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, m
 
 def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):
     path = tmp_path / "a.txt"
-    for content, message in (
-        (b"a\nb\xff", "a.txt:2: not UTF-8: byte 0xff at position 2"),
-        (b"\n \n", "is empty"),
-    ):
+    for content, message in ((b"a\nb\xff", "a.txt:2: not UTF-8: byte 0xff"), (b"\n \n", "is empty")):
         path.write_bytes(content)
         assert message in refusal(path, plain=True)
     assert "no such file" in refusal("owner/name", plain=True)
-
-
-def test_half_a_surrogate_pair_is_replaced_and_said(write_lines, caplog):
-    halves = {"source": "a\ud800b", "target": ["\udfff"], "x": "\ud800"}
-    path = write_lines("a.jsonl", halves, {"source": "😀"})
-    first, second = read_records(path, say_mended=True)
-    assert (first.source, first.target_segments, second.source) == ("a\ufffdb", ("\ufffd",), "😀")
-    assert first.fields["x"] == "\ud800"
-    (said,) = caplog.messages
-    assert said.startswith(f"{path}:1: ")
 
 
 @given(
@@ -229,34 +194,20 @@ def test_what_json_lacks_in_parquet_is_carried_along_as_text_and_bytes_that_are_
 
     path, day, moment = tmp_path / "data.parquet", date(2024, 1, 2), datetime(2024, 1, 2, 3, 4)
     inside = {"days": [day], "t": time(5)}
-    row = {"id": day, "source": b"s", "price": Decimal("1.50"), "at": moment, "in": inside}
-    parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    row = {"id": day, "source": b"s", "target": ["a", "b"], "price": Decimal("1.50"), "at": moment}
+    parquet.write_table(pyarrow.Table.from_pylist([row | {"in": inside}]), path)
     (record,) = read_records(path)
-    assert (record.id, record.source) == ("2024-01-02", "s")
+    assert (record.id, record.target_segments, record.where) == ("2024-01-02", ("a", "b"), f"{path} row 1")
     written = {"price": "1.50", "at": "2024-01-02T03:04:00", "in": {"days": ["2024-01-02"], "t": "05:00:00"}}
-    assert json.loads(to_json(record_fields(record))) == {"id": "2024-01-02", "source": "s", **written}
+    assert record.fields.items() >= written.items()
     parquet.write_table(pyarrow.Table.from_pylist([{"source": "s", "image": b"\xff"}]), path)
     said = "data.parquet row 1 field 'image': not UTF-8: byte 0xff at position 1; leave the column out"
     assert said in refusal(path)
     parquet.write_table(pyarrow.Table.from_pylist([{"source": "damaged"}]), path, compression="none")
     damaged = path.read_bytes().replace(b"damaged", b"damag\xff\xff")
-    path.write_bytes(damaged)
-    assert "data.parquet: cannot be read: 'utf-8' codec" in refusal(path)
-
-
-def test_parquet_keeps_lists_and_is_read_without_the_network(tmp_path, monkeypatch):
-    import pyarrow
-    from pyarrow import parquet
-
-    asked = []
-    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **options: asked.append(address))
-    path = tmp_path / "data.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([{"source": "s", "target": ["a", "b"]}]), path)
-    (record,) = read_records(path)
-    assert (record.target_segments, record.where) == (("a", "b"), f"{path} row 1")
-    assert not asked
-    path.write_text("text")
-    assert "data.parquet: cannot be read" in refusal(path)
+    for content, why in ((damaged, "'utf-8' codec"), (b"text", "")):
+        path.write_bytes(content)
+        assert f"data.parquet: cannot be read: {why}" in refusal(path)
 
 
 def test_a_folder_gives_its_splits_by_the_names_of_its_files(tmp_path, write_lines):
@@ -272,13 +223,7 @@ def test_a_folder_gives_its_splits_by_the_names_of_its_files(tmp_path, write_lin
 def test_a_missing_file_is_refused_without_asking_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    for name in (
-        "nothing.jsonl",
-        "no/such/file",
-        "no-folder/data.jsonl",
-        "nothing",
-        "data/in-a-folder-there",
-    ):
+    for name in ("nothing.jsonl", "no/such/file", "no-folder/data.jsonl", "nothing", "data/in-a-folder"):
         assert f"{name}: no such file" in refusal(name)
 
 

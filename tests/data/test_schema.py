@@ -69,11 +69,8 @@ def test_what_gives_no_schema_is_refused_with_its_place(targets, known, told):
 
 
 def test_nested_objects_and_lists_give_paths_and_a_share_for_each_record():
-    first = {
-        "name": "A",
-        "at": {"city": "X", "geo": {"lat": 1}},
-        "menu": [{"dish": "d"}, {"dish": "e", "price": 3}],
-    }
+    menu = [{"dish": "d"}, {"dish": "e", "price": 3}]
+    first = {"name": "A", "at": {"city": "X", "geo": {"lat": 1}}, "menu": menu}
     fields, _ = learn_schema(records(first, {"at": {}, "menu": [{}]}, {"menu": [{"dish": "f"}]}, {}))
     assert [(one.name, one.path, one.kind, one.share) for one in fields] == [
         ("name", (), "string", 0.25),
@@ -82,9 +79,8 @@ def test_nested_objects_and_lists_give_paths_and_a_share_for_each_record():
         ("menu[].dish", ("menu", 0, "dish"), "string", 0.5),
         ("menu[].price", ("menu", 0, "price"), "number", 0.25),
     ]
-    chosen, others = learn_schema(
-        records(first), {"at.city": Field("at.city", "any", path=("wrong", "path"))}
-    )
+    asked = {"at.city": Field("at.city", "any", path=("wrong", "path"))}
+    chosen, others = learn_schema(records(first), asked)
     assert chosen[0].path == ("at", "city") and others["menu[].dish"] == 1
     (dotted,), _ = learn_schema(records({"a.b": 1}), {"a.b": Field("a.b", "any", path=("a", "b"))})
     assert dotted.keys == ("a.b",), "a key that has a point in it is meant"

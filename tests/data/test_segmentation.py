@@ -1,18 +1,14 @@
 """Where sentences, clauses and phrases end, in marked texts (a bar stands where one ends) and for any text."""
 
-import json
 from itertools import product
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter, joiner_of, make_segmenter
-from pipedec_cli.data.sentences import SentenceModel, SentenceParameters, train_sentences
-from pipedec_cli.data.workspace import load_segmenter
+from pipedec_cli.data.records import Record
+from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter, joiner_of
+from pipedec_cli.data.sentences import train_sentences
 
 #: Arbitrary text, with more of what segmenters look for than chance would give.
 ANY = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n.,;:!?'\"()[]0123—…。，；！？、；：।؟A"))
@@ -134,21 +130,6 @@ def test_a_long_line_is_cut_as_its_parts_are(model):
     assert len(model.ends("x" * 100_000)) == 1, "one endless word"
 
 
-def test_the_model_reads_back_equal_from_json(model):
-    text = msgspec.json.encode(model.parameters)
-    again = SentenceModel(msgspec.json.decode(text, type=SentenceParameters))
-    assert again.parameters == model.parameters
-    for target in TARGETS:
-        assert again.ends(target) == model.ends(target)
-
-
-@pytest.mark.parametrize("value", [{}, {"abbreviations": 3}, []])
-def test_what_is_no_model_is_refused(value, tmp_path):
-    (tmp_path / "sentences.json").write_text(json.dumps(value))
-    with pytest.raises(UserError, match=r"sentences\.json: not what `pipedec segment` writes"):
-        load_segmenter(tmp_path, Segmentation("sentence", (), " "))
-
-
 def solid(text):
     """The text without white space."""
     return "".join(text.split())
@@ -204,24 +185,6 @@ def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, ma
 
 
 @pytest.mark.parametrize(
-    ("text", "phrases", "dropped"),
-    [
-        ("a; b;c", ["a", "b", "c"], 0),
-        ("a; b;", ["a", "b"], 0),
-        ("a;; b; ;", ["a", "b"], 2),
-        (";a", ["a"], 1),
-        (";", [], 1),
-        ("", [], 0),
-        ("one phrase", ["one phrase"], 0),
-    ],
-)
-def test_phrases_stand_between_separators_and_empty_ones_are_counted(text, phrases, dropped):
-    segmenter = PhraseSegmenter()
-    assert list(segmenter.cut(text)) == phrases
-    assert segmenter.dropped(text) == dropped
-
-
-@pytest.mark.parametrize(
     ("separators", "targets", "joiner"),
     [
         ((), ["It rains. I read. 好。好"], " "),
@@ -242,11 +205,3 @@ def test_the_joiner_is_what_stands_between_the_datas_own_segments(model, separat
     cuts = [None if isinstance(target, str) else target for target in targets]
     records = [Record("1", "s", "".join(t), cut, (), "") for t, cut in zip(targets, cuts, strict=True)]
     assert joiner_of(records, segmenter) == joiner
-
-
-def test_separators_belong_to_phrases_alone():
-    with pytest.raises(UserError, match="level sentence has no separators"):
-        make_segmenter("sentence", separators=[","])
-    with pytest.raises(UserError, match="must not be empty"):
-        make_segmenter("phrase", separators=[""])
-    assert make_segmenter("phrase").separators == (";",)

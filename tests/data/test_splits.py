@@ -58,17 +58,6 @@ def test_shares_are_about_what_was_asked_for_and_too_few_sources_all_go_to_train
     assert [len(dealt(count, BOTH)["train"]) for count in (1, 2)] == [1, 2]
 
 
-def test_leaks_are_counted():
-    a, b = record("a"), record("b")
-    assert count_leaks({"train": [a], "dev": [a, b], "test": [a]}) == 2
-
-
-@pytest.mark.parametrize("fractions", [{"dev": 0.5, "test": 0.5}, {"test": 1.0}, {"dev": -0.1}])
-def test_shares_that_leave_nothing_to_train_on_are_refused(fractions):
-    with pytest.raises(UserError, match="leaves nothing to train on"):
-        split_by_source(stored([record("a")]), fractions, 0)
-
-
 def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
     assert split_by_field(stored([record("a", split="left"), record("b", split=3), record("c")])) is None
     with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
@@ -84,17 +73,6 @@ def gather(data, extra=None, **options):
     """The sources of each split, and where the test split came from."""
     splits, origins = gather_splits(data, extra or {}, FieldNames(), BOTH, near=Path.cwd(), **options)
     return {name: [record.source for record in records] for name, records in splits.items()}, origins["test"]
-
-
-def test_a_single_file_is_split_and_given_files_are_kept(write):
-    data = write("data.jsonl", *map(str, range(50)))
-    splits, origin = gather(data)
-    assert all(splits.values())
-    assert origin == "split off by source"
-    splits, _ = gather(data, {"dev": write("held.jsonl", "x", "y")})
-    assert splits["dev"] == ["x", "y"]
-    assert sorted(splits["train"] + splits["test"], key=int) == [*map(str, range(50))]
-    assert splits["test"]
 
 
 def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
@@ -118,9 +96,3 @@ def test_a_split_field_brings_splits(write_lines):
     names = {"dev": "Validation", "test": "test", "train": "train"}
     rows = ({"source": source, "target": "t", "split": split} for source, split in names.items())
     assert gather(write_lines("data.jsonl", *rows))[0] == {name: [name] for name in names}
-
-
-def test_the_limit_holds_for_each_place_and_reads_no_further(write_lines, write):
-    data = write_lines("data.jsonl", *({"source": f"{i}", "target": "t"} for i in range(9)), "nonsense")
-    splits, _ = gather(data, {"dev": write("dev.jsonl", *"abc")}, limit=2)
-    assert (len(splits["dev"]), len(splits["train"] + splits["test"])) == (2, 2)

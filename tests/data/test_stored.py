@@ -9,7 +9,7 @@ import pytest
 
 from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.records import FieldNames, Record
-from pipedec_cli.data.stored import Again, FirstPlaces, StoredRecords
+from pipedec_cli.data.stored import FirstPlaces, StoredRecords
 from pipedec_cli.data.writing import only_writer, write_text
 from tests.running import run
 
@@ -44,11 +44,6 @@ def test_where_no_file_can_be_made_no_name_of_a_temporary_file_or_a_lock_is_told
         with pytest.raises(FileNotFoundError) as raised:
             write(Path("/proc/new"))
         assert raised.value.filename == named
-
-
-def test_what_can_be_gone_through_again_begins_anew():
-    texts = Again(lambda: iter("ab"))
-    assert [*texts, *texts] == ["a", "b", "a", "b"]
 
 
 def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():

@@ -52,7 +52,7 @@ def records():
 def fresh(decoder="pipelined", schema=SCHEMA, seed=0, delay="together", examples=records):
     """A model of random weights that writes fields, with a tokenizer for some records."""
     told = [text for record in examples() for text in (record.source, *record.target_segments)]
-    tokenizer = train_tokenizer([*told, *(field.opening for field in schema)] * 2, 400)
+    tokenizer = train_tokenizer([*told, *(field.opening() for field in schema)] * 2, 400)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model(TOY_SHAPE, len(tokenizer)).eval()

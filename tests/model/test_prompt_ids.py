@@ -294,7 +294,7 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form,
     }[form]
     for template in (None, "Text: {source} Q: {question} A:", "{source}\n{question}"):
         plan = plan_of(tokenizer, asked, template, chat=chat)
-        words = [*(one.question() if chat else one.row.opening for one in plan._asked), *asked.questions]
+        words = [*(one.question() if chat else one.row.opening() for one in plan._asked), *asked.questions]
         for _ in range(25):
             source = texts_of(chance) + chance.choice(["", "x", ".", "Text:", "\n", ".\n", "漢"])
             ids, cut = plan.text.source(source)

@@ -75,24 +75,6 @@ def test_events_come_as_soon_as_they_are_known():
     assert (first.example, first.step.number, len(model.calls)) == (0, 1, 1)
 
 
-def test_without_sources_the_model_is_left_alone_and_without_sequences_nothing_runs():
-    model = ScriptedModel(SCRIPTS)
-    assert list(decode(model, [], method(), sequences=4)) == []
-    with pytest.raises(ValueError, match="sequence"):
-        list(decode(model, numbered(SCRIPTS), method(), sequences=0))
-    assert not model.admissions and not model.calls
-
-
-@pytest.mark.parametrize("change", [lambda answers: answers[:-1], lambda answers: [*answers, A]])
-def test_another_number_of_answers_than_rows_is_not_passed_over(monkeypatch, change):
-    model = ScriptedModel(SCRIPTS)
-    answer = model.step
-    monkeypatch.setattr(model, "step", lambda rows: change(answer(rows)))
-    with pytest.raises(ValueError, match="answers to 2 rows"):
-        list(decode(model, numbered(SCRIPTS), method(), sequences=2))
-    assert model.sources == {}  # whoever goes on with the model finds every sequence free
-
-
 @pytest.mark.parametrize("count", [1, 2, 4, 9, 25])
 def test_a_reader_that_stops_early_leaves_every_sequence_free(count):
     model = ScriptedModel(SCRIPTS)
@@ -181,7 +163,9 @@ def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_
     assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
 
 
-def test_a_method_is_the_papers_unless_told_otherwise():
+def test_a_method_is_the_papers_unless_told_otherwise_and_needs_a_sequence():
     how = Method(Fixed(1), bos=BOS, eos=EOS)
     assert (how.limits, how.empty_rows) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
     assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS
+    with pytest.raises(ValueError, match="at least 1 sequence"):
+        list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, sequences=0))

@@ -103,9 +103,8 @@ def test_the_oracle_sees_the_keys_of_all_rows_above():
         return [[float(token == EOS) for token in range(VOCABULARY)] for _ in wanted]
 
     oracle_together(next_logits, [NAME, [9]], bos=BOS, eos=EOS)
-    assert seen == [
-        [Placed(1, -2, BOS), Placed(1, -1, 8), Placed(1, 0, 10), Placed(2, -1, BOS), Placed(2, 0, 9)]
-    ]
+    first = [Placed(1, -2, BOS), Placed(1, -1, 8), Placed(1, 0, 10)]
+    assert seen == [[*first, Placed(2, -1, BOS), Placed(2, 0, 9)]]
 
 
 # --- Lists whose items have several rows
@@ -147,21 +146,8 @@ def test_item_two_stands_one_delay_after_item_one_and_an_empty_item_closes_the_l
     assert [opening.place for opening in grid.openings] == [
         *(("0", 1), ("1", 1), ("2", 1), ("1", 2), ("2", 2), ("1", 3), ("2", 3))
     ]
-    assert [slot.time for slot in steps[2].fed if slot.subsequence == 4] == [0, 1, 2], (
-        "its keys stand before it"
-    )
+    assert [slot.time for slot in steps[2].fed if slot.subsequence == 4] == [0, 1, 2], "its keys stand before"
     assert (grid.steps, grid.tokens, grid.truncated) == (5, 7, None)
-
-
-def test_the_next_item_may_wait_for_the_end_of_the_last_row():
-    grid, _ = by_hand([[], [3, 3], [4], [5], [6, 6, 6], [], []], between=Waiting())
-    assert [row.start for row in grid.subsequences] == [0, 0, 0, 3, 3, 7, 7]
-
-
-def test_a_pause_between_two_items_takes_no_call():
-    grid, steps = by_hand([[], [3], [4], [], []], between=Fixed(9))
-    assert [step.time for step in steps] == [1, 2, 10]
-    assert (grid.steps, grid.truncated) == (3, None)
 
 
 @pytest.mark.parametrize(

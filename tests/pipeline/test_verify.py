@@ -131,12 +131,6 @@ def test_no_more_is_guessed_than_is_worth_its_cost(costs, rows):
     assert len(calls[0]) == rows
 
 
-def test_where_guesses_are_wrong_there_are_soon_fewer_of_them():
-    costs = tuple(1 + 0.1 * number for number in range(9))
-    calls, _ = checked([[A, B] * 30], costs=costs, drafts={0: [A, C] * 40})
-    assert len(calls[-1]) < len(calls[0])
-
-
 def test_guesses_that_never_come_true_are_hardly_made_any_more_and_do_not_count_against_the_draft():
     """Each token's only bigram in the source goes on otherwise than the text, whose second half the draft knows."""
     text = list(range(10, 70))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import jsonschema
 import pytest
@@ -36,9 +37,8 @@ openai = pytest.importorskip("openai")
 pytest.importorskip("uvicorn")
 
 SOURCES = [source for source, _ in TOLD]
-POST = (
-    "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-)
+JSON = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+POST = f"POST /v1/completions HTTP/1.1\r\n{JSON}"
 
 
 def form_of(schema):
@@ -308,23 +308,18 @@ def test_a_request_that_cannot_be_served_is_refused_by_name(pipelined, wrong, me
         pipelined.client.completions.create(**{"model": "pipelined", "prompt": "a", **wrong})
     assert (error.value.code == "context_length_exceeded") == message.startswith("the text is too long")
     assert pipelined.text("a", temperature=0, top_p=1, n=1, stop=None, seed=3, user="me") == "A.; B.; C.; D."
-    idle = {
-        "tool_choice": "none",
-        "parallel_tool_calls": False,
-        "reasoning_effort": "low",
-        "modalities": ["text"],
-    }
+    idle = {"tool_choice": "none", "parallel_tool_calls": False, "modalities": ["text"]}
     assert pipelined.text(["a"], extra_body=idle) == "A.; B.; C.; D."
 
 
-def test_a_model_without_a_chat_reads_one_message(pipelined):
+def test_forms_of_a_message_that_mean_the_same_are_taken_and_without_a_chat_one_message_is_read(
+    pipelined, chat
+):
     told = "messages: the model reads one message, the user's; send the user's message alone"
     with pytest.raises(openai.BadRequestError, match=told):
         pipelined.chat("a", ("system", "Be brief."))
     assert pipelined.chat("a", ("system", " ")).choices[0].message.content == "A.; B.; C.; D."
 
-
-def test_forms_of_a_message_that_mean_the_same_are_taken(chat):
     def said(*turns):
         (choice,) = chat.client.chat.completions.create(model="chat", messages=turns, max_tokens=4).choices
         return choice.message
@@ -372,25 +367,16 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
 def test_pages_of_other_sites_cannot_ask_a_local_server(models):
     body = b'{"model": "pipelined", "prompt": "a"}'
     with serving(models / "pipelined", allow_host=("box.lan",)) as made:
-        port = made.address[1]
-        for host, origin, status in [
-            *(
-                (host, "", 200)
-                for host in ("LOCALHOST", "a.localhost:80", "127.1.2.3", "[::1]:8", "box.lan:3")
-            ),
-            *(
-                (host, "", 403)
-                for host in ("evil.com", "localhost.evil.com", "127.0.0.1.nip.io:80", "", "[::2]")
-            ),
-            (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", 200),
-            (f"127.0.0.1:{port}", "https://box.lan", 200),
-            *(
-                (f"127.0.0.1:{port}", origin, 403)
-                for origin in ("null", "http://127.0.0.1:9", "https://evil.com")
-            ),
-        ]:
-            head = {"Host": host} | ({"Origin": origin} if origin else {})
-            assert made.raw("POST", "/v1/completions", body, **head)[0] == status, (host, origin)
+        own = f"127.0.0.1:{made.address[1]}"
+        for status, hosts, origins in (
+            (200, ["LOCALHOST", "a.localhost:80", "127.1.2.3", "[::1]:8", "box.lan:3"], [""]),
+            (403, ["evil.com", "localhost.evil.com", "127.0.0.1.nip.io:80", "", "[::2]"], [""]),
+            (200, [own], [f"http://{own}", "https://box.lan"]),
+            (403, [own], ["null", "http://127.0.0.1:9", "https://evil.com"]),
+        ):
+            for host, origin in product(hosts, origins):
+                head = {"Host": host} | ({"Origin": origin} if origin else {})
+                assert made.raw("POST", "/v1/completions", body, **head)[0] == status, head
     with serving(models / "pipelined") as made:
         assert made.raw("GET", "/health", Host="box.lan")[0] == 403
         made.server.api.is_local = False  # as with --host 0.0.0.0
@@ -418,10 +404,6 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         assert "traceback" not in answer.decode().lower() and "application/json" in head
     assert pipelined.raw("POST", "/v1/completions", good, **{"CONTENT-TYPE": "Application/JSON"})[0] == 200
     assert [pipelined.raw("HEAD", path)[::2] for path in ("/", "/health", "/v1/models")] == [(200, b"")] * 3
-    assert (
-        b"with the header Content-Type: application/json"
-        in pipelined.raw("POST", "/v1/completions", **plain)[2]
-    )
     status, head, page = pipelined.raw("GET", "/")
     assert status == 200 and "default-src 'none'" in head and b"<title>" in page
     status, _, told = pipelined.raw("GET", "/metrics")
@@ -522,10 +504,7 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
             (wide, "response_format: the schema has more than 256 keys; write a smaller schema"),
             ({"properties": {"a": {"enum": [f"c{n}" for n in range(10_001)]}}}, "more than 10,000 choices"),
             ({"properties": {"a": {"const": "c" * 900_000}}}, "more than 328,000 characters"),
-            (
-                {"properties": {f"k{n}": {"description": "so " * 300} for n in range(99)}},
-                "and may take 8,192",
-            ),
+            ({"properties": {f"k{n}": {"description": "so " * 300} for n in range(99)}}, "may take 8,192"),
         ]:
             with pytest.raises(openai.BadRequestError, match=told):
                 made.chat("a", response_format=form_of(schema))

@@ -6,7 +6,9 @@ A case depends on the seed and its number alone: `--only NUMBER --keep FOLDER` m
 """
 
 import argparse
+import gzip
 import io
+import json
 import os
 import shutil
 import signal
@@ -21,13 +23,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from pipedec_cli.cli.app import main
-from tests.trials.mutations import hurt
-from tests.trials.target import VALUE, Target
-from tests.trials.targets import targets
+from tests.trials.targets import VALUE, Target, targets
 
 # Read by huggingface_hub when it is imported: whatever a case asks for, nothing reaches for the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -67,11 +67,8 @@ def fuzz(number: int, seed: int = 0, keep: Path | None = None) -> tuple[Target, 
         content = hurt(target.files[victim], victim, chance)
         words = laid_out(target, folder, victim, content)
         ended = call(words, folder)
-        return (
-            target,
-            [f"{what} [{victim}]" for what in wrong_with(ended)] or lost_in(target, folder, ended),
-            ended,
-        )
+        wrong = [f"{what} [{victim}]" for what in wrong_with(ended)]
+        return target, wrong or lost_in(target, folder, ended), ended
     finally:
         if keep is None:
             shutil.rmtree(folder)
@@ -136,9 +133,8 @@ def wrong_with(ended: Ended) -> list[str]:
     if "Traceback" in ended.stderr:
         wrong.append("a traceback on stderr")
     lines = ended.stderr.splitlines()
-    if ended.code == 2 and not (
-        lines and lines[-1].startswith("error: ") and "error: " not in "".join(lines[:-1])
-    ):
+    errors = [at for at, line in enumerate(lines, start=1) if "error: " in line]
+    if ended.code == 2 and not (errors == [len(lines)] and lines[-1].startswith("error: ")):
         wrong.append(f"not one error line, the last: {lines[-3:]!r}")
     if long := [line for line in lines if line.startswith(("error: ", "warning: ")) and len(line) > 420]:
         wrong.append(f"a line of {len(long[0])} characters")
@@ -148,9 +144,8 @@ def wrong_with(ended: Ended) -> list[str]:
 def _acts(character: str) -> bool:
     """Whether a character does something to a terminal rather than being shown."""
     kind = unicodedata.category(character)
-    return kind in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(character) in (
-        *("RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI"),
-    )
+    turns = ("RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI")
+    return kind in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(character) in turns
 
 
 def lost_in(target: Target, folder: Path, ended: Ended) -> list[str]:
@@ -161,6 +156,129 @@ def lost_in(target: Target, folder: Path, ended: Ended) -> list[str]:
     except Exception as error:  # what the command took, the count must be able to read, too
         return [f"taken, but not countable: {error!r}"]
     return [] if written == read else [f"{read} records were read, {written} written"]
+
+
+# ---- what chance does to a file that was whole: to its bytes, or to a value of the JSON that it holds ------------------
+
+#: What a file may hold that nobody meant.
+_SNIPPETS: Final = (
+    *(b"\0", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\n\n", b"\xff", b"\xed\xa0\x80", b"\xc3"),
+    *(b"\x1b[2J\x1b[31m", b"\xc2\x9b31m", "\u202e\u2028".encode(), b"\\ud800", b"\\u0000", b"\\u001b[2J"),
+    *(b"9" * 5_000, b"1e999", b"-1", b"NaN", b"null", b"[" * 100_000, b'{"a":' * 5_000, b"[[" * 40),
+    *(b'"', b"'", b",", b";", b"\t", b"}", b"]", b"{", b":", b"=", b" ", b"x" * 2_000),
+    # Of chat templates:
+    *(b"{{ 'x' * 10**10 }}", b"{% for n in range(10**9) %}{% endfor %}", b"{{ a.b.c }}", b"{{"),
+)
+#: What may stand in JSON where something else belongs.
+_VALUES: Final = (
+    *(None, True, False, 0, -1, 1, 3, 0.5, 1e308, float("inf"), float("nan"), 2**63, 10**400, "", " "),
+    *("x", "1", [], {}, [[]], [None], [1], [""], ["a", 1], {"a": 1}, {"": []}, "\ud800", "\0", "\x1b[2J"),
+    *("\n", "\u202e", "train", "2024-01-01", "x" * 3_000, "a b " * 500, [["x"] * 3] * 3),
+    json.loads("[" * 60 + "]" * 60),
+)
+
+
+def hurt(content: bytes, name: str, chance: Random) -> bytes:
+    """The content after one to three mutations."""
+    if name.endswith(".gz"):
+        if chance.random() < 0.5:
+            return gzip.compress(hurt(gzip.decompress(content), name.removesuffix(".gz"), chance))
+    elif name.endswith(".safetensors") and chance.random() < 0.6:
+        size = 8 + int.from_bytes(content[:8], "little")
+        header = _hurt_json(content[8:size], chance)
+        return len(header).to_bytes(8, "little") + header + content[size:]
+    elif name.endswith((".json", ".jsonl", ".txt")) and chance.random() < 0.6:
+        return _hurt_json(content, chance)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        content = chance.choice(_OF_BYTES)(content, chance)
+    return content
+
+
+def _flip(content: bytes, chance: Random) -> bytes:
+    if not content:
+        return content
+    made, place = bytearray(content), chance.randrange(len(content))
+    made[place] ^= 1 << chance.randrange(8)
+    return bytes(made)
+
+
+def _cut_short(content: bytes, chance: Random) -> bytes:
+    return content[: chance.randint(0, len(content))]
+
+
+def _insert(content: bytes, chance: Random) -> bytes:
+    place = chance.choice((0, len(content), chance.randint(0, len(content))))
+    return content[:place] + chance.choice(_SNIPPETS) + content[place:]
+
+
+def _leave_out(content: bytes, chance: Random) -> bytes:
+    start, stop = _span(content, chance)
+    return content[:start] + content[stop:]
+
+
+def _repeat(content: bytes, chance: Random) -> bytes:
+    start, stop = _span(content, chance)
+    return content[:stop] + content[start:stop] + content[stop:]
+
+
+def _swap(content: bytes, chance: Random) -> bytes:
+    """Two words, numbers or marks change their places."""
+    words = content.split(b" ")
+    first, second = chance.randrange(len(words)), chance.randrange(len(words))
+    words[first], words[second] = words[second], words[first]
+    return b" ".join(words)
+
+
+def _change_lines(content: bytes, chance: Random) -> bytes:
+    """Some lines end in another way, or lines come in another order."""
+    lines = content.split(b"\n")
+    if chance.random() < 0.3:
+        chance.shuffle(lines)
+        return b"\n".join(lines)
+    return b"".join(line + chance.choice((b"\n", b"\r\n", b"\n", b"\n\n")) for line in lines)
+
+
+_OF_BYTES: Final = (_flip, _cut_short, _insert, _insert, _leave_out, _repeat, _swap, _change_lines)
+
+
+def _span(content: bytes, chance: Random) -> tuple[int, int]:
+    start = chance.randint(0, len(content))
+    return start, chance.randint(start, min(len(content), start + chance.choice((1, 10, 300))))
+
+
+def _hurt_json(content: bytes, chance: Random) -> bytes:
+    """A value in it is another, is missing, is there twice, or has another name."""
+    lines = content.split(b"\n")
+    texts = [content, *chance.sample(lines, min(3, len(lines)))]
+    for text in texts:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        indent = chance.choice((None, 1)) if text is content else None
+        dumped = json.dumps(_changed(value, chance), indent=indent)
+        if chance.random() < 0.1:
+            dumped = dumped.replace("{", '{"source": "twice", "id": "1", ', 1)
+        return content.replace(text, dumped.encode("utf-8", "replace"), 1)
+    return _insert(content, chance)
+
+
+def _changed(value: Any, chance: Random) -> Any:
+    """A copy in which one value, wherever it stands, is not what it was."""
+    if not isinstance(value, dict | list) or not value or chance.random() < 0.15:
+        return chance.choice(_VALUES)
+    if isinstance(value, list):
+        place = chance.randrange(len(value))
+        cut = value[:place]
+        return chance.choice((cut, value + cut, [*cut, _changed(value[place], chance), *value[place + 1 :]]))
+    name = chance.choice(list(value))
+    what = chance.random()
+    if what < 0.15:
+        return {key: one for key, one in value.items() if key != name}
+    if what < 0.25:
+        other = chance.choice(("", "id", "prediction", "source", "\ud800", "\x1b[2J", "x" * 500))
+        return {other if key == name else key: one for key, one in value.items()}
+    return value | {name: _changed(value[name], chance)}
 
 
 def _script() -> int:

@@ -45,14 +45,12 @@ def theirs(name, prompts, eos):
     model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **given).eval()
     for prompt in prompts:
         turns = [{"role": "user", "content": prompt}]
-        chat = tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
+        how = {"return_tensors": "pt", "return_dict": True}
+        chat = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **how)
         length = chat["input_ids"].shape[1]
         with torch.inference_mode():
-            made = model.generate(
-                **chat, do_sample=False, max_new_tokens=TOKENS, eos_token_id=eos, pad_token_id=eos
-            )
+            how = {"do_sample": False, "max_new_tokens": TOKENS, "eos_token_id": eos, "pad_token_id": eos}
+            made = model.generate(**chat, **how)
         yield chat["input_ids"][0].tolist(), made[0, length:].tolist()
 
 

@@ -6,7 +6,6 @@
 A page takes chromium and playwright; a grid takes a workspace with a pipelined model and a test set.
 """
 
-import argparse
 import io
 import sys
 from pathlib import Path
@@ -39,34 +38,18 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     write_text(path, console.export_svg(title="pipedec generate --live", unique_id=path.stem))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("page", type=Path)
-    parser.add_argument("picture", type=Path)
-    parser.add_argument("--width", type=int, default=1200)
-    parser.add_argument("--height", type=int, default=1100)
-    parser.add_argument("--at", default="", help="the section to begin with, its id: plots, tables, …")
-    parser.add_argument("--dark", action="store_true")
-    asked = parser.parse_args()
-    if asked.page.is_dir():
-        draw_picture(asked.picture, asked.page)
-        return 0
-    if not asked.page.is_file():
-        parser.error(f"{asked.page}: no such file")
+def main() -> None:
+    place, picture = map(Path, sys.argv[1:])
+    if place.is_dir():
+        draw_picture(picture, place)
+        return
     if why := lacking():
-        print(why, file=sys.stderr)
-        return 1
-    asked.picture.parent.mkdir(parents=True, exist_ok=True)
+        raise SystemExit(why)
     with chromium() as browser:
-        size = {"width": asked.width, "height": asked.height}
-        page = browser.new_page(viewport=size, color_scheme="dark" if asked.dark else "light")
-        page.goto(f"{asked.page.resolve().as_uri()}{asked.at and '#'}{asked.at}")
-        page.screenshot(path=asked.picture)
-    print(f"{asked.picture}: {asked.picture.stat().st_size / 1e3:.0f} kB")
-    return 0
+        page = browser.new_page(viewport={"width": 1200, "height": 1100})
+        page.goto(place.resolve(strict=True).as_uri())
+        page.screenshot(path=picture)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -98,9 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compare all pages. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("blocks", nargs="*", help="names of blocks; without any, all of them")
-    parser.add_argument(
-        "--data", type=Path, help="a folder with a folder of files for each block that needs data"
-    )
+    parser.add_argument("--data", type=Path, help="a folder of files for each block that needs data")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)
     held = [_compare_page(page, asked) for page in PAGES]

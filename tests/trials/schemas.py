@@ -28,7 +28,7 @@ from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.serve.command import ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
-from tests.trials.target import lines
+from tests.trials.targets import lines
 
 SECONDS, KILOBYTES = 1.0, 200_000
 TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]
@@ -51,18 +51,12 @@ def part_of(chance: Random, depth: int = 0) -> Any:
             part |= {"type": "array", word: next(iter(inner.values()))}
         else:
             others = [*inner.values(), {"type": "null"}][: chance.randrange(1, 5)]
-            alone = {
-                "type": chance.choice(TYPES),
-                "enum": values,
-                "const": values[0],
-                "description": "{question}",
-            }
-            part[word] = (
-                others if word.endswith("Of") else {**alone, "$ref": f"#/$defs/{chance.choice('ABC')}"}[word]
-            )
-    return part | (
-        {chance.choice([*KEYWORDS, "not", "required"]): chance.choice(ODD)} if chance.random() < 0.01 else {}
-    )
+            alone = {"type": chance.choice(TYPES), "enum": values, "const": values[0]}
+            alone |= {"description": "{question}", "$ref": f"#/$defs/{chance.choice('ABC')}"}
+            part[word] = others if word.endswith("Of") else alone[word]
+    if chance.random() < 0.01:
+        part[chance.choice([*KEYWORDS, "not", "required"])] = chance.choice(ODD)
+    return part
 
 
 def random_schema(chance: Random) -> Any:
@@ -75,11 +69,8 @@ def random_schema(chance: Random) -> Any:
 
 def hostile_schema(chance: Random) -> Any:
     """A schema that grows, loops, or makes much work of few words."""
-    count, width, word = (
-        int(10 ** chance.uniform(1, 4.4)),
-        chance.randrange(1, 9),
-        chance.choice(KEYWORDS[4:7]),
-    )
+    count, width = int(10 ** chance.uniform(1, 4.4)), chance.randrange(1, 9)
+    word = chance.choice(KEYWORDS[4:7])
     texts, levels = [f"t{number}" for number in range(count)], min(count, 1_000)
     around: Callable[[Any], Any] = chance.choice([
         lambda one: {word: [one] * width},
@@ -110,10 +101,8 @@ def hostile_schema(chance: Random) -> Any:
         {"properties": {text: chance.choice([{}, {"enum": texts[:9]}, {"type": "array"}]) for text in texts}},
         {"enum": [chance.choice([10, -10]) ** levels, *range(count), 1e300]},
     ])  # fmt: skip
-    return {
-        "properties": {"k": part},
-        "$defs": {**links, f"D{levels}": {}, "loop": around({"$ref": "#/$defs/loop"})},
-    }
+    parts = {**links, f"D{levels}": {}, "loop": around({"$ref": "#/$defs/loop"})}
+    return {"properties": {"k": part}, "$defs": parts}
 
 
 def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[str]]:
@@ -122,9 +111,8 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
     with tempfile.TemporaryDirectory() as name:
         Path(name, "s.json").write_text(text, encoding="utf-8")
         Path(name, "d.jsonl").write_bytes(lines([{"source": "a", "target": {"k": "b"}}]))
-        wrong = wrong_with(
-            call(["segment", "d.jsonl", "--level", "field", "--schema", "s.json", "--out", "out"], Path(name))
-        )
+        command = "segment d.jsonl --level field --schema s.json --out out"
+        wrong = wrong_with(call(command.split(), Path(name)))
     for most in ((ServeSettings.max_keys, ServeSettings.max_choices), MOST):
         try:
             given, warnings = json.loads(text), list[str]()
@@ -139,9 +127,8 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
             is_taken = True
             for _ in range(4 if len(text) < 20_000 else 0):  # the validator takes minutes of longer ones
                 rows = rows_with(fields, 1 + any(field.listed for field in fields))
-                texts = [
-                    chance.choice(["", None, "1", "2.5", "true", "a", *field.enum[:9]]) for field, _ in rows
-                ]
+                usual = ["", None, "1", "2.5", "true", "a"]
+                texts = [chance.choice([*usual, *field.enum[:9]]) for field, _ in rows]
                 value = read_values(texts, fields)[0]
                 # What no row is held to is named.
                 if not (any("no row is held to" in one for one in warnings) and checker(schema)(value)):
@@ -183,11 +170,8 @@ def _script() -> int:
     asked, faults = parser.parse_args(), 0
     for make, count in ((random_schema, asked.random), (hostile_schema, asked.hostile)):
         taken, found = swept(make, range(asked.start, asked.start + count), asked.seed)
-        print(
-            f"{make.__name__}: {taken[True]:,} taken, {taken[False]:,} refused, {len(found)} wrong",
-            *found,
-            sep="\n",
-        )
+        told = f"{make.__name__}: {taken[True]:,} taken, {taken[False]:,} refused, {len(found)} wrong"
+        print(told, *found, sep="\n")
         faults += len(found)
     return bool(faults)
 

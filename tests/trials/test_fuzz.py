@@ -9,8 +9,7 @@ import pytest
 
 from pipedec_cli.data.errors import log
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
-from tests.trials.target import VALUE
-from tests.trials.targets import targets
+from tests.trials.targets import VALUE, targets
 
 FEW, MANY = 60, 2_000
 
@@ -73,9 +72,6 @@ def test_a_file_name_that_is_no_text_serves_as_any_other(tmp_path: Path, monkeyp
     monkeypatch.setattr(log, "propagate", False)  # pytest's workers send each other texts
     name = os.fsdecode(b"\xff.jsonl")
     (tmp_path / name).write_text('{"source": "a", "target": "b"}\n{"source": "c", "target": "d"}\n')
-    for line in (
-        f"segment {name} --out {name}.out",
-        f"segment {name} --level phrase --separator {name} --json",
-    ):
-        ended = call(line.split(), tmp_path)
-        assert (ended.code, wrong_with(ended)) == (0, []), line
+    for options in (f"--out {name}.out", f"--level phrase --separator {name} --json"):
+        ended = call(["segment", name, *options.split()], tmp_path)
+        assert (ended.code, wrong_with(ended)) == (0, []), options

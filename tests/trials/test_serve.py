@@ -32,7 +32,6 @@ def test_each_line_of_the_log_is_json_whatever_comes_over_the_wire(tmp_path, cap
     with server.process:
         server.process.terminate()
         server.reader.join()
-    assert [line["text"] for line in server.log if line["event"] == "warning"] == [
-        "Invalid HTTP request received."
-    ]
+    (warning,) = (line for line in server.log if line["event"] == "warning")
+    assert warning["text"] == "Invalid HTTP request received."
     assert capsys.readouterr().out == ""

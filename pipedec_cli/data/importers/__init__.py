@@ -55,12 +55,8 @@ class CleaningCounts:
 
     def notes(self) -> list[str]:
         """A sentence for each note that was counted, with the first place."""
-        places = self._first_places
-        return [
-            f"{self.times[note]:,} {_NOTES[note]} (first: {places[note]})"
-            for note in _NOTES
-            if note in places
-        ]
+        places = ((note, place) for note in _NOTES if (place := self._first_places.get(note)))
+        return [f"{self.times[note]:,} {_NOTES[note]} (first: {place})" for note, place in places]
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""

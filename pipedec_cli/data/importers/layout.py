@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import files_by_split, given_splits, read_rows
-from pipedec_cli.data.reading import checked, missing_field
+from pipedec_cli.data.reading import checked, missing_field, some_names
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 
 _DATA_SUFFIXES: Final = (
@@ -66,11 +66,9 @@ def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> 
     for place in (folder, folder / "data"):
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
             return found
-    inside = ", ".join(sorted(child.name for child in folder.iterdir())[:8])
     what = "a folder without a file for any split (train…, valid…, test…)"
-    raise UserError(
-        what, where=str(folder), todo=f"give a file or another folder; it holds {inside or 'nothing'}"
-    )
+    inside = some_names(sorted(file.name for file in folder.iterdir()))
+    raise UserError(what, where=str(folder), todo=f"give a file or another folder; it holds {inside}")
 
 
 class Fields:

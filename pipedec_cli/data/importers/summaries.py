@@ -55,7 +55,6 @@ def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
 
 
 def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
-    """The place and the three columns of each line."""
     for number, line in text_lines(path):
         where, columns = f"{path}:{number}", line.split("\t")
         if len(columns) != len(names):
@@ -104,7 +103,7 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
 
 
 def _sumpubmed(folder: Path) -> Iterator[Example]:
-    """SumPubMed's articles by rising number."""
+    # By rising number.
     articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
     if not articles:
         raise UserError("expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text"))

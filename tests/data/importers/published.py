@@ -5,7 +5,7 @@ examples, each with a source of its own and, in turns, two or three subsequences
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,13 @@ NUMBERS: Final = {"train": range(8), "dev": range(8, 12), "test": range(12, 12 +
 
 _NAMES: Final = ("Ann", "Bo", "Cy", "Dee", "Eve", "Flo", "Gus")
 _THINGS: Final = ("grid", "time step", "token", "mask", "delay")
+
+
+def _write(folder: Path, names: str, line: Callable[[int], str | Mapping[str, Any]]) -> None:
+    """Write the files of train, dev and test: a line for each number, or several with a line feed between them."""
+    for name, numbers in zip(names.split(), NUMBERS.values(), strict=True):
+        lines = (made if isinstance(made, str) else json.dumps(made) for made in map(line, numbers))
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def msqa(folder: Path) -> None:
@@ -52,41 +59,36 @@ def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
 
 def kp20k(folder: Path) -> None:
     """KP20k: JSON lines, the phrases one string with ``;`` between them."""
-    for split, name in (("train", "training"), ("dev", "validation"), ("test", "testing")):
-        rows = (document(number) | {"keyword": ";".join(_pick(_THINGS, number))} for number in NUMBERS[split])
-        _write_lines(folder / f"kp20k_{name}.json", rows)
+    names = "kp20k_training.json kp20k_validation.json kp20k_testing.json"
+    _write(folder, names, lambda number: document(number) | {"keyword": ";".join(_pick(_THINGS, number))})
 
 
 def kptimes(folder: Path) -> None:
     """KPTimes, the copy with lists: JSON lines."""
-    for split in NUMBERS:
-        rows = (
-            {"id": f"nyt{number}", **document(number), "keyphrases": _pick(_THINGS, number), "prmu": ["P"]}
-            for number in NUMBERS[split]
-        )
-        _write_lines(folder / f"{split}.jsonl", rows)
+
+    def row(number: int) -> Mapping[str, Any]:
+        return {"id": f"nyt{number}", **document(number), "keyphrases": _pick(_THINGS, number), "prmu": "P"}
+
+    _write(folder, "train.jsonl dev.jsonl test.jsonl", row)
 
 
 def document(number: int) -> dict[str, str]:
     """Title and body, in which the first of its phrases stands and the others do not."""
-    return {
-        "title": f"On part {number}",
-        "abstract": f"We draw a {_pick(_THINGS, number)[0]}, the {number}th.",
-    }
+    body = f"We draw a {_pick(_THINGS, number)[0]}, the {number}th."
+    return {"title": f"On part {number}", "abstract": body}
 
 
 def wikihowqa(folder: Path) -> None:
     """WikiHowQA: tab-separated pairs a split, and the answers with their summaries in one file for all of them."""
     summaries = []
-    for split, name in (("train", "train"), ("dev", "valid"), ("test", "test")):
-        pairs = []
-        for number in NUMBERS[split]:
-            verbs = _pick(("take", "boil", "dry"), number)
-            steps = " ".join(f"{verb} the {number}th pan ." for verb in verbs)
-            summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}")
-            pairs += [f"how to cook {number}\t{number}\t1", f"how to fly {number}\t{number}\t0"]
-        _write_lines(folder / f"{name}.txt", pairs)
-    _write_lines(folder / "summary.txt", summaries)
+
+    def pairs(number: int) -> str:
+        steps = " ".join(f"{verb} the {number}th pan ." for verb in _pick(("take", "boil", "dry"), number))
+        summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}\n")
+        return f"how to cook {number}\t{number}\t1\nhow to fly {number}\t{number}\t0"
+
+    _write(folder, "train.txt valid.txt test.txt", pairs)
+    (folder / "summary.txt").write_text("".join(summaries), encoding="utf-8")
 
 
 def cnn_dailymail(folder: Path) -> None:
@@ -105,19 +107,14 @@ def cnn_dailymail(folder: Path) -> None:
 
 def pubmed(folder: Path) -> None:
     """PubMed: JSON lines, each sentence of an abstract between marks."""
-    for split, name in (("train", "train"), ("dev", "val"), ("test", "test")):
-        rows = (
-            {
-                "article_id": f"PMC{number}",
-                "article_text": [f"we gave {number} mg .", "it helped ."],
-                "abstract_text": [f"<S> {thing} {number} helped . </S>" for thing in _pick(_THINGS, number)],
-                "labels": None,
-                "section_names": ["intro"],
-                "sections": [[f"we gave {number} mg .", "it helped ."]],
-            }
-            for number in NUMBERS[split]
-        )
-        _write_lines(folder / f"{name}.txt", rows)
+
+    def row(number: int) -> Mapping[str, Any]:
+        sentences = [f"we gave {number} mg .", "it helped ."]
+        abstract = [f"<S> {thing} {number} helped . </S>" for thing in _pick(_THINGS, number)]
+        made = {"article_id": f"PMC{number}", "article_text": sentences, "abstract_text": abstract}
+        return {**made, "labels": None, "section_names": ["intro"], "sections": [sentences]}
+
+    _write(folder, "train.txt val.txt test.txt", row)
 
 
 #: What writes each data set, by its name.
@@ -129,8 +126,3 @@ WRITERS: Final[Mapping[str, Callable[[Path], None]]] = {
 def _pick(words: Sequence[str], number: int) -> list[str]:
     """Two of the words, or three where the number is odd, beginning somewhere else for each number."""
     return [words[(number + place) % len(words)] for place in range(2 + number % 2)]
-
-
-def _write_lines(path: Path, rows: Iterable[str | Mapping[str, Any]]) -> None:
-    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

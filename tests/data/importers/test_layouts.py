@@ -1,42 +1,34 @@
-"""The published layouts: what comes out of each, and what is refused at which place."""
+"""The published layouts: where rows are looked for, what comes out of each, what is refused where, and what is written."""
 
 import json
 import re
+from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers import Example, splits_at
+from pipedec_cli.data.importers import CleaningCounts, Example, cleaned, layout, splits_at
+from pipedec_cli.data.importers.layout import rows_at, split_files
 from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, parallel, spans, split_phrases
 from pipedec_cli.data.importers.phrases import multispanqa as msqa
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
+from pipedec_cli.data.inputs import RawRow
 from tests.data.importers.published import question, questions_file
 
 PAPER = {"title": "On grids", "abstract": "We draw."}
 SHORT = {"title": "T", "abstract": "B"}
 RNC = [["Speeches"], ["Republican National Convention", "RNC"]]
-COHAN = {
-    "article_id": "PMC1",
-    "article_text": ["first .", "second ."],
-    "abstract_text": ["<S> we tried . </S>", "<S> it worked . </S>"],
-    "labels": None,
-    "section_names": ["intro"],
-    "sections": [["first .", "second ."]],
-}
+COHAN = {"article_id": "PMC1", "article_text": ["first .", "second ."], "labels": None}
+COHAN |= {"abstract_text": ["<S> we tried . </S>", "<S> it worked . </S>"]}
 SUMPUBMED = {"text": "An article.", "shorter_abstract": "One. Two.", "abstract": "Long.", "filename_text": 12}
 DRAWN, TWO, RNC_FIRST = "On grids We draw.", ("grid", "time step"), (RNC[0][0], RNC[1][0])
 CNN = {"article": "It rained.", "highlights": "Rain fell .\nAll day .", "id": "abc"}
 WIKIHOW = {"question": "how", "answer": "so .", "summary": "thus ."}
-MIDAS = {
-    "id": 1,
-    "document": ["We", "draw", "grids", "."],
-    "doc_bio_tags": ["O", "O", "B", "O"],
-    "extractive_keyphrases": ["grids"],
-    "abstractive_keyphrases": ["decoding"],
-}
+MIDAS = {"id": 1, "document": ["We", "draw", "grids", "."], "doc_bio_tags": ["O", "O", "B", "O"]}
+MIDAS |= {"extractive_keyphrases": ["grids"], "abstractive_keyphrases": ["decoding"]}
 HIGHLIGHTS = ["@highlight", "", "Rain fell", "", "@highlight", "", "All day"]
 STORY = ["(CNN) -- It rained.", "", "All day.", "", *HIGHLIGHTS]
 FELL = ("Rain fell", "All day")
@@ -110,9 +102,8 @@ def test_row_gives_its_identifier_source_and_target(write_lines, read, row, iden
     assert sides(example) == (identifier, source, target)
 
 
-def files_of_both(source, target):
-    names = [(f"{split}{source}", f"{split}{target}") for split in ("valid", "test")]
-    return {name: lines for s, t in names for name, lines in ((s, ["s"]), (t, [t]))}
+BOTH = {f"{split}_src.txt": ["s"] for split in ("valid", "test")}
+BOTH |= {f"{split}_trg.txt": [f"{split}_trg.txt"] for split in ("valid", "test")}
 
 
 @pytest.mark.parametrize(
@@ -127,14 +118,7 @@ def files_of_both(source, target):
         (parallel, LINES, "a.src", (), LINED),
         (conll, CONLL, ".", ("train", "dev"), MENTIONED),
         (conll, CONLL, "valid.bio", (), [(None, "none", {})]),
-        (
-            parallel,
-            files_of_both("_src.txt", "_trg.txt"),
-            ".",
-            ("dev", "test"),
-            [(None, "s", ("valid_trg.txt",))],
-        ),
-        (parallel, files_of_both(".src", ".tgt"), ".", ("dev", "test"), [(None, "s", ("valid.tgt",))]),
+        (parallel, BOTH, ".", ("dev", "test"), [(None, "s", ("valid_trg.txt",))]),
     ],
 )
 def test_files_of_their_own_kind_give_splits_and_examples(write_lines, read, files, place, splits, examples):
@@ -269,3 +253,79 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory, lines):
     source.write_bytes("".join(f"x{line}\n" for line in lines).encode())
     (folder / "a.trg").write_bytes(b"t\n" * len(lines))
     assert len(list(parallel(str(source), None))) == len(lines)
+
+
+def test_split_is_told_by_a_word_of_the_files_name(tmp_path):
+    for name in ("summary.txt", "constraint.jsonl", "testament.txt", "valid2k.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"for any split.*; give a file.*constraint\.jsonl, summary\.txt, "):
+        split_files(tmp_path)
+    told = {
+        "train": ["kp20k_training.json", "train (2).json"],
+        "dev": ["KPTimes.valid.jsonl.gz", "val.txt", "validation-00000-of-00001.parquet"],
+        "test": ["kp20k_testing.json", "test_JPTimes.jsonl"],
+    }
+    for name in chain.from_iterable(told.values()):
+        (tmp_path / name).touch()
+        assert splits_at(str(tmp_path / name)) == ()
+    assert {split: [file.name for file in files] for split, files in split_files(tmp_path).items()} == told
+
+
+def test_parquet_files_of_a_hub_copy_are_read_in_their_data_folder(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        rows = [{"title": "T", "abstract": f"B{part}", "keyphrases": ["a", "b"]}]
+        path = tmp_path / f"data/test-0000{part}-of-00002.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert splits_at(str(tmp_path)) == ("test",)
+    examples = list(keyphrases(str(tmp_path), "test"))
+    assert [example.source for example in examples] == ["T B0", "T B1"]
+
+
+def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(monkeypatch):
+    def rows(location, split):
+        assert (location, split) == ("abisee/cnn_dailymail:3.0.0", "test")
+        yield RawRow(1, "row 1", lambda: {"article": "A", "highlights": "H", "id": "1"})
+
+    def refuse(name, config):
+        raise RuntimeError("Dataset scripts are no longer supported, but found kp20k.py")
+
+    monkeypatch.setattr("datasets.get_dataset_split_names", refuse)
+    message = r"midas/kp20k: needs a loading script.*hf download midas/kp20k --repo-type dataset"
+    for look in (lambda name: list(rows_at(name, "train")), splits_at):
+        with pytest.raises(UserError, match=message):
+            look("midas/kp20k:raw")
+    monkeypatch.setattr(layout, "read_rows", rows)
+    (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
+    assert example.target == ("H",)
+
+
+def write(*examples):
+    tally = CleaningCounts()
+    usual = {"where": "f:1", "id": None, "source": "s", "target": "t"}
+    return list(cleaned([Example(**(usual | changes)) for changes in examples], tally)), tally
+
+
+def test_targets_are_given_out_as_they_are_with_further_fields_and_counted():
+    extra = {"keyphrase_variants": [["a", "b"]]}
+    several = {"target": ("a", "b"), "extra": extra}
+    objects, tally = write({"target": None}, {"target": ()}, {"target": ""}, several, {"target": "a. b."})
+    assert objects[0] == {"id": "1", "source": "s"}
+    assert [item["target"] for item in objects[1:]] == [[], "", ["a", "b"], "a. b."]
+    assert objects[3].items() >= extra.items()
+    counts = tally.as_json()
+    assert [counts[name] for name in ("without_target", "empty_targets", "with_variants")] == [1, 2, 1]
+
+
+@given(st.lists(st.sampled_from([None, "1", "2", "1-2", "a"]), max_size=12))
+def test_identifiers_are_unique_and_first_come_keeps_its_own(identifiers):
+    objects, tally = write(*({"id": identifier} for identifier in identifiers))
+    given_out = [item["id"] for item in objects]
+    assert len(set(given_out)) == len(given_out) == len(identifiers)
+    wanted = [identifier or str(number) for number, identifier in enumerate(identifiers, start=1)]
+    changed = sum(ours != theirs for ours, theirs in zip(given_out, wanted, strict=True))
+    assert changed == tally.times["renamed"]
+    assert given_out[:1] == wanted[:1]

@@ -114,7 +114,7 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(decoder, segments, ta
 
 def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
     examples = [encoded([A] * number, [], [B], source=[number, EOS]) for number in range(50)]
-    stored = Stored(tmp_path, Encoded, examples)
+    stored = Stored(tmp_path, examples, Encoded)
     assert [*stored] == examples
     assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
 
@@ -124,7 +124,7 @@ def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(tmp
 
     def peak(count):
         tracemalloc.start()
-        stored = Stored(tmp_path, Encoded, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)))
+        stored = Stored(tmp_path, (encoded([A] * 200, source=range(300, 700)) for _ in range(count)), Encoded)
         fit_limits(stored, SETTINGS)
         next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
