@@ -51,9 +51,8 @@ class OracleSubsequence:
     start: int
     tokens: list[int] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
-    confidence: float = (
-        1.0  # the product of the probabilities of its tokens, among those that might have come
-    )
+    #: The product of the probabilities of its tokens, among those that might have come.
+    confidence: float = 1.0
 
 
 class OracleCall(NamedTuple):
@@ -167,44 +166,10 @@ def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
     return len(rows)
 
 
-def oracle_together(
-    next_logits: NextLogits,
-    known: Sequence[Sequence[int]],
-    *,
-    bos: int,
-    eos: int,
-    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
-    time_max: int | None = 50,
-    max_tokens: int | None = None,
-) -> OracleResult:
-    """Decode a row for each key, all of them from time 0 on; as `oracle_decode` otherwise.
-
-    `allowed` tells of a row, counted from 0, and its tokens what may come next; nothing, if anything may.
-    """
-    result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
-    rows, seen, time = result.subsequences, set[Placed](), 0
-    while asked := [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]:
-        if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
-            result.truncated = "max_tokens"
-            break
-        if time == time_max:
-            result.truncated = "time_max"
-            break
-        time += 1
-        grid = _placed(rows, bos)
-        newest = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
-        made = []
-        for i, logits in zip(asked, next_logits(grid, newest), strict=True):
-            choice = allowed(i - 1, rows[i - 1].tokens) or range(len(logits))
-            best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
-            result.gap = min([result.gap, *(best - other for other in others[:1])])
-            token = next(token for token in choice if float(logits[token]) == best)
-            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
-            rows[i - 1].tokens.append(token)
-            made.append(Placed(i, time, token))
-        result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
-        seen |= set(grid)
-    return result
+def oracle_together(next_logits: NextLogits, known: Sequence[Sequence[int]], **bounds: Any) -> OracleResult:
+    """Decode a row for each key, all of them from time 0 on: leaves of no list, with the bounds of `oracle_listed`."""
+    nowhere, schedule = [None] * len(known), OracleSchedule("wait")
+    return oracle_listed(next_logits, lambda row, _: known[row], nowhere, schedule, **bounds)
 
 
 def oracle_blind(
@@ -253,9 +218,10 @@ def oracle_listed(
     time_max: int | None = 50,
     max_tokens: int | None = None,
 ) -> OracleResult:
-    """Decode a row for each leaf of a schema, and for each item of its lists; as `oracle_together` otherwise.
+    """Decode a row for each leaf of a schema from time 0 on, and for each item of its lists; as `oracle_decode` otherwise.
 
     `lists` tells of each leaf which list it belongs to, or none. `keys` are what is known of a leaf in an item, from 1.
+    `allowed` tells of a leaf, from 0, and the tokens of its row what may come next; nothing, if anything may.
     """
     result, whose = OracleResult([], [], None, math.inf), list[tuple[int, int]]()
     rows, seen, time = result.subsequences, set[Placed](), 0
@@ -308,6 +274,7 @@ def oracle_listed(
             best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
             result.gap = min([result.gap, *(best - other for other in others[:1])])
             token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
             rows[i - 1].tokens.append(token)
             made.append(Placed(i, time, token))
         result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))

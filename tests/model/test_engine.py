@@ -1,8 +1,10 @@
 """The engine by family, what takes its steps, method and batch: the oracle's tokens, the logits of the full pass."""
 
 import copy
+import itertools
 import random
 from functools import cache, partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.torch import stepper as operators
+from pipedec_cli.model.engine.torch.parts import distance_buckets
 from pipedec_cli.model.training.loss import full_states, head_of
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -41,11 +44,13 @@ from tests.model.engines import (
     exact_logits,
     expected_of,
     flat,
+    grid_rows,
     is_prompted,
     logits_of,
     make_engine,
     method_of,
     methods_of,
+    needs_gpu,
     prompt_of,
     random_calls,
     row,
@@ -107,13 +112,10 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind):
 
 
 @cache
-def greedy(kind, number, bound):
-    """The tokens that transformers writes behind a source."""
-    return greedy_text(small_model(kind), sources_of(kind)[number], bound)
-
-
-def greedy_text(model, source, bound):
-    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": bound}
+def greedy(kind, number):
+    """The first 24 tokens that transformers writes behind a source."""
+    model, source = small_model(kind), sources_of(kind)[number]
+    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": 24}
     made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0].tolist()
     made = made[1 if model.config.is_encoder_decoder else len(source) :]
     return made[: made.index(EOS) + 1] if EOS in made else made
@@ -123,7 +125,7 @@ def greedy_text(model, source, bound):
 def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked(kind, stepping):
     """Without a draft, with a right one, one that is wrong in its middle, and a wrong one."""
     limits, sources = Limits(None, None, 24), sources_of(kind)
-    texts = {number: greedy(kind, number, 24) for number in range(len(sources))}
+    texts = {number: greedy(kind, number) for number in range(len(sources))}
     assert {text[-1] == EOS for text in texts.values()} >= ({True} if kind in KINDS else set())
     cuts = [None if text[-1] == EOS else "max_tokens" for text in texts.values()]
     bos = None if kind in PROMPTED else bos_of(kind)  # a prompt is gone on with
@@ -131,11 +133,8 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
     drafts = ({}, texts, half, {number: [5, 5, 5, EOS] for number in texts})
     for sequences in (1, 3):
         engine, steps = make_engine(kind, stepping, sequences), []
-        checks = [
-            Verify(bos, EOS, limits, jacobi=jacobi, drafts=dict(one))
-            for one in drafts
-            for jacobi in (False, True)
-        ]
+        pairs = itertools.product(drafts, (False, True))
+        checks = [Verify(bos, EOS, limits, jacobi=jacobi, drafts=dict(one)) for one, jacobi in pairs]
         for method in (Method(Whole(), bos, EOS, limits), *checks):
             outcomes = run_engine(engine, sources, method)
             assert [rows[0][1] for rows, _, _ in outcomes] == list(texts.values())
@@ -144,15 +143,12 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
         assert max(steps[3:5]) < steps[0] / (3 if kind in KINDS else 1)  # where the draft is right
 
 
-def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
-    """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.engine.torch.stepper.FIRST_ROOM", 4)
-    model = copy.deepcopy(small_model("t5"))
-    with torch.no_grad():
-        model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
-    engine = Engine(model, 2, weights=lay_out(model, prepack=False))
-    outcomes = run_engine(engine, SOURCES[:2], Method(Whole(), BOS, EOS, Limits(None, None, 20)))
-    assert [rows[0][1] for rows, _, _ in outcomes] == [greedy_text(model, one, 20) for one in SOURCES[:2]]
+@pytest.mark.parametrize("stepping", ["plain", "fixed", pytest.param("graphs", marks=needs_gpu)])
+def test_buffers_that_grow_on_the_way_change_nothing(stepping, monkeypatch):
+    usual = run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole"))
+    for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
+        monkeypatch.setattr(operators, name, value)
+    assert run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole")) == usual
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
@@ -205,9 +201,7 @@ def test_logits_of_cached_steps_are_the_oracles_and_those_of_the_full_pass(kind,
     for sequence, (source, own) in enumerate(zip(sources, grids, strict=True)):
         mine = logits[[one.sequence == sequence for one in flat(calls)]]
         others = [exact_logits(model, source, own)]
-        if not (
-            keyed and is_prompted(kind)
-        ):  # here a row's places depend on the longest key of the first call
+        if not (keyed and is_prompted(kind)):  # whose places depend on the longest key of the first call
             others.append(full_pass(model, source, flat(own)))
         for theirs in others:
             assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
@@ -358,3 +352,59 @@ def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain
     logits, (tokens, probabilities), plain = results
     assert tokens == plain == logits.float().argmax(dim=-1).tolist()
     assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
+
+
+# --- Torch's operators --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 12), (7, 40)])
+def test_buckets_are_those_of_transformers_at_every_distance(buckets, farthest):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
+    table, distances = distance_buckets(SimpleNamespace(**sizes)), torch.arange(2 * farthest)
+    theirs = T5Attention._relative_position_bucket(-distances, False, buckets, farthest)
+    assert table[distances.clamp(max=len(table) - 1)].equal(theirs)
+
+
+def test_a_shape_is_made_once_serves_all_calls_that_fit_and_goes_with_its_memory_when_buffers_grow():
+    """torch frees a pool with its last graph, and refuses to record into it again."""
+    engine = make_engine("t5", "fixed", 1)
+    engine.admit([(0, SOURCES[0])])
+    for first, count in ((0, 3), (3, 4), (7, 4), (11, 1)):
+        engine.step(grid_rows(0, count, first))
+    assert list(engine.stepper._calls) == [(4, operators.COLUMNS), (1, operators.COLUMNS)]
+    engine.stepper._pool = "of graphs"
+    engine.stepper._grow(1_000)
+    assert engine.stepper._pool is None
+
+
+def test_what_stands_in_the_spare_column_is_never_looked_at():
+    """Rows that fill up a shape put their keys there: they may be anything."""
+    logits = []
+    for filling in (0.0, float("nan")):
+        engine = make_engine("t5", "fixed", 2)
+        engine.admit(list(enumerate(SOURCES[:2])))
+        engine.step(grid_rows(1, 2))
+        for both in engine.stepper.cache.grid:
+            both[..., -1, :] = filling
+        logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
+    torch.testing.assert_close(*logits, rtol=0, atol=0)
+
+
+def test_graphs_are_for_gpus_can_be_turned_off_and_are_named(monkeypatch):
+    assert operators.wants_graphs(torch.device("cuda:1")) and not operators.wants_graphs(torch.device("cpu"))
+    monkeypatch.setenv(operators.VARIABLE, "0")
+    assert not operators.wants_graphs(torch.device("cuda:1"))
+    monkeypatch.setattr(engines, "wants_graphs", lambda device: True)
+    assert lay_out(small_model("t5"), native=False).kernels == "CUDA graphs"
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(kind, marks=needs_gpu) for kind in (torch.bfloat16, torch.float16)]
+)
+def test_narrow_dtypes_replay_what_they_compute(dtype):
+    engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
+    assert engine.kernels == "CUDA graphs"
+    recorded = run_engine(engine, SOURCES, method_of("2"))
+    assert run_engine(engine, SOURCES, method_of("2")) == recorded

@@ -87,13 +87,6 @@ def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(
             part[field] = before
 
 
-def test_positions_that_are_no_number_are_refused(tmp_path):
-    settings = replace(PLAIN, decoder="sequential", delay="any")
-    save_checkpoint(Checkpoint(small_model("llama"), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
-    change(tmp_path / "config.json", max_position_embeddings="512")
-    assert "max_position_embeddings" in refused(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -190,23 +183,17 @@ def code(folder, monkeypatch):
     assert asked == []
 
 
-def test_an_unknown_model_with_code_of_its_own_is_refused_unasked(code):
-    change(code / "config.json", model_type="x", auto_map={"AutoConfig": "configuration_x.X"})
-    assert "is a 'x' model, which is not supported; use a checkpoint of one of these" in refused(code)
-
-
-def test_a_tokenizer_with_code_of_its_own_is_refused_unasked(code):
+def test_code_of_a_model_or_a_tokenizer_is_not_run_and_nobody_is_asked(code):
+    own = {"AutoConfig": "configuration_x.X", "AutoModelForSeq2SeqLM": "modeling_x.X"}
+    change(code / "config.json", auto_map=own)
+    assert type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
     own = {"AutoTokenizer": ["tokenization_x.X", None]}
     change(code / "tokenizer_config.json", tokenizer_class="X", auto_map=own)
     for read in (load_checkpoint, token_counter):
         with suppress(UserError):
             read(str(code))
-
-
-def test_a_t5_with_code_of_its_own_is_loaded_without_it(code):
-    own = {"AutoConfig": "configuration_x.X", "AutoModelForSeq2SeqLM": "modeling_x.X"}
-    change(code / "config.json", auto_map=own)
-    assert type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
+    change(code / "config.json", model_type="x")
+    assert "is a 'x' model, which is not supported; use a checkpoint of one of these" in refused(code)
 
 
 @pytest.mark.parametrize("number", [NONE, INFINITE, -INFINITE])

@@ -8,8 +8,7 @@ import pytest
 from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, value_texts
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.fields import Field
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
@@ -35,14 +34,7 @@ OBJECTS = (
 SOURCES = ("a mill with soup", "Ely on two days", "Tuesdays", "nothing")
 
 
-def records():
-    texts = [value_texts(one, SCHEMA, "x:1") for one in OBJECTS]
-    return [
-        Record(str(at), source, json.dumps(one), text, (), f"x:{at}", {}, one)
-        for at, (source, one, text) in enumerate(zip(SOURCES, OBJECTS, texts, strict=True))
-    ]
-
-
+records = partial(test_fields.records_of, SCHEMA, SOURCES, OBJECTS)
 fresh = partial(test_fields.fresh, schema=SCHEMA, delay="any", examples=records)
 
 
@@ -81,8 +73,7 @@ def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
 
 def test_limits_hold_the_longest_list():
     checkpoint = fresh(delay=3)
-    long = {"menu": [{"dish": "fish"}] * 30}
-    record = Record("1", "s", "", value_texts(long, SCHEMA, "x:1"), (), "x:1", {}, long)
+    (record,) = test_fields.records_of(SCHEMA, ["s"], [{"menu": [{"dish": "fish"}] * 30}])
     assert len(record.target_segments) == 5 + 29 * 3
     fitted = fit_limits(encode(checkpoint, [record]), checkpoint.settings)
     assert (fitted.time_max, fitted.item_max) == (3 * 30 + 1, 31)

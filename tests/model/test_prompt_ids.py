@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -36,45 +37,19 @@ _BYTES: Final = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False
 _LLAMA3: Final = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-def _trained(model: Any, trainer: Any, before: Any) -> Tokenizer:
+def _made(model: Any, before: Any, **trainer: Any) -> Tokenizer:
+    """A tokenizer trained on the texts; `before` splits them."""
+    kind = trainers.UnigramTrainer if isinstance(model, models.Unigram) else trainers.BpeTrainer
     made = Tokenizer(model)
     made.pre_tokenizer = before
-    made.train_from_iterator(TEXTS, trainer)
+    made.train_from_iterator(TEXTS, kind(special_tokens=["<unk>"], show_progress=False, **trainer))
+    made.decoder = decoders.ByteLevel() if "initial_alphabet" in trainer else decoders.Metaspace()
     return made
 
 
 def _of_bytes(before: Any) -> Tokenizer:
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-        special_tokens=["<unk>"],
-    )
-    made = _trained(models.BPE(unk_token="<unk>"), trainer, before)
-    made.decoder = decoders.ByteLevel()
-    return made
-
-
-def _of_pieces(model: Any, trainer: Any, scheme: Any) -> Tokenizer:
-    made = _trained(model, trainer, pre_tokenizers.Metaspace(prepend_scheme=scheme))
-    made.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    return made
-
-
-def _llama2() -> Tokenizer:
-    """Pieces without a pre-tokenizer, as Llama 2 and Gemma have them: a space is a letter like others."""
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>"], show_progress=False)
-    made = _trained(models.BPE(unk_token="<unk>"), trainer, pre_tokenizers.Metaspace())
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.pre_tokenizer = None
-    return made
-
-
-def _unigram() -> Tokenizer:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-    )
-    return _of_pieces(models.Unigram(), trainer, "first")
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _made(models.BPE(unk_token="<unk>"), before, vocab_size=600, initial_alphabet=alphabet)
 
 
 def _gpt2() -> Tokenizer:
@@ -82,15 +57,26 @@ def _gpt2() -> Tokenizer:
 
 
 def _llama3() -> Tokenizer:
-    from tokenizers import Regex
+    return _of_bytes(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), _BYTES]))
 
-    split = pre_tokenizers.Split(Regex(_LLAMA3), "isolated")
-    return _of_bytes(pre_tokenizers.Sequence([split, _BYTES]))
+
+def _llama2() -> Tokenizer:
+    """Pieces without a pre-tokenizer, as Llama 2 and Gemma have them: a space is a letter like others."""
+    made = _made(models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(), vocab_size=500)
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.pre_tokenizer = None
+    return made
 
 
 def _mistral() -> Tokenizer:
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>"], show_progress=False)
-    return _of_pieces(models.BPE(unk_token="<unk>"), trainer, "first")
+    return _made(
+        models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(prepend_scheme="first"), vocab_size=500
+    )
+
+
+def _unigram() -> Tokenizer:
+    before = pre_tokenizers.Metaspace(prepend_scheme="first")
+    return _made(models.Unigram(), before, vocab_size=300, unk_token="<unk>")
 
 
 KINDS: Final = {one.__name__: one for one in (_gpt2, _llama3, _llama2, _mistral, _unigram)}
@@ -168,16 +154,12 @@ def test_special_tokens_in_a_users_words_are_text(kind):
         assert found == ["<|im_start|>", "<|end|>"], said
 
 
-#: Chat templates in the form of public model families.
+#: Chat templates in the forms of public model families.
 CHATS: Final = {
     "ChatML": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
     "SmolLM": "{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}"
     "{% endif %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
-    "Qwen 2.5": "{% if messages[0].role == 'system' %}{{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}{% else %}"
-    "{{ '<|im_start|>system\nYou are Q.<|im_end|>\n' }}{% endif %}{% for m in messages %}{% if m.role != 'system' %}"
-    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
     "Qwen 3": "{% for m in messages %}{% set said = m.content.split('</think>')[-1] %}"
     "{{ '<|im_start|>' + m.role + '\n' + said + '<|im_end|>\n' }}{% endfor %}"
@@ -193,11 +175,6 @@ CHATS: Final = {
     "Mistral": "{{ bos_token }}{% set s = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}"
     "{% set s.text = m.content + '\n\n' %}{% elif m.role == 'user' %}{{ '[INST] ' + (s.text if loop.last else '') + m.content + ' [/INST]' }}"
     "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}",
-    "Mistral Nemo": "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}"
-    "{% elif m.role == 'system' %}{{ '[INST]' + m.content + '\n\n[/INST]' }}{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}",
-    "Gemma": "{{ bos_token }}{% for m in messages %}{% set role = 'model' if m.role == 'assistant' else m.role %}"
-    "{{ '<|im_start|>' + role + '\n' + m.content | trim + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>model\n' }}{% endif %}",
     "Phi 3": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
     "Phi 4": "{% for m in messages %}{{ '<|im_start|>' + m.role + '<|end|>' + m.content + '<|im_end|>' }}{% endfor %}"
@@ -206,18 +183,6 @@ CHATS: Final = {
     "{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}",
     "Vicuna": "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + ' ' }}{% elif m.role == 'user' %}{{ 'USER: ' + m.content + ' ' }}"
     "{% else %}{{ 'ASSISTANT: ' + m.content + eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}",
-    "Alpaca": "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + '\n\n' }}{% elif m.role == 'user' %}"
-    "{{ '### Instruction:\n' + m.content + '\n\n' }}{% else %}{{ '### Response:\n' + m.content + '\n\n' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '### Response:\n' }}{% endif %}",
-    "Command R": "{{ bos_token }}{% for m in messages %}{{ '<|im_start|><|' + m.role | upper + '_TOKEN|>' + m.content.strip() + '<|im_end|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|><|CHATBOT_TOKEN|>' }}{% endif %}",
-    "DeepSeek": "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ 'User: ' + m.content + '\n\n' }}{% elif m.role == 'assistant' %}"
-    "{{ 'Assistant: ' + m.content + eos_token }}{% else %}{{ m.content + '\n\n' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
-    "OLMo": "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + (eos_token if m.role == 'assistant' else '') + '\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
-    "Falcon": "{% for m in messages %}{{ '\n\n' if not loop.first }}{{ m.role.capitalize() + ': ' + (m.content | trim) }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '\n\nAssistant:' }}{% endif %}",
 }
 
 

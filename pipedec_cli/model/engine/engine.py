@@ -19,7 +19,6 @@ from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
-from pipedec_cli.model.engine.torch.parts import Blocks
 from pipedec_cli.model.engine.torch.stepper import BlockLayers, StepLayers, TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
@@ -76,7 +75,7 @@ def lay_out(
             if native:
                 raise
             reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
-    if isinstance(backbone.parts, Blocks):
+    if backbone.parts is None:
         layers: StepLayers = BlockLayers(model, prepack=prepack)
     else:
         # Late: it imports model code of transformers.

@@ -19,7 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
-from pipedec_cli.model.engine.torch.parts import Block, Blocks, Function, can_prepack, step_form
+from pipedec_cli.model.engine.torch.parts import (
+    Function,
+    blocks_of,
+    can_prepack,
+    distance_buckets,
+    final_norm,
+    step_form,
+)
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
@@ -380,7 +387,7 @@ def _best(logits: Tensor) -> Tensor:
 
 
 class BlockLayers(StepLayers):
-    """A decoder of `Blocks`.
+    """The decoder of a T5.
 
     `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
     a row does not see. Layers that share a bias share the tensor.
@@ -388,18 +395,15 @@ class BlockLayers(StepLayers):
 
     def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
         """Lay out a model's weights, in their dtype; for oneDNN (`prepack`) by default where that is possible."""
-        backbone, config = backbone_of(model.config), model.config
-        parts = backbone.parts
-        assert isinstance(parts, Blocks), f"the layers of {backbone.name} are modules"
         super().__init__(model)
         if prepack is None:
             prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
-        form = step_form(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
-        self.blocks: list[Block] = parts.layers(model, form)
-        final, output = parts.final(model, form), parts.head(model, form)
+        form = step_form(self.dtype, float(model.config.layer_norm_epsilon), prepack=prepack)
+        self.blocks = blocks_of(model, form)
+        final, output = final_norm(model, form), form.linear(model.lm_head)
         self.head = lambda states: output(final(states))
-        buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min
+        buckets, lowest = distance_buckets(model.config).to(self.device), torch.finfo(self.dtype).min
         tables = {
             bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
             for bias in {block.bias for block in self.blocks}
