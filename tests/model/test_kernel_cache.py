@@ -8,16 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
+from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.model.engine.native import library as build
-from pipedec_cli.model.engine.native.library import (
-    BuildError,
-    carried,
-    carried_library,
-    compiled,
-    is_compiled,
-    library,
-)
+from pipedec_cli.model.engine.native.library import BuildError, carried, carried_library, compiled, library
 from pipedec_cli.model.engine.native.variants import VARIANTS, compile_variants
 from tests.model.engines import needs_kernels
 
@@ -51,15 +44,16 @@ def calls(cache):
     return (cache.parent.parent / "calls").read_text().splitlines()
 
 
-def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_alone(cache):
+def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_alone(cache, caplog):
     """Under a umask that lets a group write, too."""
-    assert not is_compiled()
+    caplog.set_level("INFO", "pipedec")
     before = os.umask(0o002)
     try:
         made = compiled()
     finally:
         os.umask(before)
-    assert is_compiled() and compiled() == made and len(calls(cache)) == 1
+    assert compiled() == made and len(calls(cache)) == len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("compiling encoder and decoder step for this machine")
     assert stat.S_IMODE(made.stat().st_mode) == stat.S_IMODE(cache.stat().st_mode) == 0o700
 
 
@@ -80,10 +74,9 @@ def link(made):
 def test_a_library_that_is_torn_or_that_others_can_write_is_compiled_anew(cache, harm):
     made = compiled()
     harm(made)
-    assert not is_compiled()
     assert compiled() == made == compiled()
     assert made.read_text() == "library\n" and not made.is_symlink()
-    assert is_compiled() and len(calls(cache)) == 2
+    assert len(calls(cache)) == 2
 
 
 def test_a_folder_that_others_can_write_or_that_is_anothers_or_relative_is_not_used(cache, monkeypatch):
@@ -91,7 +84,6 @@ def test_a_folder_that_others_can_write_or_that_is_anothers_or_relative_is_not_u
     cache.chmod(0o770)
     with pytest.raises(BuildError, match="others can write there"):
         compiled()
-    assert is_compiled()  # there will be no compiling to be announced
     cache.chmod(0o700)
     monkeypatch.setattr(build.os, "geteuid", lambda: 4321)
     if os.getuid() == 0:
@@ -179,10 +171,9 @@ def test_a_compiler_goes_before_avx2_where_the_cpu_has_more(package, compiler, m
 def test_a_variant_that_is_not_known_or_not_for_this_cpu_is_refused(package, monkeypatch, asked, message):
     package(*VARIANTS["avx512_bf16"])
     monkeypatch.setenv("PIPEDEC_NATIVE", asked)
-    for ask in (library, lambda: announce_compiling("cpu")):
-        with pytest.raises(UserError) as refused:
-            ask()
-        assert str(refused.value) == message
+    with pytest.raises(UserError) as refused:
+        library()
+    assert str(refused.value) == message
 
 
 def test_a_wheel_gets_the_variants_that_the_compiler_can_make(compiler, monkeypatch, tmp_path):
@@ -220,12 +211,10 @@ def test_a_library_that_came_with_the_package_serves_without_a_compiler(
 def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert is_compiled()
     with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
         compiled()
     caplog.set_level("INFO", "pipedec")
     for device, family in ("cuda", "t5"), ("cpu", "bart"), ("cpu", "t5"), ("cpu", "llama"):
-        announce_compiling(device)
         warn_uncompiled(model_on(device, family))
     message, again = caplog.records  # not for a family without kernels; a terminal shows it once
     assert message.levelname == "WARNING" and message.message == again.message

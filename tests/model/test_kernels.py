@@ -300,7 +300,7 @@ def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch)
 
     monkeypatch.setattr(native, "RowStruct", Longer)
     with pytest.raises(OSError, match="Longer is laid out in another way"):
-        Library(str(library().path))
+        Library(library().path)
 
 
 # --- Products ---------------------------------------------------------------------------------------------------------
