@@ -177,32 +177,33 @@ def oracle_blind(
     prompt: Sequence[int],
     known: Sequence[Sequence[int]],
     *,
-    eos: int,
-    ends: Sequence[int] = (),
-    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
-    time_max: int = 50,
-) -> tuple[list[list[int]], list[float], float]:
+    ends: Sequence[int],
+    allowed: Callable[[int, list[int]], Sequence[int]],
+    time_max: int,
+) -> OracleResult:
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
-    The tokens and the confidence of each row, and the smallest gap; every token by a plain pass of transformers over all.
+    Every token comes by a plain pass of transformers over all; the calls say their time alone.
     """
-    texts, confidences, gap = list[list[int]](), list[float](), math.inf
-    for row, key in enumerate(known):
-        tokens, confidence = list[int](), 1.0
-        while len(tokens) < time_max and not {eos, *ends}.intersection(tokens):
+    result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
+    for number, row in enumerate(result.subsequences):
+        while len(row.tokens) < time_max and not {*ends}.intersection(row.tokens):
             with torch.no_grad():
-                logits = model(input_ids=torch.tensor([[*prompt, *key, *tokens]])).logits[0, -1].float()
-            choice = list(allowed(row, tokens)) or list(range(len(logits)))
+                ids = torch.tensor([[*prompt, *row.known, *row.tokens]])
+                logits = model(input_ids=ids).logits[0, -1].float()
+            choice = list(allowed(number, row.tokens)) or list(range(len(logits)))
             chances = logits[choice].softmax(dim=0)
             best = int(logits[choice].argmax())
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
-                gap = min(gap, first - second)
-            tokens.append(choice[best])
-            confidence *= float(chances[best])
-        texts.append(tokens)
-        confidences.append(confidence)
-    return texts, confidences, gap
+                result.gap = min(result.gap, first - second)
+            row.tokens.append(choice[best])
+            row.confidence *= float(chances[best])
+        if row.tokens[-1] not in ends:
+            result.truncated = "time_max"
+    longest = max(len(row.tokens) for row in result.subsequences)
+    result.calls = [OracleCall(time, [], []) for time in range(1, longest + 1)]
+    return result
 
 
 def oracle_listed(

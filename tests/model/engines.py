@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -21,6 +22,7 @@ from tests.oracle import (
     OracleSchedule,
     Placed,
     next_logits_of,
+    oracle_blind,
     oracle_listed,
     oracle_prompted_logits,
     oracle_together,
@@ -353,23 +355,23 @@ SCHEDULES = {
 }
 #: A schedule and what it does after an empty row, rows that start together behind their keys, and lists of objects.
 METHODS = [f"{schedule}, {rule}" for schedule in SCHEDULES for rule in ("retry", "stop", "repeat")]
-METHODS += ["together, any token", "together, few tokens", "listed, 1", "listed, 2", "listed, wait"]
+METHODS += ["together, any token", "together, few tokens", "listed, 1", "listed, 2", "listed, wait", "blind"]
 #: The methods that the default set tests with every kind. They differ most in what a model computes.
 OFTEN = ("1, retry", "2, retry", "2, stop", "2, repeat", "wait, retry", "drawn, retry")
-OFTEN += ("together, few tokens", "listed, 2")
+OFTEN += ("together, few tokens", "listed, 2", "blind")
 
 
 def methods_of(kind):
     """All of them for a T5; for the other families those that differ in what a model computes."""
-    skipped = (
-        ()
-        if kind == "t5"
-        else (", stop", ", repeat", "listed, 1", "listed, wait")[: 2 if kind in KINDS else 4]
-    )
-    return [name for name in METHODS if not name.endswith(skipped)] if skipped else METHODS
+    skipped = () if is_prompted(kind) else ("blind",)
+    if kind != "t5":
+        skipped += (", stop", ", repeat", "listed, 1", "listed, wait")[: 2 if kind in KINDS else 4]
+    return [name for name in METHODS if not name.endswith(skipped)]
 
 
 KEYS = ((7, 3), (12,), (30, 8, 3, 9), (), (7, 3))
+BLIND_KEYS = ((7, 3), (12,), (30, 8, 3, 9), (7, 3, 20, 21, 22))
+BLIND_ENDS = frozenset({4, 6})
 LISTS = (0, None, 0, 1)
 
 
@@ -377,6 +379,12 @@ def allowed_in(row, tokens):
     """Of every second row the first tokens are some of many, and the later ones of few, the end among them."""
     some = random.Random(f"{row} {len(tokens)}").sample(range(2, VOCABULARY), 3 if tokens else 30)
     return () if row % 2 else sorted([EOS, *some])
+
+
+def _allowed_in_blind(row, tokens):
+    """Of every second row the tokens are some of many, the end among them."""
+    some = random.Random(f"{row} {len(tokens)}").sample(range(2, VOCABULARY), 12)
+    return () if row % 2 else sorted({EOS, *some})
 
 
 def _item_key(leaf, item):
@@ -402,6 +410,9 @@ def method_of(name, kind="t5"):
     name, _, rule = name.partition(", ")
     if name == "together":
         return together(allowed=allowed_in if rule == "few tokens" else lambda row, tokens: (), kind=kind)
+    if name == "blind":
+        made = together(BLIND_KEYS, _allowed_in_blind, Limits(9, None), blind=True, ends=BLIND_ENDS)
+        return replace(made, bos=EOS)
     if name == "listed":
         lists = [
             ItemRows(at, lambda items, at=at: tuple(_item_opening(leaf, len(items) + 1) for leaf in at))
@@ -423,7 +434,10 @@ def expected_of(kind, name):
     results = []
     for source in sources_of(kind):
         logits = next_logits_of(small_model(kind), source)
-        if name == "together":
+        if name == "blind":
+            bounds = {"ends": {EOS, *BLIND_ENDS}, "allowed": _allowed_in_blind, "time_max": 9}
+            result = oracle_blind(small_model(kind), source, BLIND_KEYS, **bounds)
+        elif name == "together":
             few = allowed_in if rule == "few tokens" else lambda row, tokens: ()
             result = oracle_together(logits, KEYS, allowed=few, time_max=method.limits.time_max, **ids)
         elif name == "listed":

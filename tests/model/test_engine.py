@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from dataclasses import replace
 from functools import cache, partial
 from types import SimpleNamespace
 
@@ -86,14 +87,16 @@ def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
 @engines_of(*KINDS, *FAMILIES)
 def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind, stepping):
     """Among the tokens that were allowed."""
-    engine, method = make_engine(kind, stepping, 3), together(kind=kind, confident=True)
-    ends = fakes.finished(engine, sources_of(kind), method, 3)
-    for number, result in enumerate(expected_of(kind, "together, few tokens")):
-        assert fakes.rows_of(ends[number].grid) == result.rows
-        confidences = [row.confidence for row in ends[number].grid.subsequences]
-        assert confidences == pytest.approx(
-            [row.confidence for row in result.subsequences], rel=1e-3, abs=1e-5
-        )
+    for name in ("together, few tokens", *(["blind"] if is_prompted(kind) else [])):
+        method = replace(method_of(name, kind), confident=True)
+        ends = fakes.finished(make_engine(kind, stepping, 3), sources_of(kind), method, 3)
+        for number, result in enumerate(expected_of(kind, name)):
+            assert fakes.rows_of(ends[number].grid) == result.rows
+            found, wanted = (
+                [row.confidence for row in rows]
+                for rows in (ends[number].grid.subsequences, result.subsequences)
+            )
+            assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
@@ -107,8 +110,9 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind):
         assert [EOS] in rows
         assert {result.truncated is None for result in results} == {True, False}
     assert max(len(result.rows) for result in expected_of(kind, "listed, 2")) > 4
-    few = expected_of(kind, "together, few tokens")
-    assert len({len(row.tokens) for result in few for row in result.subsequences}) >= 3
+    for name in ("together, few tokens", *(["blind"] if is_prompted(kind) else [])):
+        rows = [row.tokens for result in expected_of(kind, name) for row in result.subsequences]
+        assert len(set(map(len, rows))) >= 3
 
 
 @cache

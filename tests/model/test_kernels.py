@@ -200,9 +200,8 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
     """In float32, for a bfloat16 model too, of its own weights."""
     model = copy.deepcopy(small_model("t5")).bfloat16() if kind == "bfloat16" else small_model(kind)
     sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(model.encoder).float()
-    for mine, source in zip(
-        encode(NativeEncoder(model.encoder, pack_native(model)), *sources), sources, strict=True
-    ):
+    encoded = encode(NativeEncoder(model.encoder, pack_native(model)), *sources)
+    for mine, source in zip(encoded, sources, strict=True):
         ids = torch.tensor([source])
         with torch.inference_mode():
             theirs = exact(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
@@ -212,9 +211,8 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
 @in_every_dtype
 @pytest.mark.parametrize("kind", ["t5", "gated"])
 def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, dtype, set_threads):
-    encoder = NativeEncoder(
-        copy.deepcopy(small_model(kind)).encoder, compiled(small_model(kind), dtype).stepping, dtype
-    )
+    beside = compiled(small_model(kind), dtype).stepping
+    encoder = NativeEncoder(copy.deepcopy(small_model(kind)).encoder, beside, dtype)
     sources = [source_of(length) for length in (*LENGTHS, TOKENS_TOGETHER // 4, 5)]
     alone = [encode(encoder, source)[0] for source in sources]
     for threads in (1, 3):
@@ -250,10 +248,7 @@ def stepper(request):
         [],
         *([(0, 1, 0, token)] for token in (-1, VOCABULARY, 2**40)),
         *([(sequence, 1, 0, 3)] for sequence in (-1, 2)),
-        *(
-            [(0, subsequence, time, 3)]
-            for subsequence, time in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))
-        ),
+        *([(0, *place, 3)] for place in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))),
         [(1, 1, 0, 3), (0, 1, 0, 3)],  # not in the order of the sequences
     ],
 )
@@ -424,6 +419,7 @@ def test_cpus_with_fewer_instructions_compute_the_same(flags):
 @needs_kernels
 @pytest.mark.parametrize("kept", ["", "tiles of something else", "\udcff"])
 def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeypatch, tmp_path):
+    assert kinds.fastest(library()) in WAYS
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernels = copy.copy(library())
     kernels.path = Path("kernels-amx.so")
@@ -440,11 +436,6 @@ def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeyp
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # where nothing can be kept, it is made each time
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
-
-
-@needs_kernels
-def test_the_trial_names_a_way_that_there_is():
-    assert kinds.fastest(library()) in WAYS
 
 
 @needs_kernels
