@@ -409,6 +409,6 @@ def test_graphs_are_for_gpus_can_be_turned_off_and_are_named(monkeypatch):
 )
 def test_narrow_dtypes_replay_what_they_compute(dtype):
     engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
-    assert engine.kernels == "CUDA graphs"
+    assert engine.weights.kernels == "CUDA graphs"
     recorded = run_engine(engine, SOURCES, method_of("2"))
     assert run_engine(engine, SOURCES, method_of("2")) == recorded

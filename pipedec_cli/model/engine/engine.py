@@ -46,18 +46,14 @@ def lay_out(
     consume: bool = False,
     quantize: torch.dtype | None = None,
 ) -> DecoderWeights:
-    """Lay out a model on its device: for the compiled kernels if they can be used, else for torch.
+    """Lay out a model on its device, in its dtype: for the compiled kernels if they can be used, else for torch.
 
     Args:
-        model: of a family in `families`; its dtype is kept.
+        model: of a family in `families`.
         prepack: use torch, with or without matrices packed for oneDNN. None: packed if possible.
-        native: use the compiled kernels (True) or torch (False). None: whatever is possible.
+        native: use the compiled kernels (True; a BuildError if they cannot be used) or torch (False). None: what is possible.
         consume: let the kernels empty each matrix that they have copied. Only the model's config is of use afterwards.
-        quantize: round matrices to int8 or int4, which only the kernels compute.
-
-    Raises:
-        BuildError: `native` is True, and the kernels cannot be used.
-        UserError: `quantize` is set, and the kernels cannot be used.
+        quantize: round matrices to int8 or int4, which only the kernels compute; a UserError if they cannot be used.
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
@@ -69,9 +65,8 @@ def lay_out(
             return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
         except BuildError as error:
             if quantize:
-                todo = "use --dtype bfloat16 or float32"
-                name = str(quantize).removeprefix("torch.")
-                raise UserError(f"{name} cannot be had here: {error}", todo=todo) from error
+                what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
+                raise UserError(what, todo="use --dtype bfloat16 or float32") from error
             if native:
                 raise
             reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
@@ -138,18 +133,12 @@ class Engine:
 
     def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
         """Lay the model out, unless there are `weights` already. Engines can share weights."""
-        self.weights = weights or lay_out(model)
-        self.sequences, stepping = sequences, self.weights.stepping
-        self.stepper: TorchStepper | NativeStepper = (
-            NativeStepper(stepping, sequences)
-            if isinstance(stepping, NativeWeights)
-            else TorchStepper(stepping, sequences)
-        )
-
-    @property
-    def kernels(self) -> str:
-        """What computes the steps, for tables and logs."""
-        return self.weights.kernels
+        self.weights, self.sequences = weights or lay_out(model), sequences
+        self.stepper: TorchStepper | NativeStepper
+        if isinstance(self.weights.stepping, NativeWeights):
+            self.stepper = NativeStepper(self.weights.stepping, sequences)
+        else:
+            self.stepper = TorchStepper(self.weights.stepping, sequences)
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty."""
@@ -168,10 +157,7 @@ class Engine:
             self.stepper.keep(beginning)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN.
-
-        More than `MOST_ROWS` rows run in parts. The result is the same, since no row sees the rows behind it.
-        """
+        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""
         answers = list[int]()
         for part in self._parts(rows):
             answers += self.stepper.step(part)
@@ -186,6 +172,7 @@ class Engine:
         return _checked(answers), probabilities
 
     def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+        """The rows in parts of `MOST_ROWS`. The result is the same, since no row sees the rows behind it."""
         self.stepper.settle(rows)  # by all rows, not by those of the first part
         return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
 

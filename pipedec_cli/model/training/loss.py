@@ -188,9 +188,8 @@ def summed_loss(
 ) -> Tensor:
     """−Σ log p(label), a float32 scalar. No more than `rows` rows of logits exist at a time.
 
-    The `head` makes logits, [n, vocabulary], of `states`, [n, width]; it has these `weights`. `labels`, int64 [n], are
-    tokens. The gradients of a chunk are computed with its loss, so that its logits are not needed again: chunks that
-    are computed again in the backward pass would take a third more time for the head.
+    The `head` makes logits, [n, vocabulary], of `states`, [n, width]; it has these `weights`. `labels` are int64 [n]. The
+    gradients of a chunk are computed with its loss: to compute its logits again would take the head a third more time.
     """
     weights = [weight for weight in weights if weight.requires_grad]
     if torch.is_grad_enabled():

@@ -300,7 +300,9 @@ class Library:
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
-        """One decoder call. It adds the rows to the cache.
+        """One decoder call, which adds the rows to the cache: the most probable token of each.
+
+        It is 0 for a row that wants no answer, −1 if a logit is NaN.
 
         Args:
             decoder: the model.
@@ -309,9 +311,6 @@ class Library:
             allowed: the tokens that may answer, of those rows that have choices, row after row.
             logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `probabilities`.
             probabilities: to be filled with the softmax of each answer; float32 [rows].
-
-        Returns:
-            The most probable token of each row; 0 for a row that wants no answer, −1 if a logit is NaN.
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)

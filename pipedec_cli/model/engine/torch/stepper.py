@@ -199,12 +199,7 @@ def _rounded(count: int, unit: int) -> int:
 
 
 class TorchStepper(Sequences):
-    """Decoder calls for a number of sequences. It has the methods of `Engine` except `admit`.
-
-    Attributes:
-        cache: keys, values and places of all sequences.
-        source_length: source tokens, by sequence.
-    """
+    """See `Sequences`. The `cache` has keys, values and places of all; `source_length` counts their source tokens."""
 
     def __init__(self, layers: StepLayers, sequences: int, *, fixed: bool | None = None) -> None:
         """Make the cache. `fixed`: fill calls up to a few shapes, which a GPU records once. None: if graphs are wanted."""
@@ -269,15 +264,13 @@ class TorchStepper(Sequences):
     def step(self, rows: Sequence[Row]) -> list[int]:
         """The most probable next token of each row, from those that its slot allows; −1 if a logit is NaN."""
         call, where = self._run(rows)
-        answers: list[int] = call.answers.tolist()
-        found = [answers[row] for row in where]
-        narrow = [number for number, row in enumerate(rows) if row.slot.allowed]
-        if narrow:
-            logits = call.logits[[where[number] for number in narrow]]
-            best = _best(_allowed(logits, [rows[number] for number in narrow])).tolist()
-            for number, token in zip(narrow, best, strict=True):
-                found[number] = token
-        return found
+        answers = call.answers
+        if narrow := [number for number, row in enumerate(rows) if row.slot.allowed]:
+            places = [where[number] for number in narrow]
+            answers = answers.clone()  # a graph writes into its own
+            answers[places] = _best(_allowed(call.logits[places], [rows[number] for number in narrow]))
+        found: list[int] = answers.tolist()
+        return [found[place] for place in where]
 
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
