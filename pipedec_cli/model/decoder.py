@@ -303,7 +303,7 @@ class Decoder:
         """The engine with room for so many examples; it is made once for each number."""
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
-            self._engines[size] = Engine(self.checkpoint.model, size, weights=self.weights)
+            self._engines[size] = Engine(self.weights, size)
         if self.blind is not None:
             self._engines[size].keep(self.blind.begun)  # read once, and not again for each text
         return self._engines[size]

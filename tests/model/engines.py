@@ -12,8 +12,8 @@ from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.torch import stepper as torch_stepper
 from pipedec_cli.model.engine.torch.parts import can_prepack
-from pipedec_cli.model.engine.torch.stepper import TorchStepper
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Listed, RandomStarts, Together, Waiting, Whole
@@ -238,23 +238,31 @@ def engines_of(*kinds, native=(), slow=()):
 @cache
 def weights_of(kind, stepping):
     if stepping == "native":
-        return lay_out(small_model(kind), native=True)
+        return lay_out(small_model(kind))
     if stepping == "graphs":
         return lay_out(copy.deepcopy(small_model(kind)).to("cuda"))
-    return lay_out(small_model(kind), prepack=stepping == "packed")
+    return by_torch(small_model(kind), packed=stepping == "packed")
+
+
+def by_torch(model, *, packed=False):
+    """A model laid out for torch's operators, with matrices that are packed or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIPEDEC_NATIVE", "0")
+        patch.setattr(torch_stepper, "can_prepack", lambda dtype: packed)
+        return lay_out(model)
 
 
 def make_engine(kind, stepping, sequences):
-    engine = Engine(None, sequences, weights=weights_of(kind, stepping))
+    engine = Engine(weights_of(kind, stepping), sequences)
     if stepping == "fixed":
-        engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
+        engine.stepper.fixed = True
     return engine
 
 
 def compiled(model, dtype):
     """A copy of a model laid out for the kernels in a dtype."""
     quantize = dtype if dtype in (torch.int8, torch.int4) else None
-    return lay_out(narrowed_copy(model, dtype), native=True, quantize=quantize)
+    return lay_out(narrowed_copy(model, dtype), quantize=quantize)
 
 
 def all_logits(engine, calls, *sources):
@@ -266,7 +274,7 @@ def all_logits(engine, calls, *sources):
 
 def logits_of(weights, calls, *sources):
     """The same with a new engine."""
-    return all_logits(Engine(None, len(sources), weights=weights), calls, *sources)
+    return all_logits(Engine(weights, len(sources)), calls, *sources)
 
 
 def run_engine(engine, sources, method):

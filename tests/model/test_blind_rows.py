@@ -56,7 +56,7 @@ def test_batches_and_a_beginning_that_is_kept_do_not_change_a_bit(dtype):
     weights, found = compiled(small_model("llama"), dtype), []
     sources = [[*range(3, 40), *range(30), *source] for source in PROMPTS]
     for sequences, kept in ((1, 0), (4, 0), (4, 61)):
-        engine = Engine(None, sequences, weights=weights)
+        engine = Engine(weights, sequences)
         engine.keep(sources[0][:kept])
         grids = grids_of(engine, replace(BLIND, confident=True), sources)
         found.append([[(row.tokens, row.confidence) for row in grid.subsequences] for grid in grids])

@@ -40,6 +40,7 @@ from tests.model.engines import (
     all_logits,
     allowed_in,
     bos_of,
+    by_torch,
     calls_of,
     engines_of,
     exact_logits,
@@ -237,7 +238,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
     for method, results in learnt[1].values():
         assert min(result.gap for result in results) > 100 * TIE
         for sequences in (1, 3):
-            outcomes = run_engine(Engine(trained.model, sequences), learnt[0][:5], method)
+            outcomes = run_engine(Engine(lay_out(trained.model), sequences), learnt[0][:5], method)
             assert outcomes == list(map(fakes.outcome_of, results))
 
 
@@ -245,9 +246,10 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
 def test_bfloat16_says_what_a_trained_model_has_learnt_with_logits_near_those_in_float32(trained, learnt):
     """To 3 % of the logits' spread; the engine sums up in float32 what the layers add."""
     (sources, answers), half = learnt, copy.deepcopy(trained.model).to(torch.bfloat16)
-    exact, rough = (run_engine(Engine(model, 3), sources, answers["2"][0]) for model in (trained.model, half))
-    assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
     weights = lay_out(half)
+    engines = [Engine(one, 3) for one in (lay_out(trained.model), weights)]
+    exact, rough = (run_engine(engine, sources, answers["2"][0]) for engine in engines)
+    assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
     for source in sources[4:6]:
         calls = calls_of(0, [0, 1, 2, 5], [9, 2, 6, 4], [0] * 4)
         logits = logits_of(weights, calls, source)
@@ -401,14 +403,14 @@ def test_graphs_are_for_gpus_can_be_turned_off_and_are_named(monkeypatch):
     monkeypatch.setenv(operators.VARIABLE, "0")
     assert not operators.wants_graphs(torch.device("cuda:1"))
     monkeypatch.setattr(engines, "wants_graphs", lambda device: True)
-    assert lay_out(small_model("t5"), native=False).kernels == "CUDA graphs"
+    assert by_torch(small_model("t5")).kernels == "CUDA graphs"
 
 
 @pytest.mark.parametrize(
     "dtype", [pytest.param(kind, marks=needs_gpu) for kind in (torch.bfloat16, torch.float16)]
 )
 def test_narrow_dtypes_replay_what_they_compute(dtype):
-    engine = Engine(copy.deepcopy(small_model("t5")).to("cuda", dtype), 2)
+    engine = Engine(lay_out(copy.deepcopy(small_model("t5")).to("cuda", dtype)), 2)
     assert engine.weights.kernels == "CUDA graphs"
     recorded = run_engine(engine, SOURCES, method_of("2"))
     assert run_engine(engine, SOURCES, method_of("2")) == recorded

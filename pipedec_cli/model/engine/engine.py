@@ -38,40 +38,26 @@ class DecoderWeights:
     dtype: torch.dtype
 
 
-def lay_out(
-    model: Any,
-    *,
-    prepack: bool | None = None,
-    native: bool | None = None,
-    consume: bool = False,
-    quantize: torch.dtype | None = None,
-) -> DecoderWeights:
+def lay_out(model: Any, *, consume: bool = False, quantize: torch.dtype | None = None) -> DecoderWeights:
     """Lay out a model on its device, in its dtype: for the compiled kernels if they can be used, else for torch.
 
-    Args:
-        model: of a family in `families`.
-        prepack: use torch, with or without matrices packed for oneDNN. None: packed if possible.
-        native: use the compiled kernels (True; a BuildError if they cannot be used) or torch (False). None: what is possible.
-        consume: let the kernels empty each matrix that they have copied. Only the model's config is of use afterwards.
-        quantize: round matrices to int8 or int4, which only the kernels compute; a UserError if they cannot be used.
+    With `consume` the kernels empty each matrix that they have copied: only the model's config is of use afterwards.
+    `quantize` rounds matrices to int8 or int4, which only the kernels compute; a UserError if they cannot be used.
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, vocabulary, reason = quantize or embedding.dtype, len(embedding), ""
-    if native or (native is None and prepack is None):
-        try:
-            packed = pack_native(model, dtype, consume=consume)
-            encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
-        except BuildError as error:
-            if quantize:
-                what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
-                raise UserError(what, todo="use --dtype bfloat16 or float32") from error
-            if native:
-                raise
-            reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
+    dtype, vocabulary = quantize or embedding.dtype, len(embedding)
+    try:
+        packed = pack_native(model, dtype, consume=consume)
+        encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
+        return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
+    except BuildError as error:
+        if quantize:
+            what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
+            raise UserError(what, todo="use --dtype bfloat16 or float32") from error
+        reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
     if backbone.parts is None:
-        layers: StepLayers = BlockLayers(model, prepack=prepack)
+        layers: StepLayers = BlockLayers(model)
     else:
         # Late: it imports model code of transformers.
         from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
@@ -131,14 +117,14 @@ class Engine:
     A call may have several rows of one subsequence, at successive times: each sees those before it.
     """
 
-    def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
-        """Lay the model out, unless there are `weights` already. Engines can share weights."""
-        self.weights, self.sequences = weights or lay_out(model), sequences
+    def __init__(self, weights: DecoderWeights, sequences: int = 1) -> None:
+        """Engines can share weights."""
+        self.weights, self.sequences = weights, sequences
         self.stepper: TorchStepper | NativeStepper
-        if isinstance(self.weights.stepping, NativeWeights):
-            self.stepper = NativeStepper(self.weights.stepping, sequences)
+        if isinstance(weights.stepping, NativeWeights):
+            self.stepper = NativeStepper(weights.stepping, sequences)
         else:
-            self.stepper = TorchStepper(self.weights.stepping, sequences)
+            self.stepper = TorchStepper(weights.stepping, sequences)
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty."""

@@ -201,11 +201,11 @@ def _rounded(count: int, unit: int) -> int:
 class TorchStepper(Sequences):
     """See `Sequences`. The `cache` has keys, values and places of all; `source_length` counts their source tokens."""
 
-    def __init__(self, layers: StepLayers, sequences: int, *, fixed: bool | None = None) -> None:
-        """Make the cache. `fixed`: fill calls up to a few shapes, which a GPU records once. None: if graphs are wanted."""
+    def __init__(self, layers: StepLayers, sequences: int) -> None:
         super().__init__(sequences)
         self.layers = layers
-        self.fixed = wants_graphs(layers.device) if fixed is None else fixed
+        #: Whether calls are filled up to a few shapes, which a GPU records once.
+        self.fixed = wants_graphs(layers.device)
         self.cache = GridCache(layers, sequences)
         self.source_length = [0] * sequences
         self._calls: dict[tuple[int, int], Call] = {}  # by rows of a sequence and columns
@@ -386,11 +386,10 @@ class BlockLayers(StepLayers):
     a row does not see. Layers that share a bias share the tensor.
     """
 
-    def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
-        """Lay out a model's weights, in their dtype; for oneDNN (`prepack`) by default where that is possible."""
+    def __init__(self, model: Any) -> None:
+        """Lay out a model's weights, in their dtype; for oneDNN where that is possible."""
         super().__init__(model)
-        if prepack is None:
-            prepack = self.device.type == "cpu" and can_prepack(self.dtype)
+        prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
         form = step_form(self.dtype, float(model.config.layer_norm_epsilon), prepack=prepack)
         self.blocks = blocks_of(model, form)
