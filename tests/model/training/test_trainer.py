@@ -11,23 +11,11 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.training.collate import Encoded
 from pipedec_cli.model.training.hyperparameters import hyperparameters
 from pipedec_cli.model.training.trainer import _Reporter, run_longest, train, training_disk
-from tests.checkpoints import QUICK, SMALL, TOY, examples_of, fresh_toy, weights_of
+from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import PICKLED, run
-
-
-@pytest.mark.parametrize("delay", ["wait", 1, 2, 3, 5])
-def test_what_was_learnt_over_random_schedules_serves_every_delay(trained, delay):
-    decoder = Decoder(trained, batch_size=4)
-    results = list(decoder.texts([source for source, _ in TOY], decoder.method(delay)))
-    assert [result.segments for result in results] == [segments for _, segments in TOY]
-    # The empty row that closes a text starts Δt behind the last sentence; a text that has no time for the row is marked.
-    most = decoder.method(delay).limits.time_max
-    late = [delay != "wait" and len(segments) * delay >= most for _, segments in TOY]
-    assert [result.truncated for result in results] == ["time_max" if one else None for one in late]
 
 
 def test_the_loss_falls_and_is_shown(tmp_path):
