@@ -107,16 +107,6 @@ def test_a_long_source_is_cut_and_that_is_said(pipelined):
     assert (before.source_cut, after.source_cut, long.source_cut) == (False, True, True)
 
 
-@pytest.mark.parametrize(
-    "hostile", ["</s>", "<pad>", "<unk> </s> <pad>", "[red]a[/red]", "\x1b[31m", "a\x00b", "😀", " \n\t "]
-)
-def test_hostile_text_is_text(pipelined, hostile):
-    (result,) = pipelined.texts([f"{SOURCES[0]} {hostile}"])
-    assert pipelined.checkpoint.eos not in result.source_ids[:-1]
-    assert pipelined.checkpoint.bos not in result.source_ids
-    assert pipelined.text.decode(result.source_ids[:-1]) == f"{SOURCES[0]} {hostile}".strip()
-
-
 def test_the_seconds_of_an_example_leave_out_what_the_reader_of_its_events_takes(pipelined, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(decoder.time, "perf_counter", lambda: now[0])

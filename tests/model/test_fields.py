@@ -17,7 +17,7 @@ from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkp
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.fields import FieldCodec, row_text
 from pipedec_cli.model.scratch import make_model, train_tokenizer
-from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
+from pipedec_cli.model.training.collate import encode, fit_limits
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Subsequence, Together
 from tests.checkpoints import TOY_SHAPE, learn_by_heart
@@ -70,24 +70,6 @@ def taught():
     for checkpoint in made.values():
         learn_by_heart(checkpoint, records(), 90, 5e-3)
     return made
-
-
-def test_keys_stand_before_the_start_and_are_not_learnt():
-    """A key without a value is answered by <eos>; no empty row closes the target."""
-    checkpoint = fresh()
-    examples = list(encode(checkpoint, records()))
-    batch = collator(checkpoint, 0)([(Turn(0, 0), examples[0])])
-    keys, expected = FieldCodec(checkpoint.codec(), SCHEMA).known_of(1), []
-    for number, (key, text) in enumerate(zip(keys, examples[0].texts, strict=True), start=1):
-        row = [checkpoint.bos, *key, *text, checkpoint.eos]
-        learnt = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
-        times = range(-len(key), len(text) + 2)
-        expected += zip(row, [number] * len(row), times, learnt, strict=True)
-    columns = ("decoder_input_ids", "subsequence", "time", "labels")
-    assert list(zip(*(batch[name][0].tolist() for name in columns), strict=True)) == expected
-    assert len(keys[0]) > 1
-    assert [bool(text) for text in examples[0].texts] == [True, True, False, True, False, True]
-    assert len(examples[0].texts) == len(SCHEMA)
 
 
 def test_time_max_holds_the_longest_value():

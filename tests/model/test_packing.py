@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.engine.engine import lay_out, make_encoder
+from pipedec_cli.model.engine.engine import lay_out
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import pack_native
@@ -137,15 +137,3 @@ def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, sl
     if compiled is not None:
         assert encoder.weights.dtype == compiled
     assert not isinstance(by_torch(model).encoder, NativeEncoder)
-
-
-@pytest.mark.parametrize("products", [False, True])
-def test_without_kernels_the_encoder_has_the_same_weights_in_the_faster_dtype(monkeypatch, products):
-    monkeypatch.setattr(kinds, "has_bfloat16_products", lambda: products)
-    model = copy_of("t5").bfloat16()
-    encoder = make_encoder(model)
-    assert (encoder.encoder is model.encoder) is products
-    for mine, theirs in zip(encoder.parameters(), model.encoder.parameters(), strict=True):
-        assert mine.dtype == (torch.bfloat16 if products else torch.float32)
-        assert torch.equal(mine, theirs.to(mine.dtype))
-    assert make_encoder(small_model("t5")).encoder is small_model("t5").encoder

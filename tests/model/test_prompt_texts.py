@@ -98,12 +98,6 @@ def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line
     assert "\n" not in str(refusal.value) and "leave --chat out" in str(refusal.value)
 
 
-SMOLLM: Final = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ 'Hello' }}{% endif %}"
-    "{{ '<|im_start|>' + message['role'] + message['content'] }}{% endfor %}"
-)
-
-
 #: Templates with what transformers adds to jinja2.
 ADDED: Final = (
     CHATML.replace("messages %}", "messages %}{% if loop.index > 9 %}{% break %}{% endif %}"),
@@ -112,7 +106,7 @@ ADDED: Final = (
 )
 
 
-@pytest.mark.parametrize("template", [CHATML, SMOLLM, DATED, *ADDED])
+@pytest.mark.parametrize("template", [CHATML, DATED, *ADDED])
 def test_a_chat_template_renders_as_in_transformers(template, monkeypatch):
     tokenizer = chat_tokenizer(template)
     turns = [{"role": "user", "content": SOURCE}]

@@ -155,10 +155,3 @@ def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tm
     jsonschema.validate(
         made.fields, {**schema, "properties": {**schema["properties"], "menu": {"type": "array"}}}
     )
-
-
-def test_a_model_of_random_weights_keeps_to_the_schema(tmp_path):
-    for schema in (NESTED, LISTED):
-        decoder = decoder_of(tmp_path, schema, seed=3)
-        for one in decoder.texts([f"text {n}" for n in range(12)], decoder.method(time_max=12)):
-            jsonschema.validate(one.fields, schema)
