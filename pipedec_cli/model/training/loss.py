@@ -130,10 +130,7 @@ def _t5_states(
     attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
     attend_source = partial(attend, mask=memory_mask[:, None, None, :])
 
-    again = model.training and recomputes(model)
-    run: Callable[..., Tensor] = (
-        partial(checkpoint, **_HOW[again]) if again else lambda layer, *states: layer(*states)
-    )
+    again = recomputes(model) if model.training else None
     hidden = model.decoder.dropout(model.decoder.embed_tokens(tokens))
     bias: Tensor | None = None
     before: nn.Embedding | None = None
@@ -141,7 +138,8 @@ def _t5_states(
         if block.bias is not before:
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
-        hidden = run(partial(_layer, block, partial(attend, mask=bias), attend_source), hidden, memory)
+        layer = partial(_layer, block, partial(attend, mask=bias), attend_source)
+        hidden = checkpoint(layer, hidden, memory, **_HOW[again]) if again else layer(hidden, memory)
     return final_norm(model, MODULES)(hidden)
 
 

@@ -66,9 +66,8 @@ class GridCache:
     """
 
     def __init__(self, layers: StepLayers, sequences: int) -> None:
-        empty = torch.empty(
-            2, sequences, layers.heads, 0, layers.width, dtype=layers.dtype, device=layers.device
-        )
+        shape = (2, sequences, layers.heads, 0, layers.width)
+        empty = torch.empty(shape, dtype=layers.dtype, device=layers.device)
         self.grid = self.sources = [empty] * layers.layers
         self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=layers.device)
         self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=layers.device)
@@ -127,11 +126,8 @@ class StepContext:
         self._lanes = slice(n) if call.lanes is None else call.lanes
         self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
-        *columns, self.key_position = cache.places[:, self._lanes, : call.columns]
-        self.places = (
-            (self.spread(subsequence, PADDING), self.spread(time, PADDING)),
-            (columns[0], columns[1]),
-        )
+        rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
+        self.places = (self.spread(subsequence, PADDING), self.spread(time, PADDING)), (rows, times)
         self.sees = visible(*self.places)
         self.source_hidden = cache.source_hidden[self._lanes, : call.source]
 
