@@ -269,7 +269,7 @@ def all_logits(engine, calls, *sources):
     """The logits of all rows of the calls. The engine takes the sources in one after the other."""
     for newcomer in enumerate(sources):
         engine.admit([newcomer])
-    return torch.cat([engine.logits(rows).float().cpu() for rows in calls])
+    return torch.cat([engine.stepper.logits(rows).float().cpu() for rows in calls])
 
 
 def logits_of(weights, calls, *sources):

@@ -327,10 +327,10 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind
             gone = [fed[sequence].pop() for _ in range(count)]
             kept = [[row for row in rows if row not in gone] for rows in kept]
     rows = rows_of(last, fed)
-    logits, straight = engine.logits(rows), fresh(kind, stepping)
+    logits, straight = engine.stepper.logits(rows), fresh(kind, stepping)
     for call_rows in filter(None, kept):
         straight.step(call_rows)
-    assert_same(logits, straight.logits(rows), stepping)
+    assert_same(logits, straight.stepper.logits(rows), stepping)
     with pytest.raises(ValueError, match="99 rows"):
         engine.take_back(0, 99)
 
@@ -342,7 +342,7 @@ def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, 
     for own in ([known], [[one] for one in known]):
         engine = fresh(kind, stepping)
         engine.step(rows_of({0: {1: 2, 2: 1}, 1: {1: 3}}, ([], [])))
-        logits.append(torch.cat([engine.logits(rows) for rows in own]))
+        logits.append(torch.cat([engine.stepper.logits(rows) for rows in own]))
     assert_same(*logits, stepping)
 
 
@@ -351,7 +351,7 @@ def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain
     engine = fresh(kind, stepping)
     engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
     rows, results = [row(0, 1, 3), row(0, 2, 2), row(0, 2, 3), row(1, 1, 2)], []
-    for step in (engine.logits, engine.step_with_probabilities, engine.step):
+    for step in (engine.stepper.logits, engine.step_with_probabilities, engine.step):
         results.append(step(rows))
         engine.take_back(0, 3)
         engine.take_back(1, 1)
@@ -394,7 +394,7 @@ def test_what_stands_in_the_spare_column_is_never_looked_at():
         engine.step(grid_rows(1, 2))
         for both in engine.stepper.cache.grid:
             both[..., -1, :] = filling
-        logits.append([engine.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
+        logits.append([engine.stepper.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
     torch.testing.assert_close(*logits, rtol=0, atol=0)
 
 

@@ -122,7 +122,7 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkey
         engine = Engine(weights, 3)
         engine.admit(list(enumerate(sources))[::-1])
         engine.step(before)
-        crowded = engine.logits(call)
+        crowded = engine.stepper.logits(call)
         monkeypatch.setattr(native_stepper, "READ_TOGETHER", 512)
         set_threads(1)
         for n, source in enumerate(sources):

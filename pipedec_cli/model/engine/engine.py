@@ -162,10 +162,6 @@ class Engine:
         self.stepper.settle(rows)  # by all rows, not by those of the first part
         return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
 
-    def logits(self, rows: Sequence[Row]) -> Tensor:
-        """One decoder call: logits [rows, vocabulary], in the dtype of the weights or in float32."""
-        return self.stepper.logits(rows)
-
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; see `StepModel.take_back`."""
         self.stepper.take_back(sequence, count)

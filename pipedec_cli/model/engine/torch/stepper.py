@@ -276,7 +276,7 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
-        """Run a call: logits [rows, vocabulary]."""
+        """Run a call: logits [rows, vocabulary], in the dtype of the weights."""
         call, where = self._run(rows)
         return call.logits[where] if self.fixed else call.logits
 
