@@ -4,7 +4,7 @@ import copy
 import itertools
 import random
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -270,16 +270,12 @@ def test_wo_may_stay_in_float32_beside_narrower_weights():
     assert (logits - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
 
 
-# --- Rows taken back, fed together, and with probabilities ------------------------------------------------------------
-
-two_at_once = cache(partial(make_engine, sequences=2))
+# --- Rows taken back, and fed together --------------------------------------------------------------------------------
 
 
 def fresh(kind, stepping):
-    """An engine with two sources and nothing of what was decoded before."""
-    engine = two_at_once(kind, stepping)
-    for sequence in (0, 1):
-        engine.release(sequence)
+    """An engine with two sources."""
+    engine = make_engine(kind, stepping, 2)
     engine.admit(list(enumerate(sources_of(kind)[:2])))
     return engine
 
@@ -292,12 +288,6 @@ def rows_of(call, fed):
             before = subsequence + sum(row.slot.subsequence == subsequence for row in fed[sequence])
             rows += [row(sequence, subsequence, time) for time in range(before, before + count)]
     return rows
-
-
-def assert_same(one, other, stepping):
-    """Bit for bit, where the steps are compiled."""
-    exact = 0 if stepping == "native" else 1e-5
-    torch.testing.assert_close(one, other, rtol=exact, atol=exact)
 
 
 #: A call: for some of two sequences, which of their subsequences get how many tokens.
@@ -330,34 +320,10 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind
     logits, straight = engine.stepper.logits(rows), fresh(kind, stepping)
     for call_rows in filter(None, kept):
         straight.step(call_rows)
-    assert_same(logits, straight.stepper.logits(rows), stepping)
+    exact = 0 if stepping == "native" else 1e-5  # bit for bit, where the steps are compiled
+    torch.testing.assert_close(logits, straight.stepper.logits(rows), rtol=exact, atol=exact)
     with pytest.raises(ValueError, match="99 rows"):
         engine.take_back(0, 99)
-
-
-@engines_of("gated", "umt5", native=["gemma3_text"])
-def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, stepping):
-    """Beside another subsequence that runs at the same time, and beside another sequence."""
-    known, logits = [row(0, 2, 3 + place) for place in range(5)], []
-    for own in ([known], [[one] for one in known]):
-        engine = fresh(kind, stepping)
-        engine.step(rows_of({0: {1: 2, 2: 1}, 1: {1: 3}}, ([], [])))
-        logits.append(torch.cat([engine.stepper.logits(rows) for rows in own]))
-    assert_same(*logits, stepping)
-
-
-@engines_of("t5", "gated", native=["gemma3_text"])
-def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(kind, stepping):
-    engine = fresh(kind, stepping)
-    engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
-    rows, results = [row(0, 1, 3), row(0, 2, 2), row(0, 2, 3), row(1, 1, 2)], []
-    for step in (engine.stepper.logits, engine.step_with_probabilities, engine.step):
-        results.append(step(rows))
-        engine.take_back(0, 3)
-        engine.take_back(1, 1)
-    logits, (tokens, probabilities), plain = results
-    assert tokens == plain == logits.float().argmax(dim=-1).tolist()
-    assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
 
 
 # --- Torch's operators --------------------------------------------------------------------------------------------------
