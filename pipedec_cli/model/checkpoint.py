@@ -139,9 +139,8 @@ class Checkpoint:
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
         if not self.backbone.prompted:
-            what = (
-                f"{self.name} is a {self.backbone.name}, whose encoder reads the source: there is no prompt"
-            )
+            kind = self.backbone.name
+            what = f"{self.name} is a {kind}, whose encoder reads the source: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])

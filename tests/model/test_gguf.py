@@ -180,17 +180,6 @@ def test_of_two_processes_that_read_a_file_at_once_the_second_leaves_what_the_fi
     assert [*cache.iterdir()] == [folder]
 
 
-def test_nothing_is_kept_of_a_reading_that_failed(tmp_path, cache, monkeypatch):
-    def fail(file, folder):
-        (folder / "config.json").write_text("{}")
-        raise ValueError("its header is odd\nvery")
-
-    monkeypatch.setattr(reading, "_read", fail)
-    path = written(tmp_path)
-    assert refused(path) == f"{path}: its header is odd; get the file again, or take another"
-    assert not [*cache.iterdir()]
-
-
 @pytest.mark.parametrize(
     "full",
     [
