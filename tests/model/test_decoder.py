@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from msgspec import structs
 
 import pipedec_cli
 from pipedec_cli.data.errors import UserError
@@ -24,7 +23,7 @@ from pipedec_cli.model.decoder import (
     load,
     window_of,
 )
-from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
+from pipedec_cli.pipeline.decode import Admitted, Finished
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
@@ -54,39 +53,6 @@ def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(pipeline
         (index, told, "; ".join(told), None) for index, told in enumerate(SEGMENTS)
     ]
     assert delay == "wait" or results[3].steps < results[3].tokens  # several subsequences at once
-
-
-def test_a_sequential_checkpoint_tells_it_whole_and_has_it_cut_into_sentences(sequential):
-    results = list(sequential.texts(SOURCES))
-    assert [result.text for result in results] == [" ".join(told) for told in SEGMENTS]
-    assert results[0].segments == SEGMENTS[0]
-    assert all(result.steps == result.tokens + 1 for result in results)
-
-
-@pytest.mark.parametrize("delay", [1, 2, "wait"])
-def test_the_batch_size_changes_nothing_but_the_time(pipelined, delay):
-    def results(batch_size):
-        made = pipelined.texts(SOURCES, pipelined.method(delay), batch_size)
-        return [structs.replace(result, seconds=0.0) for result in made]
-
-    assert results(1) == results(2) == results(3) == results(50)
-
-
-def test_the_grid_holds_what_the_steps_made(pipelined):
-    made = [{} for _ in SOURCES]
-    items = list(pipelined.run(SOURCES, pipelined.method(2), 2))
-    for item in items:
-        if isinstance(item, Stepped):
-            made[item.example] |= {(slot.subsequence, slot.time): slot.token for slot in item.step.made}
-    for result in (item for item in items if isinstance(item, Generated)):
-        drawn = {
-            (number, start + place): token
-            for number, (start, tokens) in enumerate(result.grid, start=1)
-            for place, token in enumerate(tokens, start=1)
-        }
-        assert drawn == made[result.index]
-        assert [start for start, _ in result.grid] == list(range(0, 2 * len(result.grid), 2))
-        assert result.empty == sum(tokens == (pipelined.checkpoint.eos,) for _, tokens in result.grid) > 0
 
 
 def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):

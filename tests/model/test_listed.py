@@ -119,14 +119,11 @@ def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
     assert sum(one.steps for one in drafted) < sum(one.steps for one in made)
 
 
-def test_a_list_is_cut_by_item_max_and_the_other_starts_do_not_apply(taught):
+def test_a_list_is_cut_by_item_max_and_a_delay_that_was_not_trained_for_is_refused(taught):
     settings = structs.replace(taught["pipelined"].settings, item_max=2)
     decoder = Decoder(replace(taught["pipelined"], settings=settings))
     method = decoder.method()
     (made,) = decoder.texts(SOURCES[:1], method)
     assert (made.truncated, len(made.fields["menu"])) == ("item_max", 2)
-    for name, value in {"empty_rows": "stop", "sub_max": 3}.items():
-        with pytest.raises(UserError, match=f"{name} does not apply"):
-            decoder.method(**{name: value})
     with pytest.raises(UserError, match="was trained for delay 3 only"):
         Decoder(fresh(delay=3)).method(2)

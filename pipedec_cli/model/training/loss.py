@@ -144,9 +144,12 @@ def _t5_states(
 
 
 def _layer(
-    block: Block, attend: Callable[..., Tensor], attend_source: Callable[..., Tensor], *states: Tensor
+    block: Block,
+    attend: Callable[..., Tensor],
+    attend_source: Callable[..., Tensor],
+    hidden: Tensor,
+    memory: Tensor,
 ) -> Tensor:
-    hidden, memory = states
     key, value = block.source_kv(memory)
     return block(hidden, attend, partial(attend_source, key=key, value=value))
 
