@@ -192,7 +192,6 @@ T5GEMMA: Final = Backbone(
     parts=Modules(
         decoder=lambda model: model.model.decoder,
         head=lambda model: _capped(model.lm_head, model.config.decoder.final_logit_softcapping),
-        config=lambda config: config.decoder,
         source_kv=lambda layer: (layer.cross_attn.k_proj, layer.cross_attn.v_proj),
     ),
 )

@@ -210,7 +210,6 @@ class Modules:
 
     decoder: Callable[[Any], Any]  # the module from ids, places and masks to last_hidden_state
     head: Callable[[Any], Function]  # from last states to logits
-    config: Callable[[Any], Any] = lambda config: config  # the decoder's config, within the model's
     #: The two modules of a layer that make keys and values of source states. None: the model has no encoder.
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
     learned: bool = False  # positions are looked up in the decoder's table `embed_positions`
@@ -243,11 +242,11 @@ class Modules:
             memory_mask: true at source tokens, false at padding, bool [n, source].
             cache: keys and values of earlier calls, as transformers passes them.
         """
-        decoder, config = self.decoder(model), self.config(model.config)
+        decoder = self.decoder(model)
         apart = position[:, :, None] - (position if key_position is None else key_position)[:, None]
-        given = {"input_ids": tokens, "attention_mask": _masks(sees, apart, config, decoder.dtype)}
+        given = {"input_ids": tokens, "attention_mask": _masks(sees, apart, decoder)}
         if memory is not None and memory_mask is not None:
-            mask = _as_attention_mask(memory_mask[:, None], config, decoder.dtype)
+            mask = _as_attention_mask(memory_mask[:, None], decoder)
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
         given |= {_cache_argument(type(decoder).forward): cache, "use_cache": cache is not None}
         if not self.learned:
@@ -288,21 +287,21 @@ class Modules:
         return states[:, prompt.shape[1] :]
 
 
-def _masks(sees: Tensor, apart: Tensor, config: Any, dtype: torch.dtype) -> Any:
+def _masks(sees: Tensor, apart: Tensor, decoder: Any) -> Any:
     """The mask of `sees`, or a mask for each kind of layer. `apart` is how far a key stands before a query."""
-    kinds = set(getattr(config, "layer_types", None) or ())
+    kinds = set(getattr(decoder.config, "layer_types", None) or ())
     if not kinds:
-        return _as_attention_mask(sees, config, dtype)
+        return _as_attention_mask(sees, decoder)
     masks = {"full_attention": sees}
     if "sliding_attention" in kinds:
-        masks["sliding_attention"] = sees & (apart < config.sliding_window)
-    return {kind: _as_attention_mask(mask, config, dtype) for kind, mask in masks.items()}
+        masks["sliding_attention"] = sees & (apart < decoder.config.sliding_window)
+    return {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
 
 
-def _as_attention_mask(sees: Tensor, config: Any, dtype: torch.dtype) -> Tensor:
-    """A mask [n, 1, queries, keys] as the model's attention takes it: boolean, or numbers that are added to scores."""
-    sees = sees[:, None]
-    if config._attn_implementation != "eager":
+def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:
+    """A mask [n, 1, queries, keys] as the decoder's attention takes it: boolean, or numbers that are added to scores."""
+    sees, dtype = sees[:, None], decoder.dtype
+    if decoder.config._attn_implementation != "eager":
         return sees
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill(~sees, torch.finfo(dtype).min)
 
