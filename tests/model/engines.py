@@ -224,9 +224,8 @@ def engines_of(*kinds, native=(), slow=()):
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
         without |= {"packed"} if is_prompted(kind) else set()
-        fast = (
-            set() if kind in slow else _FAST.get(kind, {"plain"} if kind in ENCODED else {"native", "graphs"})
-        )
+        usual = {"plain"} if kind in ENCODED else {"native", "graphs"}
+        fast = set() if kind in slow else _FAST.get(kind, usual)
         pairs += [
             pytest.param(kind, step, marks=[*needs, *([] if step in fast else [pytest.mark.slow])])
             for step, needs in _NEEDS.items()
@@ -238,10 +237,16 @@ def engines_of(*kinds, native=(), slow=()):
 @cache
 def weights_of(kind, stepping):
     if stepping == "native":
-        return lay_out(small_model(kind))
+        return by_kernels(small_model(kind))
     if stepping == "graphs":
         return lay_out(copy.deepcopy(small_model(kind)).to("cuda"))
     return by_torch(small_model(kind), packed=stepping == "packed")
+
+
+def by_kernels(model, quantize=None):
+    weights = lay_out(model, quantize=quantize)
+    assert weights.kernels.startswith("native"), weights.kernels
+    return weights
 
 
 def by_torch(model, *, packed=False):
@@ -261,8 +266,7 @@ def make_engine(kind, stepping, sequences):
 
 def compiled(model, dtype):
     """A copy of a model laid out for the kernels in a dtype."""
-    quantize = dtype if dtype in (torch.int8, torch.int4) else None
-    return lay_out(narrowed_copy(model, dtype), quantize=quantize)
+    return by_kernels(narrowed_copy(model, dtype), dtype if dtype in (torch.int8, torch.int4) else None)
 
 
 def all_logits(engine, calls, *sources):
@@ -300,10 +304,9 @@ def prompt_of(length, seed=0):
     return [(7 * seed + 11 * n + n * n) % VOCABULARY for n in range(length)]
 
 
-def row(sequence, subsequence, time, token=None, *, answers=True):
-    """A row of a call; its token follows from its place unless it is set."""
-    if token is None:
-        token = (5 * subsequence + 3 * time + 17 * sequence) % VOCABULARY
+def row(sequence, subsequence, time, *, answers=True):
+    """A row of a call; its token follows from its place."""
+    token = (5 * subsequence + 3 * time + 17 * sequence) % VOCABULARY
     return Row(sequence, Slot(subsequence, time, token, answers=answers))
 
 
