@@ -51,9 +51,8 @@ class OracleSubsequence:
     start: int
     tokens: list[int] = field(default_factory=list)
     known: list[int] = field(default_factory=list)
-    confidence: float = (
-        1.0  # the product of the probabilities of its tokens, among those that might have come
-    )
+    #: The product of the probabilities of its tokens, among those that might have come.
+    confidence: float = 1.0
 
 
 class OracleCall(NamedTuple):
@@ -167,44 +166,10 @@ def _before_repeats(rows: list[OracleSubsequence], eos: int) -> int:
     return len(rows)
 
 
-def oracle_together(
-    next_logits: NextLogits,
-    known: Sequence[Sequence[int]],
-    *,
-    bos: int,
-    eos: int,
-    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
-    time_max: int | None = 50,
-    max_tokens: int | None = None,
-) -> OracleResult:
-    """Decode a row for each key, all of them from time 0 on; as `oracle_decode` otherwise.
-
-    `allowed` tells of a row, counted from 0, and its tokens what may come next; nothing, if anything may.
-    """
-    result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
-    rows, seen, time = result.subsequences, set[Placed](), 0
-    while asked := [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]:
-        if max_tokens is not None and sum(token != eos for row in rows for token in row.tokens) >= max_tokens:
-            result.truncated = "max_tokens"
-            break
-        if time == time_max:
-            result.truncated = "time_max"
-            break
-        time += 1
-        grid = _placed(rows, bos)
-        newest = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
-        made = []
-        for i, logits in zip(asked, next_logits(grid, newest), strict=True):
-            choice = allowed(i - 1, rows[i - 1].tokens) or range(len(logits))
-            best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
-            result.gap = min([result.gap, *(best - other for other in others[:1])])
-            token = next(token for token in choice if float(logits[token]) == best)
-            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
-            rows[i - 1].tokens.append(token)
-            made.append(Placed(i, time, token))
-        result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
-        seen |= set(grid)
-    return result
+def oracle_together(next_logits: NextLogits, known: Sequence[Sequence[int]], **bounds: Any) -> OracleResult:
+    """Decode a row for each key, all of them from time 0 on: leaves of no list, with the bounds of `oracle_listed`."""
+    nowhere, schedule = [None] * len(known), OracleSchedule("wait")
+    return oracle_listed(next_logits, lambda row, _: known[row], nowhere, schedule, **bounds)
 
 
 def oracle_blind(
@@ -212,32 +177,33 @@ def oracle_blind(
     prompt: Sequence[int],
     known: Sequence[Sequence[int]],
     *,
-    eos: int,
-    ends: Sequence[int] = (),
-    allowed: Callable[[int, list[int]], Sequence[int]] = lambda row, tokens: (),
-    time_max: int = 50,
-) -> tuple[list[list[int]], list[float], float]:
+    ends: Sequence[int],
+    allowed: Callable[[int, list[int]], Sequence[int]],
+    time_max: int,
+) -> OracleResult:
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
-    The tokens and the confidence of each row, and the smallest gap; every token by a plain pass of transformers over all.
+    Every token comes by a plain pass of transformers over all; the calls say their time alone.
     """
-    texts, confidences, gap = list[list[int]](), list[float](), math.inf
-    for row, key in enumerate(known):
-        tokens, confidence = list[int](), 1.0
-        while len(tokens) < time_max and not {eos, *ends}.intersection(tokens):
+    result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
+    for number, row in enumerate(result.subsequences):
+        while len(row.tokens) < time_max and not {*ends}.intersection(row.tokens):
             with torch.no_grad():
-                logits = model(input_ids=torch.tensor([[*prompt, *key, *tokens]])).logits[0, -1].float()
-            choice = list(allowed(row, tokens)) or list(range(len(logits)))
+                ids = torch.tensor([[*prompt, *row.known, *row.tokens]])
+                logits = model(input_ids=ids).logits[0, -1].float()
+            choice = list(allowed(number, row.tokens)) or list(range(len(logits)))
             chances = logits[choice].softmax(dim=0)
             best = int(logits[choice].argmax())
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
-                gap = min(gap, first - second)
-            tokens.append(choice[best])
-            confidence *= float(chances[best])
-        texts.append(tokens)
-        confidences.append(confidence)
-    return texts, confidences, gap
+                result.gap = min(result.gap, first - second)
+            row.tokens.append(choice[best])
+            row.confidence *= float(chances[best])
+        if row.tokens[-1] not in ends:
+            result.truncated = "time_max"
+    longest = max(len(row.tokens) for row in result.subsequences)
+    result.calls = [OracleCall(time, [], []) for time in range(1, longest + 1)]
+    return result
 
 
 def oracle_listed(
@@ -253,9 +219,10 @@ def oracle_listed(
     time_max: int | None = 50,
     max_tokens: int | None = None,
 ) -> OracleResult:
-    """Decode a row for each leaf of a schema, and for each item of its lists; as `oracle_together` otherwise.
+    """Decode a row for each leaf of a schema from time 0 on, and for each item of its lists; as `oracle_decode` otherwise.
 
     `lists` tells of each leaf which list it belongs to, or none. `keys` are what is known of a leaf in an item, from 1.
+    `allowed` tells of a leaf, from 0, and the tokens of its row what may come next; nothing, if anything may.
     """
     result, whose = OracleResult([], [], None, math.inf), list[tuple[int, int]]()
     rows, seen, time = result.subsequences, set[Placed](), 0
@@ -308,6 +275,7 @@ def oracle_listed(
             best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
             result.gap = min([result.gap, *(best - other for other in others[:1])])
             token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
             rows[i - 1].tokens.append(token)
             made.append(Placed(i, time, token))
         result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))

@@ -18,7 +18,7 @@ from pipedec_cli.evaluate.entry import Entry, Role
 from pipedec_cli.evaluate.peers import PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.jobs.events import Listen, silent
-from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
+from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import BenchSettings
 
@@ -131,7 +131,6 @@ def _decoders(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
             method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
             model = make_model(shape, shape.vocabulary)
             save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
-        announce_compiling(torch.device(device).type)
         decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
         warn_uncompiled(decoders[0].checkpoint)
         yield decoders

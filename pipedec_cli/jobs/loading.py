@@ -299,13 +299,11 @@ def load_decoder(
 
     import torch
 
-    from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.decoder import load
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         log.info("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
-    announce_compiling(str(choose_device(device)))
     longest = settings.max_source_tokens
     decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
     warn_uncompiled(decoder.checkpoint)
@@ -351,16 +349,6 @@ def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder,
         chat = trained.chat if chat is None else chat
         own = trained.prompt if chat == trained.chat else None
         sequential.read_sources(template or own, chat=chat)
-
-
-def announce_compiling(device: str) -> None:
-    """Say that some seconds pass when the kernels are about to be compiled."""
-    from pipedec_cli.model.engine.native import library as build
-    from pipedec_cli.model.engine.native.library import carried_library
-
-    asked = build.asked_variant()
-    if device == "cpu" and asked != build.OFF and not carried_library(asked) and not build.is_compiled(asked):
-        log.info("compiling encoder and decoder step for this machine; this takes some seconds, once")
 
 
 def warn_uncompiled(checkpoint: Checkpoint) -> None:

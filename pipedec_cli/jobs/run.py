@@ -285,7 +285,7 @@ def stream(
             records[next(numbers)] = record, True
             yield last
 
-    log.info(f"decoder steps: {run.decoder.engine(run.batch_size).kernels}")
+    log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
         total=None if chunks else total,
         method=run.description,

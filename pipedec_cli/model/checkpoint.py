@@ -114,8 +114,7 @@ class Checkpoint:
     @property
     def positions(self) -> int | None:
         """The number of positions that a decoder-only model was made for; None if there is no such number."""
-        prompted = self.backbone.prompted
-        return getattr(self.model.config, "max_position_embeddings", None) if prompted else None
+        return getattr(self.model.config, "max_position_embeddings", None) if self.backbone.prompted else None
 
     @property
     def places(self) -> int | None:
@@ -140,8 +139,8 @@ class Checkpoint:
     def prompt(self, template: str, *, chat: bool) -> Prompt:
         """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
         if not self.backbone.prompted:
-            reads = f"{self.name} is a {self.backbone.name}, whose encoder reads the source"
-            what = f"{reads}: there is no prompt"
+            kind = self.backbone.name
+            what = f"{self.name} is a {kind}, whose encoder reads the source: there is no prompt"
             raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])

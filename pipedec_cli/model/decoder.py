@@ -162,21 +162,22 @@ class Reading:
     violations: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
 class TextReader:
     """Reads texts in finished grids."""
 
-    def __init__(self, checkpoint: Checkpoint, text: TextCodec) -> None:
-        self.checkpoint, self.settings, self.text = checkpoint, checkpoint.settings or PLAIN, text
+    checkpoint: Checkpoint
+    text: TextCodec
 
     def read(self, end: Finished) -> Reading:
         """The text and its subsequences."""
         segments = tuple(filter(None, (row_text(self.text, row) for row in end.grid.subsequences)))
-        segmenter = self.checkpoint.segmenter
-        if self.settings.decoder == "sequential" and segmenter is not None:
+        settings, segmenter = self.checkpoint.settings or PLAIN, self.checkpoint.segmenter
+        if settings.decoder == "sequential" and segmenter is not None:
             # The whole target came as one string. It is cut as the training targets were.
             text = "".join(segments)
             return Reading(text, segmenter.cut(text))
-        return Reading(self.settings.segmentation.joiner.join(segments), segments)
+        return Reading(settings.segmentation.joiner.join(segments), segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,6 @@ class Decoder:
     """A checkpoint ready to generate, in its dtype and on its device: a plan, a reader and engines.
 
     The tokens do not depend on the batch size: in float32 they are those of one example at a time, near-ties apart.
-    Where the checkpoint has no settings, they are those of a sequential model.
     """
 
     #: In exact mode, what guesses the text; see `ExactDecoder`.
@@ -321,7 +321,7 @@ class Decoder:
         """The engine with room for so many examples; it is made once for each number."""
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
-            self._engines[size] = Engine(self.checkpoint.model, size, weights=self.weights)
+            self._engines[size] = Engine(self.weights, size)
         if self.blind is not None:
             self._engines[size].keep(self.blind.begun)  # read once, and not again for each text
         return self._engines[size]
@@ -332,9 +332,7 @@ class Decoder:
         What is not chosen is as the checkpoint was trained; the delay is 2 if it was trained for any. A sequential model
         takes none. At a fixed delay time_max and sub_max are the checkpoint's by default, and max_tokens has no bound. Else
         max_tokens is 512 by default, and time_max has no bound. A model for fields starts all rows together and takes
-        only time_max and max_tokens.
-
-        Raises UserError for a delay that the checkpoint was not trained for, unless `force` allows it.
+        only time_max and max_tokens. A UserError for a choice that does not apply.
         """
         return self.plan.method(Choice(delay, **chosen))
 

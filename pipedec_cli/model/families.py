@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from pipedec_cli.model.engine.torch.parts import Blocks, Function, Modules
+from pipedec_cli.model.engine.torch.parts import Function, Modules
 
 #: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
@@ -38,7 +38,6 @@ class Sizes:
 class Backbone:
     """A family of models: functions that find the parts of a model, and the sizes in its config.
 
-    The decoder's layers are `parts`: `Blocks`, which are computed here, or `Modules`, which transformers computes.
     Without an encoder the source is a prompt: row 0 of the grid.
     """
 
@@ -48,7 +47,8 @@ class Backbone:
     encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
-    parts: Blocks | Modules
+    #: The decoder's layers, which transformers computes. None: a T5, whose layers are computed here.
+    parts: Modules | None = None
     #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
     framed: bool = False
 
@@ -60,7 +60,7 @@ class Backbone:
     @property
     def learned(self) -> bool:
         """Whether positions, of the source and of the target, are looked up in a table."""
-        return getattr(self.parts, "learned", False)
+        return self.parts is not None and self.parts.learned
 
     def opener(self, config: Any) -> int:
         """The id that opens a subsequence; of a decoder-only model its bos token, else its eos token."""
@@ -146,7 +146,6 @@ T5 = Backbone(
     sizes=lambda config: Sizes(
         config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff
     ),
-    parts=Blocks(),
 )
 
 
@@ -193,7 +192,6 @@ T5GEMMA: Final = Backbone(
     parts=Modules(
         decoder=lambda model: model.model.decoder,
         head=lambda model: _capped(model.lm_head, model.config.decoder.final_logit_softcapping),
-        config=lambda config: config.decoder,
         source_kv=lambda layer: (layer.cross_attn.k_proj, layer.cross_attn.v_proj),
     ),
 )

@@ -134,9 +134,8 @@ class FileTokenizer:
         if None in numbers.values():
             raise ValueError("a special token has no id")
         self.all_special_ids = list(numbers.values())
-        self.bos_token_id, self.eos_token_id, self.unk_token_id = (
-            numbers.get(self.special_tokens_map.get(name)) for name in _NAMED[:3]
-        )
+        named = {name: numbers[token] for name, token in self.special_tokens_map.items()}
+        self.bos_token_id, self.eos_token_id, self.unk_token_id = map(named.get, _NAMED[:3])
 
     def __call__(
         self,

@@ -9,12 +9,12 @@ import shutil
 import struct
 import time
 from contextlib import redirect_stderr, suppress
-from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ _NUMBERS: Final = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TEXT, _ARRAY = 8, 9
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """Keys with numbers, texts or, of an array, its length; tensors with shape, type (in ggml's numbers) and first byte."""
 
     metadata: dict[str, Any]
@@ -129,7 +128,6 @@ LLAMA3: Final[dict[str, Any]] = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-_HASHES: Final[dict[tuple[Path, int, int], str]] = {}
 LACKING: Final = "reading GGUF files needs the package gguf"
 
 
@@ -146,10 +144,12 @@ def local_file(name: str) -> Path:
 def content_sha256(file: Path) -> str:
     """The SHA-256 of a file, which a process reads for it once, as long as size and time of the file stay the same."""
     state = file.stat()
-    key = file, state.st_size, state.st_mtime_ns
-    if key not in _HASHES:
-        _HASHES[key] = file_sha256(file)
-    return _HASHES[key]
+    return _sha256(file, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _sha256(file: Path, *_: int) -> str:
+    return file_sha256(file)
 
 
 def loadable(name: str) -> str:
@@ -187,11 +187,12 @@ def loadable(name: str) -> str:
         if isinstance(error, ImportError):
             raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
         if isinstance(error, ValueError):
-            todo = "get the file again, or take another"
-            raise UserError(first_line(error), where=name, todo=todo) from None
+            raise UserError(
+                first_line(error), where=name, todo="get the file again, or take another"
+            ) from None
         if isinstance(error, OSError | RuntimeError):
-            what, todo = f"cannot be read, or kept in the cache: {error}", "let XDG_CACHE_HOME name a folder"
-            raise UserError(what, where=name, todo=todo) from error
+            what = f"cannot be read, or kept in the cache: {error}"
+            raise UserError(what, where=name, todo="let XDG_CACHE_HOME name a folder") from error
         raise
     return str(place)
 

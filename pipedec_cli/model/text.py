@@ -81,10 +81,10 @@ class Prompt:
 
     def filled(self, words: Mapping[str, str]) -> Prompt:
         """The prompt with words in the places of these names."""
-        parts = (
-            part.filled(words[part.name]) if isinstance(part, Place) and part.name in words else part
-            for part in self.parts
-        )
+        parts = [*self.parts]
+        for number, part in enumerate(parts):
+            if isinstance(part, Place) and part.name in words:
+                parts[number] = part.filled(words[part.name])
         return replace(self, parts=tuple(parts))
 
 
@@ -141,11 +141,10 @@ class TextCodec:
         text, names = "".join(parts), _special(self.tokenizer).findall
         if names(text) == [*chain(*map(names, parts[::2]))]:
             return template_ids(self.tokenizer, text)
-        ids = (
-            self.ids([part])[0] if n % 2 else template_ids(self.tokenizer, part)
-            for n, part in enumerate(parts)
-        )
-        return [*chain(*ids)]
+        ids = list[int]()
+        for number, part in enumerate(parts):
+            ids += self.ids([part])[0] if number % 2 else template_ids(self.tokenizer, part)
+        return ids
 
     @cached_property
     def _literal(self) -> Any | None:
@@ -310,9 +309,8 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
         return template
     text = _rendered(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
     if text.count(SOURCE) != 1:
-        raise UserError(
-            "the model's chat template does not take a user's words once", todo="leave --chat out"
-        )
+        what = "the model's chat template does not take a user's words once"
+        raise UserError(what, todo="leave --chat out")
     return text
 
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -11,8 +12,8 @@ from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native.library import BuildError, library
+from pipedec_cli.model.engine.torch import stepper as torch_stepper
 from pipedec_cli.model.engine.torch.parts import can_prepack
-from pipedec_cli.model.engine.torch.stepper import TorchStepper
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot
 from pipedec_cli.pipeline.schedule import Fixed, Listed, RandomStarts, Together, Waiting, Whole
@@ -21,6 +22,7 @@ from tests.oracle import (
     OracleSchedule,
     Placed,
     next_logits_of,
+    oracle_blind,
     oracle_listed,
     oracle_prompted_logits,
     oracle_together,
@@ -222,9 +224,8 @@ def engines_of(*kinds, native=(), slow=()):
     for kind in kinds:
         without = {"packed", "native"} if kind in ENCODED else set()
         without |= {"packed"} if is_prompted(kind) else set()
-        fast = (
-            set() if kind in slow else _FAST.get(kind, {"plain"} if kind in ENCODED else {"native", "graphs"})
-        )
+        usual = {"plain"} if kind in ENCODED else {"native", "graphs"}
+        fast = set() if kind in slow else _FAST.get(kind, usual)
         pairs += [
             pytest.param(kind, step, marks=[*needs, *([] if step in fast else [pytest.mark.slow])])
             for step, needs in _NEEDS.items()
@@ -236,35 +237,48 @@ def engines_of(*kinds, native=(), slow=()):
 @cache
 def weights_of(kind, stepping):
     if stepping == "native":
-        return lay_out(small_model(kind), native=True)
+        return by_kernels(small_model(kind))
     if stepping == "graphs":
         return lay_out(copy.deepcopy(small_model(kind)).to("cuda"))
-    return lay_out(small_model(kind), prepack=stepping == "packed")
+    return by_torch(small_model(kind), packed=stepping == "packed")
+
+
+def by_kernels(model, quantize=None):
+    weights = lay_out(model, quantize=quantize)
+    assert weights.kernels.startswith("native"), weights.kernels
+    return weights
+
+
+def by_torch(model, *, packed=False):
+    """A model laid out for torch's operators, with matrices that are packed or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIPEDEC_NATIVE", "0")
+        patch.setattr(torch_stepper, "can_prepack", lambda dtype: packed)
+        return lay_out(model)
 
 
 def make_engine(kind, stepping, sequences):
-    engine = Engine(None, sequences, weights=weights_of(kind, stepping))
+    engine = Engine(weights_of(kind, stepping), sequences)
     if stepping == "fixed":
-        engine.stepper = TorchStepper(engine.weights.stepping, sequences, fixed=True)
+        engine.stepper.fixed = True
     return engine
 
 
 def compiled(model, dtype):
     """A copy of a model laid out for the kernels in a dtype."""
-    quantize = dtype if dtype in (torch.int8, torch.int4) else None
-    return lay_out(narrowed_copy(model, dtype), native=True, quantize=quantize)
+    return by_kernels(narrowed_copy(model, dtype), dtype if dtype in (torch.int8, torch.int4) else None)
 
 
 def all_logits(engine, calls, *sources):
     """The logits of all rows of the calls. The engine takes the sources in one after the other."""
     for newcomer in enumerate(sources):
         engine.admit([newcomer])
-    return torch.cat([engine.logits(rows).float().cpu() for rows in calls])
+    return torch.cat([engine.stepper.logits(rows).float().cpu() for rows in calls])
 
 
 def logits_of(weights, calls, *sources):
     """The same with a new engine."""
-    return all_logits(Engine(None, len(sources), weights=weights), calls, *sources)
+    return all_logits(Engine(weights, len(sources)), calls, *sources)
 
 
 def run_engine(engine, sources, method):
@@ -290,10 +304,9 @@ def prompt_of(length, seed=0):
     return [(7 * seed + 11 * n + n * n) % VOCABULARY for n in range(length)]
 
 
-def row(sequence, subsequence, time, token=None, *, answers=True):
-    """A row of a call; its token follows from its place unless it is set."""
-    if token is None:
-        token = (5 * subsequence + 3 * time + 17 * sequence) % VOCABULARY
+def row(sequence, subsequence, time, *, answers=True):
+    """A row of a call; its token follows from its place."""
+    token = (5 * subsequence + 3 * time + 17 * sequence) % VOCABULARY
     return Row(sequence, Slot(subsequence, time, token, answers=answers))
 
 
@@ -353,23 +366,23 @@ SCHEDULES = {
 }
 #: A schedule and what it does after an empty row, rows that start together behind their keys, and lists of objects.
 METHODS = [f"{schedule}, {rule}" for schedule in SCHEDULES for rule in ("retry", "stop", "repeat")]
-METHODS += ["together, any token", "together, few tokens", "listed, 1", "listed, 2", "listed, wait"]
+METHODS += ["together, any token", "together, few tokens", "listed, 1", "listed, 2", "listed, wait", "blind"]
 #: The methods that the default set tests with every kind. They differ most in what a model computes.
 OFTEN = ("1, retry", "2, retry", "2, stop", "2, repeat", "wait, retry", "drawn, retry")
-OFTEN += ("together, few tokens", "listed, 2")
+OFTEN += ("together, few tokens", "listed, 2", "blind")
 
 
 def methods_of(kind):
     """All of them for a T5; for the other families those that differ in what a model computes."""
-    skipped = (
-        ()
-        if kind == "t5"
-        else (", stop", ", repeat", "listed, 1", "listed, wait")[: 2 if kind in KINDS else 4]
-    )
-    return [name for name in METHODS if not name.endswith(skipped)] if skipped else METHODS
+    skipped = () if is_prompted(kind) else ("blind",)
+    if kind != "t5":
+        skipped += (", stop", ", repeat", "listed, 1", "listed, wait")[: 2 if kind in KINDS else 4]
+    return [name for name in METHODS if not name.endswith(skipped)]
 
 
 KEYS = ((7, 3), (12,), (30, 8, 3, 9), (), (7, 3))
+BLIND_KEYS = ((7, 3), (12,), (30, 8, 3, 9), (7, 3, 20, 21, 22))
+BLIND_ENDS = frozenset({4, 6})
 LISTS = (0, None, 0, 1)
 
 
@@ -377,6 +390,12 @@ def allowed_in(row, tokens):
     """Of every second row the first tokens are some of many, and the later ones of few, the end among them."""
     some = random.Random(f"{row} {len(tokens)}").sample(range(2, VOCABULARY), 3 if tokens else 30)
     return () if row % 2 else sorted([EOS, *some])
+
+
+def _allowed_in_blind(row, tokens):
+    """Of every second row the tokens are some of many, the end among them."""
+    some = random.Random(f"{row} {len(tokens)}").sample(range(2, VOCABULARY), 12)
+    return () if row % 2 else sorted({EOS, *some})
 
 
 def _item_key(leaf, item):
@@ -402,6 +421,9 @@ def method_of(name, kind="t5"):
     name, _, rule = name.partition(", ")
     if name == "together":
         return together(allowed=allowed_in if rule == "few tokens" else lambda row, tokens: (), kind=kind)
+    if name == "blind":
+        made = together(BLIND_KEYS, _allowed_in_blind, Limits(9, None), blind=True, ends=BLIND_ENDS)
+        return replace(made, bos=EOS)
     if name == "listed":
         lists = [
             ItemRows(at, lambda items, at=at: tuple(_item_opening(leaf, len(items) + 1) for leaf in at))
@@ -423,7 +445,10 @@ def expected_of(kind, name):
     results = []
     for source in sources_of(kind):
         logits = next_logits_of(small_model(kind), source)
-        if name == "together":
+        if name == "blind":
+            bounds = {"ends": {EOS, *BLIND_ENDS}, "allowed": _allowed_in_blind, "time_max": 9}
+            result = oracle_blind(small_model(kind), source, BLIND_KEYS, **bounds)
+        elif name == "together":
             few = allowed_in if rule == "few tokens" else lambda row, tokens: ()
             result = oracle_together(logits, KEYS, allowed=few, time_max=method.limits.time_max, **ids)
         elif name == "listed":

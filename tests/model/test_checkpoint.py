@@ -172,9 +172,9 @@ def with_a_prefix_that_makes_tokenizers_panic(folder):
     ("spoil", "what"),
     [
         (with_a_prefix_that_makes_tokenizers_panic, "out of range"),
-        *((holds("config.json", content), "") for content in (b"", b"{", b"{}", b"[]", b"null", b'"t5"')),
-        *((holds("model.safetensors", content), "") for content in (0, 4, 100, 20_000, b"\xff" * 1000)),
-        *((holds("tokenizer.json", content), "") for content in (b"", b"{}", b'{"model": {"type": "none"}}')),
+        *((holds("config.json", content), "") for content in (b"", b"{}", b"null")),
+        *((holds("model.safetensors", content), "") for content in (0, 20_000, b"\xff" * 1000)),
+        *((holds("tokenizer.json", content), "") for content in (b"", b"{}")),
         (without("*"), ""),
         (without("config.json"), "not a model; it holds no config.json"),
         (without("model.safetensors"), ""),
@@ -193,22 +193,17 @@ def test_a_folder_that_is_spoilt_or_not_whole_is_refused(saved, spoil, what):
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        (None, ({"decoder": "pipelined"}, "pipelined", "\ud800", [1], {}, [], 0, "", False)),
-        ("segmentation", ({"level": "phrase"}, "phrase", 3)),
-        ("sub_max", (0, -1, 10**20, "8", None)),
-        ("delay", (0, "often", 10**9, -2, True, [2])),
+        (None, ({"decoder": "pipelined"}, "\ud800", [1], {}, 0, "", False)),
+        ("segmentation", ({"level": "phrase"}, "phrase", {**IN_CONFIG["segmentation"], "sub_max": 0})),
+        ("delay", (0, "often", 10**9, True, [2])),
         ("decoder", ("parallel", "\ud800")),
         ("colour", ("red",)),
-        ("source_prefix", (5, None, ["x"], {})),
-        ("time_max", (0, -1, 10**9, "50", True, 1.5)),
-        ("max_source_tokens", (0, 10**9, None)),
+        ("time_max", (0, 10**9, "50", 1.5)),
     ],
 )
 def test_settings_of_another_version_or_outside_their_bounds_are_refused(saved, field, values):
     for value in values:
         settings = {**IN_CONFIG, field: value} if field else value
-        if field == "sub_max":
-            settings = {**IN_CONFIG, "segmentation": {**IN_CONFIG["segmentation"], field: value}}
         change(saved / "config.json", pipedec=settings)
         line = refused(saved)
         assert line.startswith(f"{saved}/config.json: the settings under 'pipedec' are not of this version")

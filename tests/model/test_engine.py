@@ -1,8 +1,11 @@
 """The engine by family, what takes its steps, method and batch: the oracle's tokens, the logits of the full pass."""
 
 import copy
+import itertools
 import random
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.torch import stepper as operators
+from pipedec_cli.model.engine.torch.parts import distance_buckets
 from pipedec_cli.model.training.loss import full_states, head_of
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -36,16 +40,19 @@ from tests.model.engines import (
     all_logits,
     allowed_in,
     bos_of,
+    by_torch,
     calls_of,
     engines_of,
     exact_logits,
     expected_of,
     flat,
+    grid_rows,
     is_prompted,
     logits_of,
     make_engine,
     method_of,
     methods_of,
+    needs_gpu,
     prompt_of,
     random_calls,
     row,
@@ -81,14 +88,16 @@ def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
 @engines_of(*KINDS, *FAMILIES)
 def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind, stepping):
     """Among the tokens that were allowed."""
-    engine, method = make_engine(kind, stepping, 3), together(kind=kind, confident=True)
-    ends = fakes.finished(engine, sources_of(kind), method, 3)
-    for number, result in enumerate(expected_of(kind, "together, few tokens")):
-        assert fakes.rows_of(ends[number].grid) == result.rows
-        confidences = [row.confidence for row in ends[number].grid.subsequences]
-        assert confidences == pytest.approx(
-            [row.confidence for row in result.subsequences], rel=1e-3, abs=1e-5
-        )
+    for name in ("together, few tokens", *(["blind"] if is_prompted(kind) else [])):
+        method = replace(method_of(name, kind), confident=True)
+        ends = fakes.finished(make_engine(kind, stepping, 3), sources_of(kind), method, 3)
+        for number, result in enumerate(expected_of(kind, name)):
+            assert fakes.rows_of(ends[number].grid) == result.rows
+            found, wanted = (
+                [row.confidence for row in rows]
+                for rows in (ends[number].grid.subsequences, result.subsequences)
+            )
+            assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
@@ -102,18 +111,16 @@ def test_the_texts_that_are_compared_are_worth_comparing(kind):
         assert [EOS] in rows
         assert {result.truncated is None for result in results} == {True, False}
     assert max(len(result.rows) for result in expected_of(kind, "listed, 2")) > 4
-    few = expected_of(kind, "together, few tokens")
-    assert len({len(row.tokens) for result in few for row in result.subsequences}) >= 3
+    for name in ("together, few tokens", *(["blind"] if is_prompted(kind) else [])):
+        rows = [row.tokens for result in expected_of(kind, name) for row in result.subsequences]
+        assert len(set(map(len, rows))) >= 3
 
 
 @cache
-def greedy(kind, number, bound):
-    """The tokens that transformers writes behind a source."""
-    return greedy_text(small_model(kind), sources_of(kind)[number], bound)
-
-
-def greedy_text(model, source, bound):
-    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": bound}
+def greedy(kind, number):
+    """The first 24 tokens that transformers writes behind a source."""
+    model, source = small_model(kind), sources_of(kind)[number]
+    ids, options = torch.tensor([source]), {"do_sample": False, "num_beams": 1, "max_new_tokens": 24}
     made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0].tolist()
     made = made[1 if model.config.is_encoder_decoder else len(source) :]
     return made[: made.index(EOS) + 1] if EOS in made else made
@@ -123,7 +130,7 @@ def greedy_text(model, source, bound):
 def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked(kind, stepping):
     """Without a draft, with a right one, one that is wrong in its middle, and a wrong one."""
     limits, sources = Limits(None, None, 24), sources_of(kind)
-    texts = {number: greedy(kind, number, 24) for number in range(len(sources))}
+    texts = {number: greedy(kind, number) for number in range(len(sources))}
     assert {text[-1] == EOS for text in texts.values()} >= ({True} if kind in KINDS else set())
     cuts = [None if text[-1] == EOS else "max_tokens" for text in texts.values()]
     bos = None if kind in PROMPTED else bos_of(kind)  # a prompt is gone on with
@@ -131,11 +138,8 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
     drafts = ({}, texts, half, {number: [5, 5, 5, EOS] for number in texts})
     for sequences in (1, 3):
         engine, steps = make_engine(kind, stepping, sequences), []
-        checks = [
-            Verify(bos, EOS, limits, jacobi=jacobi, drafts=dict(one))
-            for one in drafts
-            for jacobi in (False, True)
-        ]
+        pairs = itertools.product(drafts, (False, True))
+        checks = [Verify(bos, EOS, limits, jacobi=jacobi, drafts=dict(one)) for one, jacobi in pairs]
         for method in (Method(Whole(), bos, EOS, limits), *checks):
             outcomes = run_engine(engine, sources, method)
             assert [rows[0][1] for rows, _, _ in outcomes] == list(texts.values())
@@ -144,15 +148,12 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
         assert max(steps[3:5]) < steps[0] / (3 if kind in KINDS else 1)  # where the draft is right
 
 
-def test_a_text_longer_than_the_first_room_is_that_of_transformers_greedy(monkeypatch):
-    """The cache grows on the way, with two sequences in flight."""
-    monkeypatch.setattr("pipedec_cli.model.engine.torch.stepper.FIRST_ROOM", 4)
-    model = copy.deepcopy(small_model("t5"))
-    with torch.no_grad():
-        model.lm_head.weight[EOS] = 0  # and with it the embedding: the text never ends
-    engine = Engine(model, 2, weights=lay_out(model, prepack=False))
-    outcomes = run_engine(engine, SOURCES[:2], Method(Whole(), BOS, EOS, Limits(None, None, 20)))
-    assert [rows[0][1] for rows, _, _ in outcomes] == [greedy_text(model, one, 20) for one in SOURCES[:2]]
+@pytest.mark.parametrize("stepping", ["plain", "fixed", pytest.param("graphs", marks=needs_gpu)])
+def test_buffers_that_grow_on_the_way_change_nothing(stepping, monkeypatch):
+    usual = run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole"))
+    for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
+        monkeypatch.setattr(operators, name, value)
+    assert run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole")) == usual
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
@@ -205,9 +206,7 @@ def test_logits_of_cached_steps_are_the_oracles_and_those_of_the_full_pass(kind,
     for sequence, (source, own) in enumerate(zip(sources, grids, strict=True)):
         mine = logits[[one.sequence == sequence for one in flat(calls)]]
         others = [exact_logits(model, source, own)]
-        if not (
-            keyed and is_prompted(kind)
-        ):  # here a row's places depend on the longest key of the first call
+        if not (keyed and is_prompted(kind)):  # whose places depend on the longest key of the first call
             others.append(full_pass(model, source, flat(own)))
         for theirs in others:
             assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
@@ -239,7 +238,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
     for method, results in learnt[1].values():
         assert min(result.gap for result in results) > 100 * TIE
         for sequences in (1, 3):
-            outcomes = run_engine(Engine(trained.model, sequences), learnt[0][:5], method)
+            outcomes = run_engine(Engine(lay_out(trained.model), sequences), learnt[0][:5], method)
             assert outcomes == list(map(fakes.outcome_of, results))
 
 
@@ -247,9 +246,10 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
 def test_bfloat16_says_what_a_trained_model_has_learnt_with_logits_near_those_in_float32(trained, learnt):
     """To 3 % of the logits' spread; the engine sums up in float32 what the layers add."""
     (sources, answers), half = learnt, copy.deepcopy(trained.model).to(torch.bfloat16)
-    exact, rough = (run_engine(Engine(model, 3), sources, answers["2"][0]) for model in (trained.model, half))
-    assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
     weights = lay_out(half)
+    engines = [Engine(one, 3) for one in (lay_out(trained.model), weights)]
+    exact, rough = (run_engine(engine, sources, answers["2"][0]) for engine in engines)
+    assert sum(one == other for one, other in zip(exact, rough, strict=True)) >= len(sources) - 1
     for source in sources[4:6]:
         calls = calls_of(0, [0, 1, 2, 5], [9, 2, 6, 4], [0] * 4)
         logits = logits_of(weights, calls, source)
@@ -270,16 +270,12 @@ def test_wo_may_stay_in_float32_beside_narrower_weights():
     assert (logits - exact).abs().mean() < 0.03 * (exact.max() - exact.min())
 
 
-# --- Rows taken back, fed together, and with probabilities ------------------------------------------------------------
-
-two_at_once = cache(partial(make_engine, sequences=2))
+# --- Rows taken back, and fed together --------------------------------------------------------------------------------
 
 
 def fresh(kind, stepping):
-    """An engine with two sources and nothing of what was decoded before."""
-    engine = two_at_once(kind, stepping)
-    for sequence in (0, 1):
-        engine.release(sequence)
+    """An engine with two sources."""
+    engine = make_engine(kind, stepping, 2)
     engine.admit(list(enumerate(sources_of(kind)[:2])))
     return engine
 
@@ -292,12 +288,6 @@ def rows_of(call, fed):
             before = subsequence + sum(row.slot.subsequence == subsequence for row in fed[sequence])
             rows += [row(sequence, subsequence, time) for time in range(before, before + count)]
     return rows
-
-
-def assert_same(one, other, stepping):
-    """Bit for bit, where the steps are compiled."""
-    exact = 0 if stepping == "native" else 1e-5
-    torch.testing.assert_close(one, other, rtol=exact, atol=exact)
 
 
 #: A call: for some of two sequences, which of their subsequences get how many tokens.
@@ -327,34 +317,66 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind
             gone = [fed[sequence].pop() for _ in range(count)]
             kept = [[row for row in rows if row not in gone] for rows in kept]
     rows = rows_of(last, fed)
-    logits, straight = engine.logits(rows), fresh(kind, stepping)
+    logits, straight = engine.stepper.logits(rows), fresh(kind, stepping)
     for call_rows in filter(None, kept):
         straight.step(call_rows)
-    assert_same(logits, straight.logits(rows), stepping)
+    exact = 0 if stepping == "native" else 1e-5  # bit for bit, where the steps are compiled
+    torch.testing.assert_close(logits, straight.stepper.logits(rows), rtol=exact, atol=exact)
     with pytest.raises(ValueError, match="99 rows"):
         engine.take_back(0, 99)
 
 
-@engines_of("gated", "umt5", native=["gemma3_text"])
-def test_several_rows_of_one_subsequence_at_once_equal_one_by_one_feeding(kind, stepping):
-    """Beside another subsequence that runs at the same time, and beside another sequence."""
-    known, logits = [row(0, 2, 3 + place) for place in range(5)], []
-    for own in ([known], [[one] for one in known]):
-        engine = fresh(kind, stepping)
-        engine.step(rows_of({0: {1: 2, 2: 1}, 1: {1: 3}}, ([], [])))
-        logits.append(torch.cat([engine.logits(rows) for rows in own]))
-    assert_same(*logits, stepping)
+# --- Torch's operators --------------------------------------------------------------------------------------------------
 
 
-@engines_of("t5", "gated", native=["gemma3_text"])
-def test_probabilities_are_the_softmax_of_the_logits_and_tokens_those_of_a_plain_step(kind, stepping):
-    engine = fresh(kind, stepping)
-    engine.step(rows_of({0: {1: 2}, 1: {1: 1}}, ([], [])))
-    rows, results = [row(0, 1, 3), row(0, 2, 2), row(0, 2, 3), row(1, 1, 2)], []
-    for step in (engine.logits, engine.step_with_probabilities, engine.step):
-        results.append(step(rows))
-        engine.take_back(0, 3)
-        engine.take_back(1, 1)
-    logits, (tokens, probabilities), plain = results
-    assert tokens == plain == logits.float().argmax(dim=-1).tolist()
-    assert probabilities == pytest.approx(logits.float().softmax(dim=-1).amax(dim=-1).tolist(), rel=1e-5)
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 12), (7, 40)])
+def test_buckets_are_those_of_transformers_at_every_distance(buckets, farthest):
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
+    table, distances = distance_buckets(SimpleNamespace(**sizes)), torch.arange(2 * farthest)
+    theirs = T5Attention._relative_position_bucket(-distances, False, buckets, farthest)
+    assert table[distances.clamp(max=len(table) - 1)].equal(theirs)
+
+
+def test_a_shape_is_made_once_serves_all_calls_that_fit_and_goes_with_its_memory_when_buffers_grow():
+    """torch frees a pool with its last graph, and refuses to record into it again."""
+    engine = make_engine("t5", "fixed", 1)
+    engine.admit([(0, SOURCES[0])])
+    for first, count in ((0, 3), (3, 4), (7, 4), (11, 1)):
+        engine.step(grid_rows(0, count, first))
+    assert list(engine.stepper._calls) == [(4, operators.COLUMNS), (1, operators.COLUMNS)]
+    engine.stepper._pool = "of graphs"
+    engine.stepper._grow(1_000)
+    assert engine.stepper._pool is None
+
+
+def test_what_stands_in_the_spare_column_is_never_looked_at():
+    """Rows that fill up a shape put their keys there: they may be anything."""
+    logits = []
+    for filling in (0.0, float("nan")):
+        engine = make_engine("t5", "fixed", 2)
+        engine.admit(list(enumerate(SOURCES[:2])))
+        engine.step(grid_rows(1, 2))
+        for both in engine.stepper.cache.grid:
+            both[..., -1, :] = filling
+        logits.append([engine.stepper.logits(rows) for rows in (grid_rows(0, 3), grid_rows(0, 3, first=3))])
+    torch.testing.assert_close(*logits, rtol=0, atol=0)
+
+
+def test_graphs_are_for_gpus_can_be_turned_off_and_are_named(monkeypatch):
+    assert operators.wants_graphs(torch.device("cuda:1")) and not operators.wants_graphs(torch.device("cpu"))
+    monkeypatch.setenv(operators.VARIABLE, "0")
+    assert not operators.wants_graphs(torch.device("cuda:1"))
+    monkeypatch.setattr(engines, "wants_graphs", lambda device: True)
+    assert by_torch(small_model("t5")).kernels == "CUDA graphs"
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(kind, marks=needs_gpu) for kind in (torch.bfloat16, torch.float16)]
+)
+def test_narrow_dtypes_replay_what_they_compute(dtype):
+    engine = Engine(lay_out(copy.deepcopy(small_model("t5")).to("cuda", dtype)), 2)
+    assert engine.weights.kernels == "CUDA graphs"
+    recorded = run_engine(engine, SOURCES, method_of("2"))
+    assert run_engine(engine, SOURCES, method_of("2")) == recorded

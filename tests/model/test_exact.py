@@ -15,12 +15,11 @@ from tests.checkpoints import SOURCES, tiny_checkpoint
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
     """A sequential T5 and a pipelined decoder, which have learnt the same texts."""
-    folder = tmp_path_factory.mktemp("tiny")
-    kinds = ("sequential", "pipelined")
-    return {
-        kind: Decoder(load_checkpoint(str(tiny_checkpoint(folder / kind, decoder=kind, level="sentence"))))
-        for kind in kinds
-    }
+    folder, made = tmp_path_factory.mktemp("tiny"), {}
+    for kind in ("sequential", "pipelined"):
+        path = tiny_checkpoint(folder / kind, decoder=kind, level="sentence")
+        made[kind] = Decoder(load_checkpoint(str(path)))
+    return made
 
 
 @pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
@@ -78,13 +77,15 @@ def test_what_guesses_cost_is_measured_once_for_a_batch_size_and_leaves_the_engi
     assert [one.text for one in exact.texts(SOURCES, batch_size=3)] == [one.text for one in plain]
 
 
-def test_drafts_are_made_by_the_method_of_the_run(decoders):
+def test_drafts_are_made_by_the_method_of_the_run_and_a_text_is_cut_where_the_plain_one_is(decoders):
     exact, drafter = ExactDecoder(decoders["sequential"], decoders["pipelined"]), decoders["pipelined"]
-    for delay in (1, 3):
-        method = exact.method(delay=delay)
-        assert method == drafter.method(delay=delay)
-        drafted = [one.draft_steps for one in exact.texts(SOURCES, method)]
-        assert drafted == [one.steps for one in drafter.texts(SOURCES, method)]
+    for limits in ({"delay": 3}, {"delay": 1, "max_tokens": 5}):
+        method = exact.method(**limits)
+        assert method == drafter.method(**limits)
+        made = list(exact.texts(SOURCES, method))
+        assert [one.draft_steps for one in made] == [one.steps for one in drafter.texts(SOURCES, method)]
+    plain = decoders["sequential"].texts(SOURCES, decoders["sequential"].method(max_tokens=5))
+    assert [(one.text, one.truncated) for one in made] == [(one.text, one.truncated) for one in plain]
 
 
 def test_exact_mode_wants_a_sequential_t5_and_no_other_one_as_its_drafter(decoders):
@@ -96,10 +97,3 @@ def test_exact_mode_wants_a_sequential_t5_and_no_other_one_as_its_drafter(decode
     ):
         with pytest.raises(UserError, match=what):
             ExactDecoder(plain, draft)
-
-
-def test_a_text_is_cut_where_the_plain_one_is(decoders):
-    plain = decoders["sequential"].texts(SOURCES, decoders["sequential"].method(max_tokens=5))
-    exact = ExactDecoder(decoders["sequential"], decoders["pipelined"])
-    made = exact.texts(SOURCES, exact.method(delay=1, max_tokens=5))
-    assert [(one.text, one.truncated) for one in made] == [(one.text, one.truncated) for one in plain]

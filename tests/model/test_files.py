@@ -64,7 +64,7 @@ def save_with(folder, weights):
     ("kind", "dtype"),
     [
         *product([*KINDS, *CAUSAL], ["float32"]),
-        *product(["t5", "llama, no panel", "gemma3_text, windows"], ["int8"]),
+        *product(["t5", "llama, no panel", "gemma3_text, windows"], ["bfloat16", "int8"]),
     ],
 )
 def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
@@ -83,17 +83,6 @@ def test_a_start_imports_nothing_of_transformers(kind, tmp_path):
     ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     here = [load(tmp_path, dtype=dtype, device="cpu").texts(["w3 w9"]) for dtype in ("float32", "int8")]
     assert ran == [[[made.tokens for made in texts] for texts in here], []]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "gemma3_text, windows"])
-def test_they_are_what_transformers_loads(kind, tmp_path):
-    folder = saved(tmp_path, kind)
-    theirs = load_checkpoint(str(folder)).model.state_dict()
-    for dtype in (torch.float32, torch.bfloat16):
-        model, _, settings = read_folder(folder, dtype, torch.float32)
-        mine = dict(model.named_parameters(remove_duplicate=False))
-        assert set(mine) == set(theirs) and settings["delay"] == "any"
-        assert all(torch.equal(weight, theirs[name].to(dtype)) for name, weight in mine.items())
 
 
 def test_a_weight_that_the_first_t5s_hold_and_nothing_reads_is_passed_over(tmp_path):

@@ -1,22 +1,16 @@
 """The folder of compiled kernels: what lies there is code, and is loaded only where nobody else can have put it."""
 
 import os
+import shutil
 import stat
 from types import SimpleNamespace
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.jobs.loading import announce_compiling, warn_uncompiled
+from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.model.engine.native import library as build
-from pipedec_cli.model.engine.native.library import (
-    BuildError,
-    carried,
-    carried_library,
-    compiled,
-    is_compiled,
-    library,
-)
+from pipedec_cli.model.engine.native.library import BuildError, carried, carried_library, compiled, library
 from pipedec_cli.model.engine.native.variants import VARIANTS, compile_variants
 from tests.model.engines import needs_kernels
 
@@ -50,19 +44,17 @@ def calls(cache):
     return (cache.parent.parent / "calls").read_text().splitlines()
 
 
-def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_alone(cache):
+def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_alone(cache, caplog):
     """Under a umask that lets a group write, too."""
-    assert not is_compiled()
+    caplog.set_level("INFO", "pipedec")
     before = os.umask(0o002)
     try:
         made = compiled()
     finally:
         os.umask(before)
-    assert is_compiled()
-    assert made.read_text() == "library\n"
+    assert compiled() == made and len(calls(cache)) == len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("compiling encoder and decoder step for this machine")
     assert stat.S_IMODE(made.stat().st_mode) == stat.S_IMODE(cache.stat().st_mode) == 0o700
-    assert compiled() == made
-    assert len(calls(cache)) == 1
 
 
 def link(made):
@@ -82,12 +74,8 @@ def link(made):
 def test_a_library_that_is_torn_or_that_others_can_write_is_compiled_anew(cache, harm):
     made = compiled()
     harm(made)
-    assert not is_compiled()
-    assert compiled() == made
-    assert is_compiled()
-    assert made.read_text() == "library\n"
-    assert not made.is_symlink()
-    assert compiled() == made
+    assert compiled() == made == compiled()
+    assert made.read_text() == "library\n" and not made.is_symlink()
     assert len(calls(cache)) == 2
 
 
@@ -96,7 +84,6 @@ def test_a_folder_that_others_can_write_or_that_is_anothers_or_relative_is_not_u
     cache.chmod(0o770)
     with pytest.raises(BuildError, match="others can write there"):
         compiled()
-    assert is_compiled()  # there will be no compiling to be announced
     cache.chmod(0o700)
     monkeypatch.setattr(build.os, "geteuid", lambda: 4321)
     if os.getuid() == 0:
@@ -109,19 +96,15 @@ def test_a_folder_that_others_can_write_or_that_is_anothers_or_relative_is_not_u
     assert len(calls(cache)) == 1
 
 
-def test_other_flags_make_another_library(cache, monkeypatch):
-    plain = compiled()
-    monkeypatch.setenv("PIPEDEC_NATIVE_FLAGS", "-g '-DNAME=a b'")
-    assert compiled() != plain
-    assert "-g -DNAME=a b" in calls(cache)[1]
-
-
-def test_a_compiler_that_fails_leaves_nothing_behind_and_an_unwritable_cache_is_a_reason(compiler, cache):
+def test_older_compilers_get_fewer_flags_and_one_that_fails_leaves_nothing_behind(compiler, cache):
+    """A cache that cannot be written is a reason, too."""
+    compiler(f'for flag; do [ "$flag" = -fopenmp ] && exit 1; done; {MAKE}')
+    compiled().unlink()
     compiler("exit 1")
     with pytest.raises(BuildError, match="fake-cc cannot compile"):
         compiled()
-    assert not list(cache.iterdir())
-    cache.rmdir()
+    assert [path.suffix for path in cache.iterdir()] == [".sha256"]
+    shutil.rmtree(cache)
     cache.write_text("a file where a folder should be")
     with pytest.raises(BuildError, match="cannot be kept"):
         compiled()
@@ -163,8 +146,10 @@ def test_a_variant_that_the_package_lacks_or_that_has_other_flags_is_compiled(pa
     assert "-mavx512vnni -fopenmp" in calls(cache)[0] and "-mavx2 -mfma -fopenmp" in calls(cache)[1]
     assert not [call for call in calls(cache) if "-march=native" in call]
     assert carried("avx2")
-    monkeypatch.setenv("PIPEDEC_NATIVE_FLAGS", "-g")
+    monkeypatch.setenv("PIPEDEC_NATIVE_FLAGS", "-g '-DNAME=a b'")
     assert carried("avx2") is None
+    compiled("avx2")
+    assert "-g -DNAME=a b" in calls(cache)[2]
 
 
 def test_a_compiler_goes_before_avx2_where_the_cpu_has_more(package, compiler, monkeypatch, tmp_path):
@@ -186,10 +171,9 @@ def test_a_compiler_goes_before_avx2_where_the_cpu_has_more(package, compiler, m
 def test_a_variant_that_is_not_known_or_not_for_this_cpu_is_refused(package, monkeypatch, asked, message):
     package(*VARIANTS["avx512_bf16"])
     monkeypatch.setenv("PIPEDEC_NATIVE", asked)
-    for ask in (library, lambda: announce_compiling("cpu")):
-        with pytest.raises(UserError) as refused:
-            ask()
-        assert str(refused.value) == message
+    with pytest.raises(UserError) as refused:
+        library()
+    assert str(refused.value) == message
 
 
 def test_a_wheel_gets_the_variants_that_the_compiler_can_make(compiler, monkeypatch, tmp_path):
@@ -207,6 +191,11 @@ def whole():
     return library().path
 
 
+def model_on(device, family):
+    config = SimpleNamespace(model_type=family)
+    return SimpleNamespace(device=SimpleNamespace(type=device), model=SimpleNamespace(config=config))
+
+
 @needs_kernels
 def test_a_library_that_came_with_the_package_serves_without_a_compiler(
     whole, package, monkeypatch, tmp_path, caplog
@@ -220,32 +209,19 @@ def test_a_library_that_came_with_the_package_serves_without_a_compiler(
         carried().write_bytes(content)
         carried_library.cache_clear()
         caplog.clear()
-        config = SimpleNamespace(model_type="t5")
-        loaded = SimpleNamespace(device=SimpleNamespace(type="cpu"), model=SimpleNamespace(config=config))
-        warn_uncompiled(loaded)
+        warn_uncompiled(model_on("cpu", "t5"))
         assert len(caplog.messages) == warnings
 
 
 def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert is_compiled()
     with pytest.raises(BuildError, match=r"no C\+\+ compiler"):
         compiled()
     caplog.set_level("INFO", "pipedec")
     for device, family in ("cuda", "t5"), ("cpu", "bart"), ("cpu", "t5"), ("cpu", "llama"):
-        config = SimpleNamespace(model_type=family)
-        loaded = SimpleNamespace(device=SimpleNamespace(type=device), model=SimpleNamespace(config=config))
-        announce_compiling(device)
-        warn_uncompiled(loaded)
+        warn_uncompiled(model_on(device, family))
     message, again = caplog.records  # not for a family without kernels; a terminal shows it once
     assert message.levelname == "WARNING" and message.message == again.message
     assert "torch decodes, and takes 3 to 5 times as long" in message.message
     assert "apt-get install g++" in message.message
-
-
-def test_older_compilers_get_fewer_flags(compiler, cache):
-    made = compiled()
-    made.unlink()
-    compiler(f'for flag; do [ "$flag" = -fopenmp ] && exit 1; done; {MAKE}')
-    assert compiled() == made

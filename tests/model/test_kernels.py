@@ -33,6 +33,7 @@ from tests.model.engines import (
     SOURCES,
     STEPPINGS,
     VOCABULARY,
+    by_torch,
     compiled,
     exact_logits,
     flat,
@@ -81,7 +82,7 @@ def test_bfloat16_is_about_as_near_to_float32_as_torch_in_bfloat16_is(kind):
     if is_prompted(kind):
         assert mean < distances(exact_logits(narrow, source, calls), exact)[1]
     else:
-        assert mean < 2 * distances(logits_of(lay_out(narrow, prepack=False), calls, source), exact)[1]
+        assert mean < 2 * distances(logits_of(by_torch(narrow), calls, source), exact)[1]
 
 
 @needs_int8
@@ -118,10 +119,10 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkey
         call = flat(grid_rows(n, rows, 17 * n + 1) for n in range(3))
         monkeypatch.setattr(native_stepper, "READ_TOGETHER", tokens)
         set_threads(threads)
-        engine = Engine(None, 3, weights=weights)
+        engine = Engine(weights, 3)
         engine.admit(list(enumerate(sources))[::-1])
         engine.step(before)
-        crowded = engine.logits(call)
+        crowded = engine.stepper.logits(call)
         monkeypatch.setattr(native_stepper, "READ_TOGETHER", 512)
         set_threads(1)
         for n, source in enumerate(sources):
@@ -150,7 +151,7 @@ def test_answers_probabilities_and_choices_follow_the_logits(kind, dtype):
     best, most = logits.argmax(dim=1).tolist(), logits.softmax(dim=1).amax(dim=1).tolist()
     ties = call[-1]._replace(slot=call[-1].slot._replace(allowed=(7, 20, 29)))
     few = call[3]._replace(slot=call[3].slot._replace(allowed=(3, 8)))
-    engine = Engine(None, weights=weights)
+    engine = Engine(weights)
     engine.admit([(0, source)])
     answers = engine.step([*call[:3], few, ties])
     chosen = 3 if logits[3, 3] >= logits[3, 8] else 8
@@ -167,8 +168,8 @@ def test_weights_that_are_no_numbers_are_refused_at_the_first_answer(dtype):
     model = copy.deepcopy(small_model("gated"))
     with torch.no_grad():
         model.lm_head.weight[:] = torch.nan
-    weights = compiled(model, dtype) if dtype else lay_out(model, native=False)
-    engine = Engine(model, weights=weights)
+    weights = compiled(model, dtype) if dtype else by_torch(model)
+    engine = Engine(weights)
     for rows in (grid_rows(0, 3), [Row(0, Slot(1, 0, 3, allowed=(4, 5)))]):
         for ask in (engine.step, engine.step_with_probabilities):
             engine.admit([(0, SOURCES[0])])
@@ -200,9 +201,8 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
     """In float32, for a bfloat16 model too, of its own weights."""
     model = copy.deepcopy(small_model("t5")).bfloat16() if kind == "bfloat16" else small_model(kind)
     sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(model.encoder).float()
-    for mine, source in zip(
-        encode(NativeEncoder(model.encoder, pack_native(model)), *sources), sources, strict=True
-    ):
+    encoded = encode(NativeEncoder(model.encoder, pack_native(model)), *sources)
+    for mine, source in zip(encoded, sources, strict=True):
         ids = torch.tensor([source])
         with torch.inference_mode():
             theirs = exact(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
@@ -212,9 +212,8 @@ def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind
 @in_every_dtype
 @pytest.mark.parametrize("kind", ["t5", "gated"])
 def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, dtype, set_threads):
-    encoder = NativeEncoder(
-        copy.deepcopy(small_model(kind)).encoder, compiled(small_model(kind), dtype).stepping, dtype
-    )
+    beside = compiled(small_model(kind), dtype).stepping
+    encoder = NativeEncoder(copy.deepcopy(small_model(kind)).encoder, beside, dtype)
     sources = [source_of(length) for length in (*LENGTHS, TOKENS_TOGETHER // 4, 5)]
     alone = [encode(encoder, source)[0] for source in sources]
     for threads in (1, 3):
@@ -250,10 +249,7 @@ def stepper(request):
         [],
         *([(0, 1, 0, token)] for token in (-1, VOCABULARY, 2**40)),
         *([(sequence, 1, 0, 3)] for sequence in (-1, 2)),
-        *(
-            [(0, subsequence, time, 3)]
-            for subsequence, time in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))
-        ),
+        *([(0, *place, 3)] for place in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))),
         [(1, 1, 0, 3), (0, 1, 0, 3)],  # not in the order of the sequences
     ],
 )
@@ -285,10 +281,10 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
 @needs_kernels
 @pytest.mark.parametrize("sources", [[[VOCABULARY]], [[-1]], [[3], []], [[3, 4]], []])
 def test_the_encoder_reads_its_own_embedding_alone(sources):
-    engine = Engine(small_model("t5"))
-    if not hasattr(engine.weights.encoder, "weights"):
+    encoder = lay_out(small_model("t5")).encoder
+    if not isinstance(encoder, NativeEncoder):
         pytest.skip("torch encodes here")
-    encoder = engine.weights.encoder.weights
+    encoder = encoder.weights
     with pytest.raises(IndexError):
         encoder.library.encode(encoder.struct, sources, torch.zeros(max(1, len(sources)), 1, 32))
 
@@ -300,7 +296,7 @@ def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch)
 
     monkeypatch.setattr(native, "RowStruct", Longer)
     with pytest.raises(OSError, match="Longer is laid out in another way"):
-        Library(str(library().path))
+        Library(library().path)
 
 
 # --- Products ---------------------------------------------------------------------------------------------------------
@@ -312,7 +308,7 @@ def grouped(numbers, size):
     return groups, groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
 
 
-def by_torch(x, matrix, dtype=torch.int8):
+def by_definition(x, matrix, dtype=torch.int8):
     """x · matrixᵀ by the definition: integers within a group, whose sums are added by the scales of both sides."""
     size, (low, high) = GROUP if dtype == torch.int8 else FOUR, RANGES[dtype]
     (given, largest), (weights, most) = grouped(x, size), grouped(matrix, size)
@@ -340,7 +336,7 @@ def test_every_way_to_multiply_integers_is_the_plain_reading_by_torch_and_a_row_
     torch.manual_seed(rows)
     x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
     x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
-    expected = by_torch(x, matrix, dtype)
+    expected = by_definition(x, matrix, dtype)
     for way in WAYS:
         found = multiplied(dtype, way, x, matrix)
         assert ((found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)).all()
@@ -354,7 +350,7 @@ def test_the_largest_sums_of_a_group_are_exact(dtype):
     """All weights of a group but the first, and all numbers of a row, stand at the end of their range."""
     x, matrix = torch.ones(7, 128), torch.full((33, 128), -7.0)
     x[1::2], matrix[:, ::FOUR] = -1.0, 8.0
-    expected = by_torch(x, matrix, dtype)
+    expected = by_definition(x, matrix, dtype)
     for way in WAYS:
         assert (multiplied(dtype, way, x, matrix) - expected).abs().max() < 1e-6 * expected.abs().max()
 
@@ -424,6 +420,7 @@ def test_cpus_with_fewer_instructions_compute_the_same(flags):
 @needs_kernels
 @pytest.mark.parametrize("kept", ["", "tiles of something else", "\udcff"])
 def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeypatch, tmp_path):
+    assert kinds.fastest(library()) in WAYS
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernels = copy.copy(library())
     kernels.path = Path("kernels-amx.so")
@@ -440,11 +437,6 @@ def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeyp
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # where nothing can be kept, it is made each time
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
-
-
-@needs_kernels
-def test_the_trial_names_a_way_that_there_is():
-    assert kinds.fastest(library()) in WAYS
 
 
 @needs_kernels

@@ -8,8 +8,7 @@ import pytest
 from msgspec import structs
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, value_texts
-from pipedec_cli.data.records import Record
+from pipedec_cli.data.fields import Field
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
@@ -35,14 +34,7 @@ OBJECTS = (
 SOURCES = ("a mill with soup", "Ely on two days", "Tuesdays", "nothing")
 
 
-def records():
-    texts = [value_texts(one, SCHEMA, "x:1") for one in OBJECTS]
-    return [
-        Record(str(at), source, json.dumps(one), text, (), f"x:{at}", {}, one)
-        for at, (source, one, text) in enumerate(zip(SOURCES, OBJECTS, texts, strict=True))
-    ]
-
-
+records = partial(test_fields.records_of, SCHEMA, SOURCES, OBJECTS)
 fresh = partial(test_fields.fresh, schema=SCHEMA, delay="any", examples=records)
 
 
@@ -81,8 +73,7 @@ def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
 
 def test_limits_hold_the_longest_list():
     checkpoint = fresh(delay=3)
-    long = {"menu": [{"dish": "fish"}] * 30}
-    record = Record("1", "s", "", value_texts(long, SCHEMA, "x:1"), (), "x:1", {}, long)
+    (record,) = test_fields.records_of(SCHEMA, ["s"], [{"menu": [{"dish": "fish"}] * 30}])
     assert len(record.target_segments) == 5 + 29 * 3
     fitted = fit_limits(encode(checkpoint, [record]), checkpoint.settings)
     assert (fitted.time_max, fitted.item_max) == (3 * 30 + 1, 31)
@@ -128,14 +119,11 @@ def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
     assert sum(one.steps for one in drafted) < sum(one.steps for one in made)
 
 
-def test_a_list_is_cut_by_item_max_and_the_other_starts_do_not_apply(taught):
+def test_a_list_is_cut_by_item_max_and_a_delay_that_was_not_trained_for_is_refused(taught):
     settings = structs.replace(taught["pipelined"].settings, item_max=2)
     decoder = Decoder(replace(taught["pipelined"], settings=settings))
     method = decoder.method()
     (made,) = decoder.texts(SOURCES[:1], method)
     assert (made.truncated, len(made.fields["menu"])) == ("item_max", 2)
-    for name, value in {"empty_rows": "stop", "sub_max": 3}.items():
-        with pytest.raises(UserError, match=f"{name} does not apply"):
-            decoder.method(**{name: value})
     with pytest.raises(UserError, match="was trained for delay 3 only"):
         Decoder(fresh(delay=3)).method(2)

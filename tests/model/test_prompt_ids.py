@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -36,45 +37,19 @@ _BYTES: Final = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False
 _LLAMA3: Final = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-def _trained(model: Any, trainer: Any, before: Any) -> Tokenizer:
+def _made(model: Any, before: Any, **trainer: Any) -> Tokenizer:
+    """A tokenizer trained on the texts; `before` splits them."""
+    kind = trainers.UnigramTrainer if isinstance(model, models.Unigram) else trainers.BpeTrainer
     made = Tokenizer(model)
     made.pre_tokenizer = before
-    made.train_from_iterator(TEXTS, trainer)
+    made.train_from_iterator(TEXTS, kind(special_tokens=["<unk>"], show_progress=False, **trainer))
+    made.decoder = decoders.ByteLevel() if "initial_alphabet" in trainer else decoders.Metaspace()
     return made
 
 
 def _of_bytes(before: Any) -> Tokenizer:
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-        special_tokens=["<unk>"],
-    )
-    made = _trained(models.BPE(unk_token="<unk>"), trainer, before)
-    made.decoder = decoders.ByteLevel()
-    return made
-
-
-def _of_pieces(model: Any, trainer: Any, scheme: Any) -> Tokenizer:
-    made = _trained(model, trainer, pre_tokenizers.Metaspace(prepend_scheme=scheme))
-    made.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    return made
-
-
-def _llama2() -> Tokenizer:
-    """Pieces without a pre-tokenizer, as Llama 2 and Gemma have them: a space is a letter like others."""
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>"], show_progress=False)
-    made = _trained(models.BPE(unk_token="<unk>"), trainer, pre_tokenizers.Metaspace())
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.pre_tokenizer = None
-    return made
-
-
-def _unigram() -> Tokenizer:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-    )
-    return _of_pieces(models.Unigram(), trainer, "first")
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _made(models.BPE(unk_token="<unk>"), before, vocab_size=600, initial_alphabet=alphabet)
 
 
 def _gpt2() -> Tokenizer:
@@ -82,15 +57,26 @@ def _gpt2() -> Tokenizer:
 
 
 def _llama3() -> Tokenizer:
-    from tokenizers import Regex
+    return _of_bytes(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), _BYTES]))
 
-    split = pre_tokenizers.Split(Regex(_LLAMA3), "isolated")
-    return _of_bytes(pre_tokenizers.Sequence([split, _BYTES]))
+
+def _llama2() -> Tokenizer:
+    """Pieces without a pre-tokenizer, as Llama 2 and Gemma have them: a space is a letter like others."""
+    made = _made(models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(), vocab_size=500)
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.pre_tokenizer = None
+    return made
 
 
 def _mistral() -> Tokenizer:
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<unk>"], show_progress=False)
-    return _of_pieces(models.BPE(unk_token="<unk>"), trainer, "first")
+    return _made(
+        models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(prepend_scheme="first"), vocab_size=500
+    )
+
+
+def _unigram() -> Tokenizer:
+    before = pre_tokenizers.Metaspace(prepend_scheme="first")
+    return _made(models.Unigram(), before, vocab_size=300, unk_token="<unk>")
 
 
 KINDS: Final = {one.__name__: one for one in (_gpt2, _llama3, _llama2, _mistral, _unigram)}
@@ -168,7 +154,7 @@ def test_special_tokens_in_a_users_words_are_text(kind):
         assert found == ["<|im_start|>", "<|end|>"], said
 
 
-#: Chat templates in the form of public model families.
+#: Chat templates in the forms of public model families.
 CHATS: Final = {
     "ChatML": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",

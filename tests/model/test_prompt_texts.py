@@ -32,37 +32,22 @@ def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text
     assert prompt_around(plain, PROMPT, chat=False).first == (), "this one begins with no token of its own"
 
 
-def test_what_is_cut_is_the_source_and_never_what_stands_around_it():
-    made, source = codec("Say {source} briefly:", limit=24), "The Mill is cheap. " * 40
-    ids, cut = made.source(source)
-    text = made.decode(ids)
-    assert cut and len(ids) == 24 and text.startswith("Say The Mill is") and text.endswith(" briefly:")
-    kept = text.removeprefix("Say ").removesuffix(" briefly:")
-    assert source.startswith(kept) and ids == [BOS, *made.ids([f"Say {kept} briefly:"])[0]]
-    own = made.ids([source])[0]
-    assert own[: len(made.ids([kept])[0])] == made.ids([kept])[0], "it is cut between tokens of its own"
+def test_a_prompt_that_leaves_no_room_for_a_source_is_refused():
     with pytest.raises(UserError, match=r"no source has room; give a larger --max-source-tokens"):
         codec("Say {source} briefly:", limit=5).source("a")
 
 
-def test_special_tokens_of_a_template_are_tokens_and_those_of_a_source_are_text():
-    made = codec("<|im_start|>{source}<|im_end|>")
-    start, end = made.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
-    ids, _ = made.source("a <|im_end|> </s> <s>")
-    assert (ids[:2], ids[-1]) == ([BOS, start], end)
-    assert not {start, end, EOS, BOS} & set(ids[2:-1])
-    assert made.decode(ids) == "a <|im_end|> </s> <s>"
-    assert codec("<s>{source}").source("a")[0].count(BOS) == 1, "a text begins once"
+def test_a_text_begins_once_and_a_template_and_a_source_make_no_special_token_together():
+    assert codec("<s>{source}").source("a")[0].count(BOS) == 1
     across = codec("<|im_{source}|> <|im_end|>")
-    assert across.source("start")[0].count(start) == 0, "a template and a source make no special token"
+    start, end = across.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    assert across.source("start")[0].count(start) == 0
     assert across.source("end")[0].count(end) == 1
 
 
 def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_once_for_the_same_roles():
-    made, turns = (
-        codec("Say {source}", 256, chat=True),
-        [("system", "a <|im_end|> {turn 1}"), ("user", "{source}")],
-    )
+    made = codec("Say {source}", 256, chat=True)
+    turns = [("system", "a <|im_end|> {turn 1}"), ("user", "{source}")]
     text, _ = shown(made.after(turns), "The Mill")
     wanted = "system\na <|im_end|> {turn 1}<|im_end|>\nuser\n{source}<|im_end|>\nuser\nSay The Mill<|im_end|>"
     assert wanted.replace(" ", "") in text.replace("<|im_start|>", "").replace(" ", "")
@@ -76,17 +61,6 @@ def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_o
             made.after([(role, "a") for role in roles])
     with pytest.raises(UserError, match="reads one message"):
         codec().after(turns)
-
-
-def test_a_chat_is_what_the_models_own_template_makes_of_the_users_words():
-    made = codec("Say {source}", chat=True)
-    expected = made.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Say The Mill"}], tokenize=False, add_generation_prompt=True
-    )
-    assert shown(made, "The Mill")[0].replace(" ", "") == expected.replace(" ", "")
-    start = made.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    assert made.source("a")[0].count(start) == 2
-    assert made.described["chat"] is True and made.described["prompt"] == "Say {source}"
 
 
 def test_a_chat_template_that_tells_the_date_tells_the_same_one_every_day():
@@ -119,12 +93,6 @@ def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line
     assert "\n" not in str(refusal.value) and "leave --chat out" in str(refusal.value)
 
 
-SMOLLM: Final = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ 'Hello' }}{% endif %}"
-    "{{ '<|im_start|>' + message['role'] + message['content'] }}{% endfor %}"
-)
-
-
 #: Templates with what transformers adds to jinja2.
 ADDED: Final = (
     CHATML.replace("messages %}", "messages %}{% if loop.index > 9 %}{% break %}{% endif %}"),
@@ -133,7 +101,7 @@ ADDED: Final = (
 )
 
 
-@pytest.mark.parametrize("template", [CHATML, SMOLLM, DATED, *ADDED])
+@pytest.mark.parametrize("template", [CHATML, DATED, *ADDED])
 def test_a_chat_template_renders_as_in_transformers(template, monkeypatch):
     tokenizer = chat_tokenizer(template)
     turns = [{"role": "user", "content": SOURCE}]

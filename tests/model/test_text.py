@@ -7,7 +7,6 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
 from pipedec_cli.model.checkpoint import MethodSettings
@@ -169,10 +168,3 @@ def test_a_checkpoint_that_is_there_keeps_its_weights_and_takes_the_new_settings
     assert (taken.settings, taken.segmenter) == (SETTINGS, segmenter)
     assert taken.model.shared.weight.equal(trained.model.shared.weight)
     assert taken.codec().source("red 3")[0] == trained.codec().source("copy: red 3")[0]
-
-
-def test_a_start_that_is_not_there_is_refused():
-    shapes = "no shape 'scratch-huge'; use one of scratch-tiny, scratch-small"
-    for name, what in (("scratch-huge", shapes), ("no-such-folder", "no checkpoint folder")):
-        with pytest.raises(UserError, match=what):
-            start_checkpoint(name, SETTINGS, toy_records(), seed=0)

@@ -55,7 +55,7 @@ def compare(engines, checkpoint, examples, most):
         learnt = (labels >= 0) & ((labels >= 0).cumsum(0) <= most - places)
         exact = None
         for dtype, engine in engines.items():
-            q = engine.logits(rows)[learnt].float().log_softmax(dim=-1).cpu()
+            q = engine.stepper.logits(rows)[learnt].float().log_softmax(dim=-1).cpu()
             exact = q if exact is None else exact
             sums[dtype][0] += float((exact.exp() * (exact - q)).sum(dim=-1).double().sum())
             sums[dtype][1] += int((exact.argmax(dim=-1) == q.argmax(dim=-1)).sum())

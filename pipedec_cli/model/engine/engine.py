@@ -19,7 +19,6 @@ from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
-from pipedec_cli.model.engine.torch.parts import Blocks
 from pipedec_cli.model.engine.torch.stepper import BlockLayers, StepLayers, TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
@@ -39,45 +38,26 @@ class DecoderWeights:
     dtype: torch.dtype
 
 
-def lay_out(
-    model: Any,
-    *,
-    prepack: bool | None = None,
-    native: bool | None = None,
-    consume: bool = False,
-    quantize: torch.dtype | None = None,
-) -> DecoderWeights:
-    """Lay out a model on its device: for the compiled kernels if they can be used, else for torch.
+def lay_out(model: Any, *, consume: bool = False, quantize: torch.dtype | None = None) -> DecoderWeights:
+    """Lay out a model on its device, in its dtype: for the compiled kernels if they can be used, else for torch.
 
-    Args:
-        model: of a family in `families`; its dtype is kept.
-        prepack: use torch, with or without matrices packed for oneDNN. None: packed if possible.
-        native: use the compiled kernels (True) or torch (False). None: whatever is possible.
-        consume: let the kernels empty each matrix that they have copied. Only the model's config is of use afterwards.
-        quantize: round matrices to int8 or int4, which only the kernels compute.
-
-    Raises:
-        BuildError: `native` is True, and the kernels cannot be used.
-        UserError: `quantize` is set, and the kernels cannot be used.
+    With `consume` the kernels empty each matrix that they have copied: only the model's config is of use afterwards.
+    `quantize` rounds matrices to int8 or int4, which only the kernels compute; a UserError if they cannot be used.
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, vocabulary, reason = quantize or embedding.dtype, len(embedding), ""
-    if native or (native is None and prepack is None):
-        try:
-            packed = pack_native(model, dtype, consume=consume)
-            encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-            return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
-        except BuildError as error:
-            if quantize:
-                todo = "use --dtype bfloat16 or float32"
-                name = str(quantize).removeprefix("torch.")
-                raise UserError(f"{name} cannot be had here: {error}", todo=todo) from error
-            if native:
-                raise
-            reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
-    if isinstance(backbone.parts, Blocks):
-        layers: StepLayers = BlockLayers(model, prepack=prepack)
+    dtype, vocabulary = quantize or embedding.dtype, len(embedding)
+    try:
+        packed = pack_native(model, dtype, consume=consume)
+        encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
+        return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
+    except BuildError as error:
+        if quantize:
+            what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
+            raise UserError(what, todo="use --dtype bfloat16 or float32") from error
+        reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
+    if backbone.parts is None:
+        layers: StepLayers = BlockLayers(model)
     else:
         # Late: it imports model code of transformers.
         from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
@@ -137,20 +117,14 @@ class Engine:
     A call may have several rows of one subsequence, at successive times: each sees those before it.
     """
 
-    def __init__(self, model: Any, sequences: int = 1, *, weights: DecoderWeights | None = None) -> None:
-        """Lay the model out, unless there are `weights` already. Engines can share weights."""
-        self.weights = weights or lay_out(model)
-        self.sequences, stepping = sequences, self.weights.stepping
-        self.stepper: TorchStepper | NativeStepper = (
-            NativeStepper(stepping, sequences)
-            if isinstance(stepping, NativeWeights)
-            else TorchStepper(stepping, sequences)
-        )
-
-    @property
-    def kernels(self) -> str:
-        """What computes the steps, for tables and logs."""
-        return self.weights.kernels
+    def __init__(self, weights: DecoderWeights, sequences: int = 1) -> None:
+        """Engines can share weights."""
+        self.weights, self.sequences = weights, sequences
+        self.stepper: TorchStepper | NativeStepper
+        if isinstance(weights.stepping, NativeWeights):
+            self.stepper = NativeStepper(weights.stepping, sequences)
+        else:
+            self.stepper = TorchStepper(weights.stepping, sequences)
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty."""
@@ -169,10 +143,7 @@ class Engine:
             self.stepper.keep(beginning)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
-        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN.
-
-        More than `MOST_ROWS` rows run in parts. The result is the same, since no row sees the rows behind it.
-        """
+        """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""
         answers = list[int]()
         for part in self._parts(rows):
             answers += self.stepper.step(part)
@@ -187,12 +158,9 @@ class Engine:
         return _checked(answers), probabilities
 
     def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+        """The rows in parts of `MOST_ROWS`. The result is the same, since no row sees the rows behind it."""
         self.stepper.settle(rows)  # by all rows, not by those of the first part
         return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
-
-    def logits(self, rows: Sequence[Row]) -> Tensor:
-        """One decoder call: logits [rows, vocabulary], in the dtype of the weights or in float32."""
-        return self.stepper.logits(rows)
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; see `StepModel.take_back`."""

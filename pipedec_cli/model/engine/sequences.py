@@ -14,7 +14,9 @@ FIRST_ROOM: Final = 128
 
 
 class Sequences:
-    """The sequences of a stepper: how many columns each has filled, and its prompt. A subclass runs the calls.
+    """The sequences of a stepper: how many columns each has filled, and its prompt.
+
+    A subclass runs the calls. It has the methods of `Engine`, with `read` and `remember` in the place of `admit`.
 
     A prompt has S tokens, with K places for known tokens behind them. Prompt tokens have the positions 0 … S − 1, a later
     token has S + K + time + subsequence − 1. K is how far before time 0 the first call after the prompt begins; later calls

@@ -12,7 +12,7 @@ import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -32,8 +32,7 @@ Example = TypeVar("Example")
 _GROUP: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """The place of an example in a training: the number of its update, from 0 over all epochs, and its own number."""
 
     update: int

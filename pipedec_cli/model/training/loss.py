@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model.engine.torch.parts import MODULES, Block, Blocks, Function, Modules
+from pipedec_cli.model.engine.torch.parts import (
+    MODULES,
+    Block,
+    Function,
+    blocks_of,
+    distance_buckets,
+    final_norm,
+)
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import distance, position, visible
 
@@ -89,59 +96,51 @@ def full_states(
     """What `head_of` makes logits of, for every token of a grid: [batch, grid length, width], in the model's dtype.
 
     `input_ids` are the sources, int64 [batch, source length]; `attention_mask` has the same shape and is 1 where a token
-    is no padding. Padding stands behind the source. `tokens`, `subsequence` and `time` are as in `decoder_states`.
+    is no padding. Padding stands behind the source. `tokens` of the grid, <bos> and <eos> included, in any order: int64
+    [batch, grid length]. `subsequence` (from 1) and `time` have the same shape and say where each token stands; they are
+    `attention.PADDING` for padding.
     """
-    backbone, grid = backbone_of(model.config), (tokens, subsequence, time)
-    parts = backbone.parts
-    if backbone.encoder is None:
-        assert isinstance(parts, Modules), f"{backbone.name} has no encoder, and its layers are blocks"
-        return parts.full_states(model, *grid, prompt=input_ids, prompt_mask=attention_mask)
-    memory = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-    if isinstance(parts, Blocks):
-        return decoder_states(model, *grid, memory, attention_mask)
-    return parts.full_states(model, *grid, memory=memory, memory_mask=attention_mask.bool())
+    backbone = backbone_of(model.config)
+    source = {"prompt": input_ids, "prompt_mask": attention_mask}
+    if backbone.encoder is not None:
+        encoded = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask)
+        source = {"memory": encoded.last_hidden_state, "memory_mask": attention_mask.bool()}
+    run: Callable[..., Tensor] = backbone.parts.full_states if backbone.parts else _t5_states
+    return run(model, tokens, subsequence, time, **source)
 
 
 def head_of(model: Any) -> Function:
     """The function from states of `full_states`, [..., width], to the logits of the next token, [..., vocabulary]."""
     parts = backbone_of(model.config).parts
-    return parts.head(model, MODULES) if isinstance(parts, Blocks) else parts.head(model)
+    return parts.head(model) if parts else MODULES.linear(model.lm_head)
 
 
-def decoder_states(
+def _t5_states(
     model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
 ) -> Tensor:
-    """As `full_states`, for a decoder of `Blocks` and an encoded source.
+    """As `full_states`, for a T5. `memory` are states of the encoder, [batch, source length, d_model].
 
-    `tokens` of the grid, <bos> and <eos> included, in any order: int64 [batch, grid length]. `subsequence` (from 1) and
-    `time` have the same shape and say where each token stands; they are `attention.PADDING` for padding. `memory` are
-    the states of the encoder, [batch, source length, d_model]. `memory_mask`, [batch, source length], is true where the
-    source is no padding.
+    `memory_mask`, [batch, source length], is true where the source is no padding.
     """
-    backbone = backbone_of(model.config)
-    blocks = backbone.parts
-    assert isinstance(blocks, Blocks), f"the parts of {backbone.name} are modules"
     sees = visible((subsequence, time), (subsequence, time))[:, None]
-    table = blocks.buckets(model.config).to(tokens.device)
+    table = distance_buckets(model.config).to(tokens.device)
     place = position(subsequence, time)
     buckets = table[distance(place, place).clamp(0, table.numel() - 1)]
     dropout = model.config.dropout_rate if model.training else 0.0
     attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
-    attend_source = partial(attend, mask=memory_mask[:, None, None, :].bool())
+    attend_source = partial(attend, mask=memory_mask[:, None, None, :])
 
-    again = model.training and recomputes(model)
-    run: Callable[..., Tensor] = (
-        partial(checkpoint, **_HOW[again]) if again else lambda layer, *states: layer(*states)
-    )
-    hidden = blocks.dropout(model)(backbone.embedding(model)(tokens))
+    again = recomputes(model) if model.training else None
+    hidden = model.decoder.dropout(model.decoder.embed_tokens(tokens))
     bias: Tensor | None = None
     before: nn.Embedding | None = None
-    for block in blocks.layers(model, MODULES):
+    for block in blocks_of(model, MODULES):
         if block.bias is not before:
             values = block.bias(buckets).permute(0, 3, 1, 2)
             bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
-        hidden = run(partial(_layer, block, partial(attend, mask=bias), attend_source), hidden, memory)
-    return blocks.final(model, MODULES)(hidden)
+        layer = partial(_layer, block, partial(attend, mask=bias), attend_source)
+        hidden = checkpoint(layer, hidden, memory, **_HOW[again]) if again else layer(hidden, memory)
+    return final_norm(model, MODULES)(hidden)
 
 
 def _layer(
@@ -191,9 +190,8 @@ def summed_loss(
 ) -> Tensor:
     """−Σ log p(label), a float32 scalar. No more than `rows` rows of logits exist at a time.
 
-    The `head` makes logits, [n, vocabulary], of `states`, [n, width]; it has these `weights`. `labels`, int64 [n], are
-    tokens. The gradients of a chunk are computed with its loss, so that its logits are not needed again: chunks that
-    are computed again in the backward pass would take a third more time for the head.
+    The `head` makes logits, [n, vocabulary], of `states`, [n, width]; it has these `weights`. `labels` are int64 [n]. The
+    gradients of a chunk are computed with its loss: to compute its logits again would take the head a third more time.
     """
     weights = [weight for weight in weights if weight.requires_grad]
     if torch.is_grad_enabled():

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.trained import best_folders, clean, forget
+from pipedec_cli.data.trained import best_folders, clean
 from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.training import trainer
 from pipedec_cli.model.training.trainer import Evaluation
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, weights_of
 from tests.model.training.trainings import run
@@ -80,16 +81,15 @@ def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, undisturbe
 def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(
     tmp_path, monkeypatch, undisturbed, step
 ):
-    def kill(*_):
+    usual = getattr(trainer, step)
+
+    def kill(*given):
         if (tmp_path / "killed/checkpoint-3").exists():
             raise InterruptedError
-        forget(*_) if step == "forget" else given(*_)
+        usual(*given)
 
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        from pipedec_cli.model.training import trainer as best
-
-        given = getattr(best, step)
-        patch.setattr(best, step, kill)
+        patch.setattr(trainer, step, kill)
         scored(tmp_path / "killed")
     there = [folder.name for folder in best_folders(tmp_path / "killed")]
     assert there == (["best-2", "best-4"] if step == "forget" else ["best-2"])

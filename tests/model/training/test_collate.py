@@ -1,8 +1,8 @@
 """Records to training batches: their order, and Eq. 5 laid out token by token, padding told by position."""
 
+import itertools
 import random
 import tracemalloc
-from itertools import pairwise
 
 import pytest
 import torch
@@ -17,7 +17,6 @@ from pipedec_cli.data.stored import Stored
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.training.collate import (
     IGNORED,
-    ByTurn,
     Encoded,
     Turn,
     Turns,
@@ -85,9 +84,8 @@ def test_padding_is_told_by_position_and_never_by_id():
     assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
     names = ("attention_mask", "subsequence", "time", "labels")
     examples = [encoded([A, B, C]), encoded([A])]
-    zeros, nines = (
-        collate(examples, [Fixed(1)] * 2, bos=BOS, eos=EOS, pad=pad, closing=True) for pad in (0, 9)
-    )
+    given = {"bos": BOS, "eos": EOS, "closing": True}
+    zeros, nines = (collate(examples, [Fixed(1)] * 2, pad=pad, **given) for pad in (0, 9))
     assert all(zeros[name].equal(nines[name]) for name in names)
     assert {zeros[name].shape for name in ("decoder_input_ids", *names[1:])} == {(2, 7)}
     assert all(tensor.dtype == torch.int64 for tensor in zeros.values())
@@ -143,16 +141,13 @@ def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(tar
     settings = structs.replace(SETTINGS, delay=delay)
     fitted = fit_limits([encoded(*([A] * m for m in lengths)) for lengths in targets], settings).time_max
 
-    def cut(time_max: int) -> int:
-        limits = Limits(time_max, 10**6)
-        served = (1, 2, 3) if delay == "any" else (delay,)
-        return sum(
-            any(replay(lengths, Fixed(each), limits).truncated == "time_max" for each in served)
-            for lengths in targets
-        )
+    def is_cut(time_max: int) -> bool:
+        pairs = itertools.product(targets, (1, 2, 3) if delay == "any" else (delay,))
+        ends = {replay(lengths, Fixed(each), Limits(time_max, 10**6)).truncated for lengths, each in pairs}
+        return "time_max" in ends
 
-    assert cut(fitted) == 0  # of so few, 99.5 % are all
-    assert fitted == 50 or cut(fitted - 1) > 0
+    assert not is_cut(fitted)  # of so few, 99.5 % are all
+    assert fitted == 50 or is_cut(fitted - 1)
 
 
 def test_one_target_in_two_hundred_may_be_longer_than_time_max():
@@ -222,7 +217,7 @@ def test_batches_are_of_like_lengths_and_come_in_no_order_of_length():
     order = examples_of(turns())
     batches = [[SOURCE_LENGTHS[at] for at in order[first : first + 8]] for first in range(0, 1008, 8)]
     assert sum(max(batch) - min(batch) < 12 for batch in batches) > 120
-    rises = sum(one[0] < other[0] for one, other in pairwise(batches))
+    rises = sum(one[0] < other[0] for one, other in itertools.pairwise(batches))
     assert 40 < rises < 84, "half of the batches are longer than the one before"
 
 
@@ -236,18 +231,8 @@ def test_the_order_depends_on_seed_and_epoch_alone():
 def test_several_processes_share_the_updates_of_one(processes):
     """As accelerate deals batches out, none of which is repeated or missed for that."""
     alone = [{*batch} for batch in BatchSampler(turns(), 8, drop_last=False)]
-    batches = [
-        list(BatchSamplerShard(BatchSampler(turns(), 8 // processes, drop_last=False), processes, rank))
-        for rank in range(processes)
-    ]
+    batches = []
+    for rank in range(processes):
+        own = BatchSampler(turns(), 8 // processes, drop_last=False)
+        batches.append(list(BatchSamplerShard(own, processes, rank)))
     assert [{turn for part in parts for turn in part} for parts in zip(*batches, strict=True)] == alone
-
-
-def test_examples_are_given_by_their_turn_or_number():
-    examples = ByTurn("abc")
-    assert examples[Turn(7, 2)] == (Turn(7, 2), "c")
-    assert [examples[number] for number in range(len(examples))] == [
-        (Turn(0, 0), "a"),
-        (Turn(1, 1), "b"),
-        (Turn(2, 2), "c"),
-    ]

@@ -7,8 +7,6 @@ import torch
 
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.training import lora
-from pipedec_cli.model.training.collate import Turn, collator
-from pipedec_cli.model.training.loss import TeacherForcing, recompute
 from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, refused, weights_of
 
@@ -17,9 +15,9 @@ FAMILIES = ("t5", "llama", "gemma3", "t5gemma", "bart")
 HYPER = replace(QUICK, max_steps=4, learning_rate=1e-2)
 
 
-def fresh(family="llama", dropout=0.0):
+def fresh(family="llama"):
     """A small model of a family for the toy data."""
-    return fresh_toy(shape=replace(SMALL, family=family, dropout=dropout))
+    return fresh_toy(shape=replace(SMALL, family=family, dropout=0.0))
 
 
 @pytest.fixture
@@ -42,12 +40,9 @@ def test_the_decoders_linear_layers_alone_are_changed_and_the_result_is_a_plain_
     after = weights_of(load_checkpoint(str(tmp_path)))
     assert before.keys() == after.keys() and not [*tmp_path.glob(lora.FILES)]
     changed = {name for name in before if not before[name].equal(after[name])}
-    assert changed and not [
-        name for name in changed if "encoder." in name or "norm" in name or "embed" in name
-    ]
+    assert not [name for name in changed if "encoder." in name or "norm" in name or "embed" in name]
     decoder = load_checkpoint(str(tmp_path)).model.get_decoder()
-    linear = [name for name, module in decoder.named_modules() if isinstance(module, torch.nn.Linear)]
-    assert len(changed) == len(linear)
+    assert len(changed) == sum(isinstance(module, torch.nn.Linear) for module in decoder.modules()) > 0
 
 
 def test_a_training_goes_on_with_its_adapters_and_a_look_at_them_changes_nothing(tmp_path, base):
@@ -85,21 +80,6 @@ def test_an_adapter_is_no_model_and_one_that_is_written_over_leaves_no_files(tmp
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_activations_that_are_computed_again_change_no_gradient_of_an_adapter(family):
-    gradients = []
-    for what in (None, "cheap", "all"):
-        checkpoint = fresh(family, dropout=0.1)
-        lora.add_adapters(checkpoint.model, 4, seed=0)
-        if what:
-            recompute(checkpoint.model, what)
-        batch = collator(checkpoint, 0)([(Turn(0, 0), one) for one in examples_of(checkpoint)[:3]])
-        torch.manual_seed(0)
-        TeacherForcing(checkpoint.model).train()(**batch)["loss"].backward()
-        gradients.append([weight.grad for weight in checkpoint.model.parameters() if weight.requires_grad])
-    assert gradients[0] and all(all(map(one.equal, more)) for one, *more in zip(*gradients, strict=True))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_weights_that_are_not_trained_may_be_in_bfloat16(tmp_path, family):
     """The adapters are in float32, and the loss nearly that of a base in float32."""
     save_checkpoint(fresh(family), tmp_path / "base")
@@ -113,7 +93,6 @@ def test_weights_that_are_not_trained_may_be_in_bfloat16(tmp_path, family):
         examples = examples_of(checkpoint)
         hyper = replace(HYPER, bf16=True)
         losses.append(train(checkpoint, examples, examples[:2], tmp_path / f"{dtype}", hyper).loss)
-        assert {
-            weight.dtype for weight in load_checkpoint(str(tmp_path / f"{dtype}")).model.parameters()
-        } == {torch.float32}
+        after = load_checkpoint(str(tmp_path / f"{dtype}")).model.parameters()
+        assert {weight.dtype for weight in after} == {torch.float32}
     assert losses[1] == pytest.approx(losses[0], rel=0.02)

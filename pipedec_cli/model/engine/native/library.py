@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe
 from pipedec_cli.model.engine.native.variants import (
     FLAGS,
@@ -79,19 +79,8 @@ def carried(variant: str = "") -> Path | None:
     return None if leaves_out and find_compiler() else path
 
 
-def is_compiled(variant: str = "") -> bool:
-    """Whether nothing will be compiled: the library is there, or it cannot be made at all."""
-    if (compiler := find_compiler()) is None:
-        return True
-    try:
-        place = _library_place(compiler, variant)
-        return _is_whole(place) or (place.parent.exists() and not is_safe(place.parent))
-    except (BuildError, OSError, RuntimeError):
-        return True
-
-
 def compiled(variant: str = "") -> Path:
-    """The shared library for this source, compiler and CPU, or for a variant, compiled now if it is not there; else a BuildError.
+    """The shared library for this source, compiler and CPU, or for a variant, compiled now if need be; else a BuildError.
 
     A library is code. It is compiled again if another user may have written it, or if its bytes are not those that were
     compiled. It is not kept in a folder where other users can write. Several processes may compile at once: each moves
@@ -99,16 +88,20 @@ def compiled(variant: str = "") -> Path:
     """
     if (compiler := find_compiler()) is None:
         raise BuildError(NO_COMPILER)
+    flags = variant_flags(variant) if variant else []
+    extras = ([*flags, OPENMP], flags) if variant else EXTRAS
     try:
-        place = _library_place(compiler, variant)
+        version = run([compiler, "--version"]) or ""
+        place = cache_path(".so", *FLAGS, *map(str, extras), *_more_flags(), compiler, version)
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not is_safe(place.parent):
             raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
         if _is_whole(place):
             return place
+        log.info("compiling encoder and decoder step for this machine; this takes some seconds, once")
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / place.name
-            for extra in _extras(variant):
+            for extra in extras:
                 if compile_kernels(compiler, [*extra, *_more_flags()], made):
                     checksum = _checksum(made)
                     checksum.write_text(file_sha256(made), encoding="utf-8")
@@ -135,26 +128,13 @@ def _is_whole(library: Path) -> bool:
     A link is not taken: others may write where it leads to.
     """
     checksum = _checksum(library)
-    for path in (library, checksum):
-        if path.is_symlink() or not is_safe(path):
-            return False
+    if any(path.is_symlink() or not is_safe(path) for path in (library, checksum)):
+        return False
     return checksum.read_bytes() == file_sha256(library).encode()
 
 
 def _more_flags() -> list[str]:
     return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
-
-
-def _extras(variant: str) -> list[list[str]]:
-    """As `EXTRAS`, or those for a variant."""
-    flags = variant_flags(variant) if variant else []
-    return [[*flags, OPENMP], flags] if variant else [*EXTRAS]
-
-
-def _library_place(compiler: str, variant: str) -> Path:
-    """The path of a library that is compiled here, by flags and compiler."""
-    extras, version = map(str, _extras(variant)), run([compiler, "--version"]) or ""
-    return cache_path(".so", *FLAGS, *extras, *_more_flags(), compiler, version)
 
 
 def cache_path(ending: str, *facts: str) -> Path:
@@ -262,10 +242,10 @@ class Library:
         key_words: the words that a key of a width takes in the cache.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Path) -> None:
         """Load a library; an OSError or AttributeError if it does not fit this code."""
-        self.path = Path(path)
-        self._library = library = CDLL(path)
+        self.path, self._library = path, CDLL(str(path))
+        library = self._library
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
             function.restype, function.argtypes = result, arguments
@@ -284,9 +264,8 @@ class Library:
 
         The matrix is bfloat16 for weights in bfloat16, else float32.
         """
-        threads = torch.get_num_threads()
-        address, (outputs, inputs) = matrix.data_ptr(), matrix.shape
-        self._library.pipedec_pack(kind, address, outputs, inputs, panels, first, every, threads)
+        threads, address = torch.get_num_threads(), matrix.data_ptr()
+        self._library.pipedec_pack(kind, address, *matrix.shape, panels, first, every, threads)
 
     def multiply(self, kind: ModelStruct, x: Tensor, panels: int, outputs: int) -> Tensor:
         """Multiply float32 [rows, inputs] and a packed matrix, in this thread: float32 [rows, outputs in whole panels]."""
@@ -321,7 +300,9 @@ class Library:
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
-        """One decoder call. It adds the rows to the cache.
+        """One decoder call, which adds the rows to the cache: the most probable token of each.
+
+        It is 0 for a row that wants no answer, −1 if a logit is NaN.
 
         Args:
             decoder: the model.
@@ -330,9 +311,6 @@ class Library:
             allowed: the tokens that may answer, of those rows that have choices, row after row.
             logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `probabilities`.
             probabilities: to be filled with the softmax of each answer; float32 [rows].
-
-        Returns:
-            The most probable token of each row; 0 for a row that wants no answer, −1 if a logit is NaN.
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
@@ -351,10 +329,7 @@ class Library:
 
 
 def library() -> Library:
-    """The kernels, compiled if need be; a BuildError if there are none or the environment turns them off.
-
-    A UserError if the environment asks for a variant that is not known, or not for this CPU.
-    """
+    """The kernels, compiled if need be; a BuildError if there are none, a UserError as of `asked_variant`."""
     asked = asked_variant()
     found = f"{VARIABLE} is {OFF}" if asked == OFF else carried_library(asked) or _compiled_library(asked)
     if isinstance(found, Library):
@@ -372,9 +347,9 @@ def team_library() -> Library:
 
 @cache
 def carried_library(asked: str) -> Library | None:
-    """The kernels that came with the package; None if there are none, or they cannot be loaded beside this system's libraries."""
+    """The kernels that came with the package; None if there are none, or this system cannot load them."""
     with suppress(OSError, AttributeError):
-        return Library(str(path)) if (path := carried(asked)) else None
+        return Library(path) if (path := carried(asked)) else None
     return None
 
 
@@ -382,7 +357,7 @@ def carried_library(asked: str) -> Library | None:
 def _compiled_library(asked: str) -> Library | str:
     """The kernels that are compiled here, or the reason why there are none. A process tries once."""
     try:
-        return Library(str(compiled(asked)))
+        return Library(compiled(asked))
     except BuildError as error:
         return str(error)
     except (OSError, AttributeError) as error:

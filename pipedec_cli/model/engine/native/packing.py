@@ -68,9 +68,6 @@ def floats(module: Any) -> Tensor:
     return values
 
 
-# --- T5 ---------------------------------------------------------------------------------------------------------------
-
-
 def _t5_decoder(model: Any) -> ModelSpec:
     config = model.config
     if config.dense_act_fn not in ("relu", "gelu_new"):
@@ -118,9 +115,6 @@ def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
         matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
     inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
     return LayerSpec(matrices | {"feed_in": inward, "feed_out": (dense.wo,)}, norms, bias)
-
-
-# --- Decoder-only models ----------------------------------------------------------------------------------------------
 
 
 def _llama(model: Any) -> ModelSpec:
@@ -259,10 +253,10 @@ class NativeWeights:
 
 
 def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
-    """Pack the decoder of a model on the CPU; a BuildError if the kernels cannot compute it.
+    """Pack the decoder of a model on the CPU, in float32 or bfloat16; a BuildError if the kernels cannot compute it.
 
     Args:
-        model: in float32 or bfloat16; of transformers, or a `BareModel`.
+        model: of transformers, or a `BareModel`.
         dtype: the model's, or int8 or int4: then matrices are rounded, with a scale for each output and 64 or 32 inputs.
         consume: empty the matrices that are copied, so that they are not in memory twice. The model is then unusable.
     """
@@ -290,15 +284,10 @@ def pack(
     tied: bool = False,
     beside: NativeWeights | None = None,
 ) -> NativeWeights:
-    """Pack an encoder or a decoder; see `pack_native`.
+    """Pack an encoder or a decoder for a library; see `pack_native`.
 
-    Args:
-        spec: what to pack.
-        kernels: the library that is to use the weights.
-        dtype: of the packed matrices.
-        consume: empty what is copied.
-        tied: embeddings are read from the packed output matrix, which is the same matrix.
-        beside: the decoder of the encoder `spec`, in the same dtype. If its embeddings are tied, the encoder reads them.
+    Embeddings that are `tied` are read from the packed output matrix, which is the same matrix. `beside` is the decoder of
+    the encoder `spec`, in the same dtype: if its embeddings are tied, the encoder reads them.
     """
     packing, looked_up = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight
     packing.kept.append(beside)
@@ -333,15 +322,12 @@ class _Packing:
 
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
         self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
-        # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
         self.head_kind = kind_of(kernels, torch.int8 if dtype == INT4 else dtype)
         self.given = torch.float32 if dtype in INTEGERS else dtype  # the dtype that the library packs
         self.layers = (LayerStruct * len(spec.layers))()
         ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
-        vocabulary = len(spec.stack.embed_tokens.weight)
-        self.model = ModelStruct(
-            layers=len(self.layers), layer=self.layers, vocabulary=vocabulary, **ways, **spec.sizes
-        )
+        counts = {"layers": len(self.layers), "vocabulary": len(spec.stack.embed_tokens.weight)}
+        self.model = ModelStruct(layer=self.layers, **counts, **ways, **spec.sizes)
         self.kept: list[object] = [self.layers]
         self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []  # with their offsets
         self._size = 0
@@ -359,11 +345,9 @@ class _Packing:
             for name, modules in layer.matrices.items():
                 if name != "cross_kv":
                     self._add(struct, name, modules)
-            biases = [
-                module.bias for module in layer.matrices["qkv"] if getattr(module, "bias", None) is not None
-            ]
-            if biases:
-                bias = torch.cat([bias.detach().float() for bias in biases])
+            biases = [getattr(module, "bias", None) for module in layer.matrices["qkv"]]
+            if found := [bias.detach().float() for bias in biases if bias is not None]:
+                bias = torch.cat(found)
                 fits = bias.shape == ((model.heads + 2 * model.key_heads) * model.head_width,)
                 _require(fits, "the biases of the queries, keys and values are")
                 self.point(struct, "qkv_bias", F.pad(bias, (0, -len(bias) % self.kernels.panel)))
@@ -425,6 +409,7 @@ class _Packing:
                         part.data = part.data.new_empty(0)
 
     def _kind_of(self, name: str) -> ModelStruct:
+        # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
         return self.head_kind if name == "head" else self.kind
 
     def _pack(self, name: str, parts: list[nn.Parameter], panels: int, number: int, every: int) -> None:

@@ -19,10 +19,7 @@ READ_TOGETHER: Final = 512
 
 
 class NativeStepper(Sequences):
-    """Decoder calls for a number of sequences. A row's answer depends on its own sequence alone.
-
-    It has the methods of `Engine` except `admit`. Its buffers grow by doubling and are never given back.
-    """
+    """See `Sequences`. A row's answer depends on its own sequence alone. Buffers grow by doubling."""
 
     def __init__(self, weights: NativeWeights, sequences: int) -> None:
         super().__init__(sequences)
@@ -63,10 +60,12 @@ class NativeStepper(Sequences):
         self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
     ) -> list[int]:
         """One decoder call; see `Library.step`."""
-        if not self.weights.struct.causal:
-            return self._run(rows, [(row.slot.time, 0) for row in rows], logits, probabilities)
-        self.settle(rows)
-        return self._run(rows, [self.place(*row) for row in rows], logits, probabilities)
+        if self.weights.struct.causal:
+            self.settle(rows)
+            places = [self.place(*row) for row in rows]
+        else:
+            places = [(row.slot.time, 0) for row in rows]
+        return self._run(rows, places, logits, probabilities)
 
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
         """The most probable next token of each row, and its probability."""

@@ -10,19 +10,18 @@ import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
-from pipedec_cli.model.engine.torch.parts import Modules
 from pipedec_cli.model.engine.torch.stepper import StepContext, StepLayers
 from pipedec_cli.model.families import backbone_of
 
 
 class ModuleLayers(StepLayers):
-    """A decoder of `Modules`."""
+    """A decoder of `Modules`, the `parts` of its family."""
 
     kernels = "transformers' modules"
 
     def __init__(self, model: Any) -> None:
         backbone = backbone_of(model.config)
-        assert isinstance(backbone.parts, Modules), f"the layers of {backbone.name} are blocks"
+        assert backbone.parts is not None, f"the layers of {backbone.name} are blocks"
         super().__init__(model)
         self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
         self.head = self.parts.head(model)
@@ -60,7 +59,7 @@ class _StepCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values, [n, heads, queries, width], and give all that the call reads."""
+        """Write new keys and values, [n, heads, queries, width]. Returns all that the call reads."""
         key, value = (self.context.rows(states.transpose(1, 2)) for states in (key_states, value_states))
         return self.context.keep(layer_idx, key, value)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -60,21 +60,17 @@ class Block:
     def __call__(
         self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], attend_source: Function
     ) -> Tensor:
-        """Compute the next states, [..., d_model].
+        """The next states, [..., d_model], of those of the layer before.
 
-        Args:
-            hidden: the states of the layer before, [..., d_model].
-            attend: self-attention of query, key and value, [..., heads · width] each.
-            attend_source: attention of queries over the source.
+        `attend` is the self-attention of query, key and value, [..., heads · width] each.
         """
         hidden = hidden + self.drop(self.out(attend(*self.qkv(self.norm(hidden)))))
         hidden = hidden + self.drop(self.source_out(attend_source(self.source_q(self.source_norm(hidden)))))
         return hidden + self.drop(self.feed(self.feed_norm(hidden)))
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The parts of a layer, each of them a norm and a module, and the position bias."""
+class Layer(NamedTuple):
+    """The parts of a T5's layer, each of them a norm and a module, and the position bias."""
 
     own: Any
     cross: Any  # None in an encoder
@@ -96,8 +92,8 @@ def layers(stack: Any) -> list[Layer]:
 def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
     """The bucket of each distance from 0 to ``relative_attention_max_distance``: int64 [farthest + 1].
 
-    The first half of the buckets are for exact distances, the second half for ranges that grow logarithmically; the
-    last is for all beyond. The number of `buckets` is by default the config's, as in the decoder.
+    Half of the `buckets`, by default the config's, are for exact distances, the others for ranges that grow
+    logarithmically; the last is for all beyond.
     """
     buckets = buckets or int(config.relative_attention_num_buckets)
     max_distance: int = config.relative_attention_max_distance
@@ -110,10 +106,7 @@ def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
 
 
 def offset_buckets(config: Any) -> Tensor:
-    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance.
-
-    The first half of the buckets are for keys at or before the query, the second half for keys after it.
-    """
+    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance."""
     half: int = config.relative_attention_num_buckets // 2
     behind = distance_buckets(config, half)
     return torch.cat([behind.flip(0), behind[1:] + half])
@@ -122,7 +115,7 @@ def offset_buckets(config: Any) -> Tensor:
 def output_scale(config: Any) -> float:
     """The factor of the last hidden states before the output matrix.
 
-    T5's config says whether to scale (v1.1 and Flan-T5 do not), mT5 never scales, UMT5 scales if its embeddings are tied.
+    T5's config says whether to scale, mT5 never scales, UMT5 scales if its embeddings are tied.
     """
     if config.model_type == "mt5":
         return 1.0
@@ -130,49 +123,31 @@ def output_scale(config: Any) -> float:
     return float(config.d_model**-0.5) if scaled else 1.0
 
 
-class Blocks:
-    """The parts of a T5's decoder, as functions."""
+def blocks_of(model: Any, form: Form) -> list[Block]:
+    """The layers of a T5's decoder, first to last."""
+    return [
+        Block(
+            norm=form.norm(layer.own.layer_norm, 1.0),
+            qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
+            out=form.linear(layer.own.SelfAttention.o),
+            source_norm=form.norm(layer.cross.layer_norm, 1.0),
+            source_q=form.linear(layer.cross.EncDecAttention.q),
+            source_kv=form.apart(layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v),
+            source_out=form.linear(layer.cross.EncDecAttention.o),
+            feed_norm=form.norm(layer.feed.layer_norm, 1.0),
+            feed=_feed(layer.feed.DenseReluDense, form),
+            drop=form.dropout(layer.own.dropout),
+            bias=layer.bias,
+        )
+        for layer in layers(model.decoder)
+    ]
 
-    buckets = staticmethod(distance_buckets)
 
-    def dropout(self, model: Any) -> Function:
-        """The dropout behind the embedding."""
-        dropout: Function = model.decoder.dropout
-        return dropout
-
-    def layers(self, model: Any, form: Form) -> list[Block]:
-        """The layers, first to last."""
-        return [
-            Block(
-                norm=form.norm(layer.own.layer_norm, 1.0),
-                qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
-                out=form.linear(layer.own.SelfAttention.o),
-                source_norm=form.norm(layer.cross.layer_norm, 1.0),
-                source_q=form.linear(layer.cross.EncDecAttention.q),
-                source_kv=form.apart(layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v),
-                source_out=form.linear(layer.cross.EncDecAttention.o),
-                feed_norm=form.norm(layer.feed.layer_norm, 1.0),
-                feed=_feed(layer.feed.DenseReluDense, form),
-                drop=form.dropout(layer.own.dropout),
-                bias=layer.bias,
-            )
-            for layer in layers(model.decoder)
-        ]
-
-    def final(self, model: Any, form: Form) -> Function:
-        """The norm behind the last layer, with the family's scale."""
-        norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
-        drop = form.dropout(model.decoder.dropout)
-        return lambda hidden: drop(norm(hidden))
-
-    def head(self, model: Any, form: Form) -> Function:
-        """The output matrix: from the states behind `final` to logits."""
-        return form.linear(model.lm_head)
-
-    def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
-        """For each layer, the modules that make keys and values of source states."""
-        cross = [layer.cross.EncDecAttention for layer in layers(model.decoder)]
-        return [(attention.k, attention.v) for attention in cross]
+def final_norm(model: Any, form: Form) -> Function:
+    """The norm behind the last layer of a T5's decoder, with the family's scale."""
+    norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
+    drop = form.dropout(model.decoder.dropout)
+    return lambda hidden: drop(norm(hidden))
 
 
 def _feed(dense: Any, form: Form) -> Function:
@@ -193,8 +168,7 @@ def can_prepack(dtype: torch.dtype) -> bool:
     if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     if dtype == torch.bfloat16:
-        supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        return supported
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return dtype == torch.float32
 
 
@@ -236,7 +210,6 @@ class Modules:
 
     decoder: Callable[[Any], Any]  # the module from ids, places and masks to last_hidden_state
     head: Callable[[Any], Function]  # from last states to logits
-    config: Callable[[Any], Any] = lambda config: config  # the decoder's config, within the model's
     #: The two modules of a layer that make keys and values of source states. None: the model has no encoder.
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
     learned: bool = False  # positions are looked up in the decoder's table `embed_positions`
@@ -269,11 +242,11 @@ class Modules:
             memory_mask: true at source tokens, false at padding, bool [n, source].
             cache: keys and values of earlier calls, as transformers passes them.
         """
-        decoder, config = self.decoder(model), self.config(model.config)
+        decoder = self.decoder(model)
         apart = position[:, :, None] - (position if key_position is None else key_position)[:, None]
-        given = {"input_ids": tokens, "attention_mask": _masks(sees, apart, config, decoder.dtype)}
+        given = {"input_ids": tokens, "attention_mask": _masks(sees, apart, decoder)}
         if memory is not None and memory_mask is not None:
-            mask = _as_attention_mask(memory_mask[:, None], config, decoder.dtype)
+            mask = _as_attention_mask(memory_mask[:, None], decoder)
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
         given |= {_cache_argument(type(decoder).forward): cache, "use_cache": cache is not None}
         if not self.learned:
@@ -314,21 +287,21 @@ class Modules:
         return states[:, prompt.shape[1] :]
 
 
-def _masks(sees: Tensor, apart: Tensor, config: Any, dtype: torch.dtype) -> Any:
+def _masks(sees: Tensor, apart: Tensor, decoder: Any) -> Any:
     """The mask of `sees`, or a mask for each kind of layer. `apart` is how far a key stands before a query."""
-    kinds = set(getattr(config, "layer_types", None) or ())
+    kinds = set(getattr(decoder.config, "layer_types", None) or ())
     if not kinds:
-        return _as_attention_mask(sees, config, dtype)
+        return _as_attention_mask(sees, decoder)
     masks = {"full_attention": sees}
     if "sliding_attention" in kinds:
-        masks["sliding_attention"] = sees & (apart < config.sliding_window)
-    return {kind: _as_attention_mask(mask, config, dtype) for kind, mask in masks.items()}
+        masks["sliding_attention"] = sees & (apart < decoder.config.sliding_window)
+    return {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
 
 
-def _as_attention_mask(sees: Tensor, config: Any, dtype: torch.dtype) -> Tensor:
-    """A mask [n, 1, queries, keys] as the model's attention takes it: boolean, or numbers that are added to scores."""
-    sees = sees[:, None]
-    if config._attn_implementation != "eager":
+def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:
+    """A mask [n, 1, queries, keys] as the decoder's attention takes it: boolean, or numbers that are added to scores."""
+    sees, dtype = sees[:, None], decoder.dtype
+    if decoder.config._attn_implementation != "eager":
         return sees
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill(~sees, torch.finfo(dtype).min)
 

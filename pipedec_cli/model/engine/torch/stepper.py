@@ -19,7 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
-from pipedec_cli.model.engine.torch.parts import Block, Blocks, Function, can_prepack, step_form
+from pipedec_cli.model.engine.torch.parts import (
+    Function,
+    blocks_of,
+    can_prepack,
+    distance_buckets,
+    final_norm,
+    step_form,
+)
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
@@ -59,9 +66,8 @@ class GridCache:
     """
 
     def __init__(self, layers: StepLayers, sequences: int) -> None:
-        empty = torch.empty(
-            2, sequences, layers.heads, 0, layers.width, dtype=layers.dtype, device=layers.device
-        )
+        shape = (2, sequences, layers.heads, 0, layers.width)
+        empty = torch.empty(shape, dtype=layers.dtype, device=layers.device)
         self.grid = self.sources = [empty] * layers.layers
         self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=layers.device)
         self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=layers.device)
@@ -120,11 +126,8 @@ class StepContext:
         self._lanes = slice(n) if call.lanes is None else call.lanes
         self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
-        *columns, self.key_position = cache.places[:, self._lanes, : call.columns]
-        self.places = (
-            (self.spread(subsequence, PADDING), self.spread(time, PADDING)),
-            (columns[0], columns[1]),
-        )
+        rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
+        self.places = (self.spread(subsequence, PADDING), self.spread(time, PADDING)), (rows, times)
         self.sees = visible(*self.places)
         self.source_hidden = cache.source_hidden[self._lanes, : call.source]
 
@@ -192,18 +195,13 @@ def _rounded(count: int, unit: int) -> int:
 
 
 class TorchStepper(Sequences):
-    """Decoder calls for a number of sequences. It has the methods of `Engine` except `admit`.
+    """See `Sequences`. The `cache` has keys, values and places of all; `source_length` counts their source tokens."""
 
-    Attributes:
-        cache: keys, values and places of all sequences.
-        source_length: source tokens, by sequence.
-    """
-
-    def __init__(self, layers: StepLayers, sequences: int, *, fixed: bool | None = None) -> None:
-        """Make the cache. `fixed`: fill calls up to a few shapes, which a GPU records once. None: if graphs are wanted."""
+    def __init__(self, layers: StepLayers, sequences: int) -> None:
         super().__init__(sequences)
         self.layers = layers
-        self.fixed = wants_graphs(layers.device) if fixed is None else fixed
+        #: Whether calls are filled up to a few shapes, which a GPU records once.
+        self.fixed = wants_graphs(layers.device)
         self.cache = GridCache(layers, sequences)
         self.source_length = [0] * sequences
         self._calls: dict[tuple[int, int], Call] = {}  # by rows of a sequence and columns
@@ -262,15 +260,13 @@ class TorchStepper(Sequences):
     def step(self, rows: Sequence[Row]) -> list[int]:
         """The most probable next token of each row, from those that its slot allows; −1 if a logit is NaN."""
         call, where = self._run(rows)
-        answers: list[int] = call.answers.tolist()
-        found = [answers[row] for row in where]
-        narrow = [number for number, row in enumerate(rows) if row.slot.allowed]
-        if narrow:
-            logits = call.logits[[where[number] for number in narrow]]
-            best = _best(_allowed(logits, [rows[number] for number in narrow])).tolist()
-            for number, token in zip(narrow, best, strict=True):
-                found[number] = token
-        return found
+        answers = call.answers
+        if narrow := [number for number, row in enumerate(rows) if row.slot.allowed]:
+            places = [where[number] for number in narrow]
+            answers = answers.clone()  # a graph writes into its own
+            answers[places] = _best(_allowed(call.logits[places], [rows[number] for number in narrow]))
+        found: list[int] = answers.tolist()
+        return [found[place] for place in where]
 
     @torch.inference_mode()
     def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
@@ -280,7 +276,7 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
-        """Run a call: logits [rows, vocabulary]."""
+        """Run a call: logits [rows, vocabulary], in the dtype of the weights."""
         call, where = self._run(rows)
         return call.logits[where] if self.fixed else call.logits
 
@@ -380,26 +376,22 @@ def _best(logits: Tensor) -> Tensor:
 
 
 class BlockLayers(StepLayers):
-    """A decoder of `Blocks`.
+    """The decoder of a T5.
 
     `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
     a row does not see. Layers that share a bias share the tensor.
     """
 
-    def __init__(self, model: Any, *, prepack: bool | None = None) -> None:
-        """Lay out a model's weights, in their dtype; for oneDNN (`prepack`) by default where that is possible."""
-        backbone, config = backbone_of(model.config), model.config
-        parts = backbone.parts
-        assert isinstance(parts, Blocks), f"the layers of {backbone.name} are modules"
+    def __init__(self, model: Any) -> None:
+        """Lay out a model's weights, in their dtype; for oneDNN where that is possible."""
         super().__init__(model)
-        if prepack is None:
-            prepack = self.device.type == "cpu" and can_prepack(self.dtype)
+        prepack = self.device.type == "cpu" and can_prepack(self.dtype)
         self.kernels = "oneDNN prepacked" if prepack else "plain operators"
-        form = step_form(self.dtype, float(config.layer_norm_epsilon), prepack=prepack)
-        self.blocks: list[Block] = parts.layers(model, form)
-        final, output = parts.final(model, form), parts.head(model, form)
+        form = step_form(self.dtype, float(model.config.layer_norm_epsilon), prepack=prepack)
+        self.blocks = blocks_of(model, form)
+        final, output = final_norm(model, form), form.linear(model.lm_head)
         self.head = lambda states: output(final(states))
-        buckets, lowest = parts.buckets(config).to(self.device), torch.finfo(self.dtype).min
+        buckets, lowest = distance_buckets(model.config).to(self.device), torch.finfo(self.dtype).min
         tables = {
             bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
             for bias in {block.bias for block in self.blocks}
