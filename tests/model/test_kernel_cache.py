@@ -57,6 +57,13 @@ def test_what_is_compiled_once_is_found_again_and_can_be_written_by_its_owner_al
     assert stat.S_IMODE(made.stat().st_mode) == stat.S_IMODE(cache.stat().st_mode) == 0o700
 
 
+def test_a_cache_without_room_is_named_and_nothing_is_compiled(cache, monkeypatch, tmp_path):
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda _: SimpleNamespace(free=64_000))
+    with pytest.raises(BuildError, match=f"{cache} has no room for the compiled kernels"):
+        compiled()
+    assert not (tmp_path / "calls").exists()
+
+
 def link(made):
     made.rename(elsewhere := made.parent.parent / "elsewhere")
     made.symlink_to(elsewhere)

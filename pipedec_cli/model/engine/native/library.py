@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -42,6 +43,8 @@ EXTRAS: Final = (["-march=native", OPENMP], ["-mcpu=native", OPENMP], ["-march=n
 #: Instructions of CPUs without AVX-512 VNNI that make the kernels faster; a compiler for the CPU itself uses them.
 BEYOND_AVX2: Final = {"avx_vnni", "avx512bw"}
 NO_COMPILER: Final = "there is no C++ compiler"
+#: Bytes that must be free before anything is compiled; the kernels take a quarter.
+ROOM: Final = 4_000_000
 
 
 class BuildError(Exception):
@@ -98,6 +101,8 @@ def compiled(variant: str = "") -> Path:
             raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
         if _is_whole(place):
             return place
+        if shutil.disk_usage(place.parent).free < ROOM:
+            raise BuildError(f"{place.parent} has no room for the compiled kernels")
         log.info("compiling encoder and decoder step for this machine; this takes some seconds, once")
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / place.name
