@@ -45,7 +45,7 @@ def skipping_invalid(on_invalid: OnInvalid | None) -> Iterator[None]:
 
 @contextmanager
 def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
-    """Put a file's name to an error of the system that has none or, `instead`, that of a temporary file or a lock."""
+    """Name the file in a system error that names none; with `instead`, also in one that names a temporary file or a lock."""
     try:
         yield
     except OSError as error:

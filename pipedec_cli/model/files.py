@@ -29,12 +29,12 @@ from pipedec_cli.model.engine.native.packing import check_spec, describe, descri
 from pipedec_cli.model.families import FAMILIES, T5, check_config
 from pipedec_cli.model.pretrained import CONFIG, KEY, check_finite, check_tokenizer
 
-#: What a config of transformers has that it does not write, because no value differs from all models' default.
+#: Values that transformers leaves out of config.json where they are its defaults.
 _DEFAULTS: Final = {
     **dict.fromkeys(("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")),
     "is_encoder_decoder": False,
 }
-#: Files by which a tokenizer has more than tokenizer.json and tokenizer_config.json say.
+#: Files that add to what tokenizer.json and tokenizer_config.json say.
 _ADAPTERS: Final = ("adapter_config.json", "adapter_model.safetensors")
 _OLDER: Final = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates", *_ADAPTERS)
 _NAMED: Final = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
@@ -110,7 +110,7 @@ class FileTokenizer:
     """A tokenizer of tokenizer.json. It has those methods of transformers' tokenizers that generating needs."""
 
     def __init__(self, folder: Path, model_type: str) -> None:
-        """Read the files; a ValueError if they do not say all."""
+        """Read the files; a ValueError if the tokenizer has more to it than these files say."""
         settings = json.loads((folder / "tokenizer_config.json").read_bytes())
         extra, template = settings.get("extra_special_tokens") or [], folder / "chat_template.jinja"
         self.special_tokens_map = {name: settings[name] for name in _NAMED if settings.get(name) is not None}

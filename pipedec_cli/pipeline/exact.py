@@ -97,7 +97,7 @@ class Verification(Grid):
 
     @property
     def empty(self) -> int:
-        """None: nothing is explored."""
+        """Always 0: nothing is explored."""
         return 0
 
     def plan(self) -> tuple[Slot, ...]:

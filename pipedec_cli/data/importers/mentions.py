@@ -1,7 +1,7 @@
 """Named-entity data in CoNLL's layout, as objects: a label is a key, and its mentions in a sentence are a list.
 
-A line holds a token and, in the last column, its tag; a blank line ends a sentence. Tags are BIO, with or without
-unneeded Bs, BIOES or BILOU.
+A line holds a token and, in the last column, its tag; a blank line ends a sentence. Tags are IOB1, IOB2 (BIO), BIOES or
+BILOU.
 """
 
 from __future__ import annotations
