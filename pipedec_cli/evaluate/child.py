@@ -9,8 +9,6 @@ and CTranslate2 up to five times as long. So a peer's process holds the peer's p
 the Python of another environment, which then needs msgspec beside the package.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

@@ -4,8 +4,6 @@ Ray Data hands each worker a shard at a time, and hands the shard of a worker th
 written by the same job as with ``--part``.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -52,12 +52,9 @@ class Setting:
     @property
     def spelled(self) -> str:
         """How a person types the setting: ``--source-field``, or ``--set keep=…`` for a key."""
-        words = {
-            "argument": self.name,
-            "key": f"--set {self.name}=…",
-            "option": self.option.partition("/")[0],
-        }
-        return words[self.role]
+        if self.role == "key":
+            return f"--set {self.name}=…"
+        return self.name if self.role == "argument" else self.option.partition("/")[0]
 
     def parse(self, value: Any) -> Any:
         """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong."""
@@ -203,9 +200,8 @@ def number_or(*words: str) -> Callable[[Any], Any]:
 
 def parse_shots(value: Any) -> tuple[str, int]:
     """A file and a number of its records, such as ``train.jsonl:4``."""
-    location, _, number = (f"{value[0]}:{value[1]}" if isinstance(value, tuple) else str(value)).rpartition(
-        ":"
-    )
+    text = ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    location, _, number = text.rpartition(":")
     if not (location and number.isdecimal() and int(number) >= 1):
         raise ValueError("give a file and how many of its records, such as train.jsonl:4")
     return location, int(number)

@@ -56,11 +56,8 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
         run(*command)
     segmentation = read_json(WORK / "data/segmentation.json")
     assert segmentation["manifest"]["settings"]["recipe"] == name
-    split = recipe(name, "segment")
-    assert (segmentation["level"], segmentation["joiner"]) == (
-        split["level"],
-        "; " if split["level"] == "phrase" else " ",
-    )
+    level = recipe(name, "segment")["level"]
+    assert (segmentation["level"], segmentation["joiner"]) == (level, "; " if level == "phrase" else " ")
     subsequences = [len(row["target_segments"]) for row in lines_of(WORK / "data/test.jsonl")]
     assert subsequences == [2, 3] * (TEST // 2), "no target lost one"
 

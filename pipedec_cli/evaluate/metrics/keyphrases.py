@@ -5,8 +5,6 @@ Chen et al. (ACL 2020) and the pipelined decoder's paper use it. meng2017 is Men
 (ACL 2017), as in the authors' later evaluation script.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

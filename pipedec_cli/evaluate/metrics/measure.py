@@ -1,7 +1,5 @@
 """What every metric has: the statistics of one example, and the value of a corpus from their means."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,9 +125,8 @@ class Scores:
         """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        found = {
-            name: dict(zip(metrics, row, strict=True)) for name, row in zip(self.ids, values, strict=True)
-        }
+        rows = (dict(zip(metrics, row, strict=True)) for row in values)
+        found = dict(zip(self.ids, rows, strict=True))
         return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
 
     @property

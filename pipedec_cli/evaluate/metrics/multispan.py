@@ -3,8 +3,6 @@
 After Li et al., "MultiSpanQA: A Dataset for Multi-Span Question Answering" (NAACL 2022), and their evaluation script.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import string

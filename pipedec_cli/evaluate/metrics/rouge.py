@@ -1,7 +1,5 @@
 """ROUGE-1, -2, -L and -Lsum F1 as the package ``rouge-score`` computes them: protocol ``rouge``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,10 +48,8 @@ class Rouge(Measure):
             return None
         whole, by_line = _scorers(self.stemmer)
         scores = whole.score_multi(item.references, item.prediction)
-        targets = [
-            _lines(item.gold) if item.gold is not None and reference == item.target else reference
-            for reference in item.references
-        ]
+        known = {} if item.gold is None else {item.target: _lines(item.gold)}
+        targets = [known.get(reference, reference) for reference in item.references]
         scores |= by_line.score_multi(targets, _lines(item.segments))
         return (*(float(scores[metric].fmeasure) for metric in self.metrics), len(item.references))
 

@@ -84,9 +84,8 @@ class Transformers:
         ids = pad(ragged, padding_value=filler).to(device)
         mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
-            made = model.generate(
-                ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._bounds
-            )
+            greedy = {"do_sample": False, "num_beams": 1, **ends, **self._bounds}
+            made = model.generate(ids, attention_mask=mask, **greedy)
         # The output begins with the prompt or, after an encoder, with <bos>.
         rows: list[list[int]] = made[:, ids.shape[1] if self._prompted else 1 :].tolist()
         return rows
