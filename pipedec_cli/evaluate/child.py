@@ -169,6 +169,14 @@ def serve() -> None:
         answers.flush()
 
 
+def spec_of(checkpoint: Any, dtype: str) -> dict[str, Any]:
+    """The arguments with which a child process loads a checkpoint anew, and computes with as many threads."""
+    import torch
+
+    place = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
+    return {"name": checkpoint.name, "eos": checkpoint.eos, "dtype": dtype, **place}
+
+
 def find_factory(name: str) -> Callable[..., Any]:
     """The function or class that ``module:function`` names."""
     module, _, function = name.partition(":")

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.records import Draft
+from pipedec_cli.evaluate.child import spec_of
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, combine_known, time_of, watched
 from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
@@ -40,20 +40,13 @@ class Lengths:
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
-        """Divide tokens among subsequences that differ by at most one, the longer first; a UserError if one would be empty."""
-        if source < 2 or subsequences < 1 or tokens < subsequences:
-            wanted = f"{tokens} tokens in {subsequences} subsequences from {source} source tokens"
-            todo = "give at least one token a subsequence, and two source tokens"
-            raise UserError(f"{wanted} cannot be had", todo=todo)
+        """Divide at least as many tokens among subsequences that differ by at most one, the longer first."""
         each, left = divmod(tokens, subsequences)
         return cls(source, tuple(each + (place < left) for place in range(subsequences)), origin)
 
     @classmethod
     def of_dataset(cls, name: str, source: int) -> Self:
         """The mean lengths of one of the paper's data sets: the words of its Table 1, as tokens."""
-        if name not in TARGET_LENGTHS:
-            todo = f"the shapes are {', '.join(TARGET_LENGTHS)}"
-            raise UserError(f"no shape is called {name!r}", todo=todo)
         row = TARGET_LENGTHS[name]
         words, subsequences = row.words_per_target, row.subsequences_per_target
         origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
@@ -217,17 +210,8 @@ class EngineRunner:
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
-        import torch
-
-        return "pipedec_cli.evaluate.runners:from_spec", {
-            "name": self.decoder.checkpoint.name,
-            "eos": self.decoder.checkpoint.eos,
-            "dtype": self.settings["dtype"],
-            "device": str(self.decoder.checkpoint.device),
-            "threads": torch.get_num_threads(),
-            "choice": self.choice,
-            "lengths": self.lengths and asdict(self.lengths),
-        }
+        choice = {"choice": self.choice, "lengths": self.lengths and asdict(self.lengths)}
+        return f"{__name__}:from_spec", spec_of(self.decoder.checkpoint, self.settings["dtype"]) | choice
 
 
 class ExactRunner(EngineRunner):

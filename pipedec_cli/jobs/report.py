@@ -86,11 +86,14 @@ def plan_entries(
             raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
         ways.append(Way("fields together", "pipelined", replace(usual, confidence=True), pipelined))
     for delay, serving in served:
-        how = replace(usual, delay=delay)
+        how = replace(usual, delay=delay, stop_on_repeat=_stops(settings, serving))
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
-        for name, way in _ways(settings, how, trained.empty_rows, serving):
-            ways.append(Way(f"Δt = {delay}{name}", "pipelined", way, serving))
+        own, alone = serving.settings.empty_rows, settings.empty_rows in (None, (trained.empty_rows,))
+        for rule in settings.empty_rows or (own,):
+            name = f"Δt = {delay}" if alone else f"Δt = {delay}, {rule}"
+            way = replace(how, empty_rows=None if rule == own else rule)
+            ways.append(Way(name, "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
         trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
@@ -174,17 +177,6 @@ def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
     """Whether to stop on a repeat; None if the checkpoint does the same by itself."""
     own = decoder.settings.stop_on_repeat
     return None if settings.stop_on_repeat == own else settings.stop_on_repeat
-
-
-def _ways(
-    settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
-) -> Iterator[tuple[str, GenerateSettings]]:
-    """The rules for empty rows at a delay, with their names; the `usual` rule alone has none."""
-    own = serving.settings.empty_rows
-    how = replace(how, stop_on_repeat=_stops(settings, serving))
-    alone = settings.empty_rows in (None, (usual,))
-    for rule in settings.empty_rows or (own,):
-        yield "" if alone else f", {rule}", replace(how, empty_rows=None if rule == own else rule)
 
 
 def _exact(

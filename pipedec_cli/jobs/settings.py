@@ -69,10 +69,9 @@ class Setting:
             return self._bounded(self.parser(",".join(map(str, value)) if isinstance(value, list) else value))
         if self.kind == tuple[str, ...]:
             return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+        path: Callable[..., Any] = lambda kind, text: kind(text)  # noqa: E731  # msgspec knows no paths
         try:
-            found: Any = (
-                str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
-            )
+            found = str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=path)
         except msgspec.ValidationError:
             *others, last = (_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
             kinds = f"{', '.join(others)} or {last}" if others else last
@@ -127,11 +126,6 @@ def _metavar(kind: Any) -> str:
     if get_origin(kind) in (UnionType, Union):
         return "|".join(_metavar(part) for part in get_args(kind) if part is not NoneType)
     return {int: "N", float: "X", bool: "true|false", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
-
-
-def _path(kind: type, value: Any) -> Any:
-    """A path out of a text, which msgspec does not know."""
-    return kind(value)
 
 
 def option(default: Any, text: str, *names: str, **more: Any) -> Any:

@@ -93,8 +93,7 @@ class Fields(Measure):
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
         """The object's share in each sum, with its items matched: common pairs, whether all are right, predicted pairs, right pairs."""
-        if item.gold is None:
-            raise ValueError(f"item {item.id!r} has no object to score against")
+        assert item.gold is not None, "an item without right answers is refused before"
         return _row(*_both(item.segments, item.gold))
 
     def corpus(self, means: Floats) -> Floats:

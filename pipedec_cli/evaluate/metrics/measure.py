@@ -77,7 +77,7 @@ class Measure(ABC):
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """The row of one example, with `counted` at its end; None if it is not scorable, a ValueError without answers."""
+        """The row of one example, with `counted` at its end; None if it is not scorable."""
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""

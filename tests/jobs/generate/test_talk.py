@@ -12,17 +12,9 @@ from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed
 from tests.running import run, write_lines
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ("nonsense\n", "data.jsonl:1: not JSON"),
-        ('{"source": "a"}\n{"text": "a"}\n', "data.jsonl:2: field 'source' is missing"),
-        ('{"source": "a"}\n{"source": "b", "steps": 1}\n', "data.jsonl:2: field 'steps' is one that"),
-    ],
-)
-def test_bad_data_is_refused_before_anything_is_written(place, content, what):
-    Path("data.jsonl").write_text(content, encoding="utf-8")
-    assert what in refused("data.jsonl")
+def test_bad_data_is_refused_before_anything_is_written(place):
+    write_lines("data.jsonl", {"source": "a"}, {"text": "a"})
+    assert "data.jsonl:2: field 'source' is missing" in refused("data.jsonl")
     assert not (place / "generations").exists()
 
 
