@@ -3,13 +3,11 @@
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 
 import pytest
 
-from pipedec_cli.data.writing import package_versions
 from pipedec_cli.evaluate import machine
-from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name, this_machine
+from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
@@ -25,14 +23,6 @@ def test_line_tells_all_that_bears_on_speed_the_gpu_first():
     assert known.line == line
     other = Machine("A CPU", None, 8, 1, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
     assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 1 thread used")
-
-
-def test_this_machine_is_described_and_the_versions_of_the_peers_are_told_too():
-    machine, versions = this_machine(), package_versions("ctranslate2")
-    assert min(machine.processors, machine.threads, machine.memory_bytes >> 20) >= 1
-    assert machine.accelerator is None
-    assert versions["torch"] == version("torch")
-    assert "ctranslate2" in versions
 
 
 def test_what_others_used_is_what_this_process_did_not():

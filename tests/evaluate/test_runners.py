@@ -159,13 +159,6 @@ def test_each_subsequence_has_its_length_whatever_the_model_says(token, sequence
         assert event.grid.truncated is None
 
 
-def test_the_model_is_asked_for_every_step():
-    model = Mock(**{"step.side_effect": lambda rows: [EOS] * len(rows)})
-    method = Lengths(4, (3, 2), "").method(BOS, EOS, None)
-    list(decode(Metered(model, time.perf_counter, (5,), EOS), [(0, [5])], method))
-    assert model.step.call_count == 6  # five tokens and <eos>
-
-
 @given(source=st.integers(2, 50), count=st.integers(1, 9), more=st.integers(0, 30))
 def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
     lengths = Lengths.even(source, count, count + more)
