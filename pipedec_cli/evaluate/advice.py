@@ -1,7 +1,5 @@
 """Is the method worth it? Advice, after everything is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -71,7 +69,10 @@ class _Question:
 
     def fewer(self, what: Literal["steps", "tokens"], one: Entry) -> float:
         """How many times fewer steps or tokens an example takes than in the baseline."""
-        return _times_fewer(what, one, self.baseline)
+        assert one.totals is not None and self.baseline.totals is not None
+        both = (one.totals, self.baseline.totals)
+        mine, usual = (getattr(totals, f"{what}_per_example") for totals in both)
+        return float(usual / mine) if mine else 1.0
 
     def quality_in_words(self, quality: Quality) -> str:
         """The end of a sentence about speed: the change of quality. A difference that may be chance is none."""
@@ -96,8 +97,6 @@ def advise(
 
     `called` is the baseline in words, `subsequences` their mean number in a target if known.
     """
-    if not tried:
-        raise ValueError("no decoder to choose from")
     useful = [one for one in tried if not one.faults]
     useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
@@ -190,9 +189,8 @@ def _where_to_choose(tried: Sequence[Entry], metric: str) -> tuple[str | None, b
 
 def exact_advice(exact: Sequence[Entry], called: str) -> str:
     """A sentence about the fastest exact mode that is surely faster than the baseline; "" if there is none."""
-    kept = [
-        one for one in exact if one.gain.low > 1 and (same := one.quality.agreement) and same.equal == same.of
-    ]
+    faster = [one for one in exact if one.gain.low > 1]
+    kept = [one for one in faster if (same := one.quality.agreement) and same.equal == same.of]
     if not kept:
         return ""
     best = max(kept, key=lambda one: one.gain.speedup)
@@ -201,29 +199,18 @@ def exact_advice(exact: Sequence[Entry], called: str) -> str:
 
 
 def _unfit(baseline: Entry, useful: Sequence[Entry], called: str) -> str:
-    """Why there is no advice, and what to do."""
+    pipelined = "the pipelined decoder"
     if not baseline.faults:
-        reason = (
-            "the texts of the pipelined decoder are useless, however fast it is. "
-            f"Stay with {called}; train the pipelined decoder further"
-        )
+        reason = f"{pipelined} are useless, however fast it is. Stay with {called}; train {pipelined} further"
     elif useful:
-        reason = f"the texts of {called} are useless, so a comparison with it says nothing. Train further"
+        reason = f"{called} are useless, so a comparison with it says nothing. Train further"
     else:
-        both = f"the texts of {called} and of the pipelined decoder"
-        reason = f"{both} are useless, so their speed says nothing. Train further"
-    return f"No advice: {reason}, and read some predictions, before you compare again."
+        reason = f"{called} and of {pipelined} are useless, so their speed says nothing. Train further"
+    return f"No advice: the texts of {reason}, and read some predictions, before you compare again."
 
 
 def _parts(one: Entry) -> str:
-    """The name of the rows of its grid."""
     return "fields" if one.delay == "together" else "subsequences"
-
-
-def _times_fewer(what: Literal["steps", "tokens"], one: Entry, baseline: Entry) -> float:
-    assert one.totals is not None and baseline.totals is not None
-    mine, usual = (getattr(totals, f"{what}_per_example") for totals in (one.totals, baseline.totals))
-    return float(usual / mine) if mine else 1.0
 
 
 def _stay(among: Sequence[Entry], question: _Question, few: str, useless: Sequence[str]) -> Advice:
@@ -231,7 +218,7 @@ def _stay(among: Sequence[Entry], question: _Question, few: str, useless: Sequen
     best, called = among[0], question.called
     gain, end = best.gain, f"Stay with {called}."
     cautions = (*_goes_wrong(best, question.baseline), *useless)
-    steps, longer = question.fewer("steps", best), _times_fewer("tokens", question.baseline, best)
+    steps, tokens = question.fewer("steps", best), question.fewer("tokens", best)
     spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
     # Repeats that go from no gain to a good gain say nothing, whatever their median is.
     scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
@@ -254,8 +241,8 @@ def _stay(among: Sequence[Entry], question: _Question, few: str, useless: Sequen
         saved = f"hardly any decoder steps ({steps:.1f} times fewer)" if steps >= 1.05 else "no decoder steps"
         saved += f" (it takes {1 / steps:.1f} times as many)" if steps < 1 else ""
         cause = "one long subsequence decides the time"
-        if longer > SHORTER:
-            cause = f"its texts have {longer:.1f} times as many tokens as those of {called}"
+        if tokens and 1 / tokens > SHORTER:
+            cause = f"its texts have {1 / tokens:.1f} times as many tokens as those of {called}"
             end = f"Train the pipelined decoder further, or stay with {called}."
         why = f"it saves {saved}: {cause}"
     speed = f"at best it is {gain.speedup:.1f} times as fast as {called} ({best.name})"
@@ -271,10 +258,8 @@ def _cautions(one: Entry, judged: Quality, question: _Question) -> Iterator[str]
     assert baseline.quality.scored is not None
     truncated = baseline.quality.scored.failures.truncated_rate
     if truncated > BASELINE_TRUNCATED:
-        yield (
-            f"The baseline is cut short in {truncated:.0%} of its texts, which makes it slow and poor: train "
-            "it further before you rely on this comparison."
-        )
+        poor = f"The baseline is cut short in {truncated:.0%} of its texts, which makes it slow and poor"
+        yield f"{poor}: train it further before you rely on this comparison."
     longer = question.fewer("tokens", one)
     if longer > SHORTER and one.delay != "together":  # fields do not generate the tokens of keys
         yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
@@ -286,15 +271,12 @@ def _cautions(one: Entry, judged: Quality, question: _Question) -> Iterator[str]
     elif difference.low is None:
         yield "One example says nothing about quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
-        yield (
-            f"The interval reaches down to {difference.low:+z.1f} {question.label}: too few examples to rule such "
-            "a loss out."
-        )
+        lowest = f"{difference.low:+z.1f} {question.label}"
+        yield f"The interval reaches down to {lowest}: too few examples to rule such a loss out."
     yield from _goes_wrong(one, baseline)
 
 
 def _goes_wrong(one: Entry, baseline: Entry) -> Iterator[str]:
-    """What goes wrong more often than in the baseline."""
     scored, usual_scored = one.quality.scored, baseline.quality.scored
     assert scored is not None and usual_scored is not None
     found, usual, together = scored.failures, usual_scored.failures, one.delay == "together"
@@ -316,7 +298,5 @@ def _goes_wrong(one: Entry, baseline: Entry) -> Iterator[str]:
         cut = f"{found.truncated_rate:.0%} of its texts are cut short by {names}"
         yield f"{cut}: `pipedec generate` takes a larger {names}{finer}."
     if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
-        yield (
-            f"In {one.row_budget_exhausted:.0%} of the examples empty rows used up sub_max: `--set empty_rows=stop` "
-            "avoids that."
-        )
+        where = f"In {one.row_budget_exhausted:.0%} of the examples"
+        yield f"{where} empty rows used up sub_max: `--set empty_rows=stop` avoids that."

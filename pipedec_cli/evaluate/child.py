@@ -9,8 +9,6 @@ and CTranslate2 up to five times as long. So a peer's process holds the peer's p
 the Python of another environment, which then needs msgspec beside the package.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib
@@ -169,6 +167,14 @@ def serve() -> None:
             error = f"{type(failure).__name__}: {failure}"
         answers.write(json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n")
         answers.flush()
+
+
+def spec_of(checkpoint: Any, dtype: str) -> dict[str, Any]:
+    """The arguments with which a child process loads a checkpoint anew, and computes with as many threads."""
+    import torch
+
+    place = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
+    return {"name": checkpoint.name, "eos": checkpoint.eos, "dtype": dtype, **place}
 
 
 def find_factory(name: str) -> Callable[..., Any]:

@@ -1,11 +1,10 @@
 """A comparison of decoders: what reports and benches share, and a report put together. Pure: nothing runs here."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from statistics import fmean
 from typing import Any, ClassVar, Final
 
 from msgspec import to_builtins
@@ -16,7 +15,7 @@ from pipedec_cli.data.records import SplitName
 from pipedec_cli.evaluate.advice import Advice, advise, exact_advice
 from pipedec_cli.evaluate.entry import Entry, Quality, Totals
 from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.metrics.measure import Measure, Scores
+from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.scoring import faults
@@ -45,36 +44,50 @@ class SizeRow:
     baseline_quality: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One decoder by the ids of examples: decoder steps of all, seconds of the timed ones."""
+def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) -> tuple[SizeRow, ...]:
+    """Rows by number of target subsequences, each number of the paper among them; none if no target is segmented.
 
-    scores: Scores
-    steps: Mapping[str, int]
-    seconds: Mapping[str, float]
-
-
-def by_size(run: Run, baseline: Run, ids: Mapping[int, Sequence[str]], metric: str) -> tuple[SizeRow, ...]:
-    """Rows by number of target subsequences, each number of the paper among them; none without `ids` by number."""
-    groups: dict[int, list[str]] = {size: [] for size in PAPER_SIZES if ids}
-    for size, members in ids.items():
-        groups.setdefault(min(size, MANY), []).extend(members)
+    `timed` are the ids of the timed examples.
+    """
+    groups: dict[int, list[str]] = {}
+    for item in _segmented(baseline):
+        groups.setdefault(min(len(item.gold or ()), MANY), []).append(item.id)
+    mine, usual = entry.quality.scored, baseline.quality.scored
+    assert mine is not None and usual is not None
+    steps, usual_steps = ({each.id: each.steps for each in one.run.predictions} for one in (mine, usual))
+    seconds, usual_seconds = (_seconds(one, timed) for one in (entry, baseline))
     rows = []
-    for size, members in sorted(groups.items()):
-        timed = [example for example in members if example in run.seconds and example in baseline.seconds]
-        seconds, usual_seconds = (sum(each.seconds[example] for example in timed) for each in (run, baseline))
-        steps, usual_steps = (sum(each.steps[example] for example in members) for each in (run, baseline))
+    for size in sorted({*groups, *PAPER_SIZES}) if groups else ():
+        members = groups.get(size, [])
+        clocked = [example for example in members if example in seconds and example in usual_seconds]
         row = SizeRow(
             size,
             len(members),
-            fewer_steps=usual_steps / steps if steps else None,
-            timed=len(timed),
-            speedup=usual_seconds / seconds if seconds else None,
-            quality=run.scores.values_of(members)[metric],
-            baseline_quality=baseline.scores.values_of(members)[metric],
+            fewer_steps=_ratio(usual_steps, steps, members),
+            timed=len(clocked),
+            speedup=_ratio(usual_seconds, seconds, clocked),
+            quality=mine.scores.values_of(members)[metric],
+            baseline_quality=usual.scores.values_of(members)[metric],
         )
         rows.append(row)
     return tuple(rows)
+
+
+def _ratio(usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]) -> float | None:
+    spent = sum(mine[example] for example in ids)
+    return sum(usual[example] for example in ids) / spent if spent else None
+
+
+def _seconds(entry: Entry, timed: Sequence[str]) -> dict[str, float]:
+    """The seconds of each timed example, one at a time; {} if nothing was timed so."""
+    seconds = entry.timings[1].example_seconds if 1 in entry.timings else ()
+    return dict(zip(timed, seconds, strict=bool(seconds)))
+
+
+def _segmented(entry: Entry) -> list[ScoringItem]:
+    """The scored examples whose targets have known subsequences."""
+    items = entry.quality.scored.items if entry.quality.scored else ()
+    return [item for item in items if item.gold is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,11 @@ class Report(Comparison):
         return scored.scores.measure
 
     @property
+    def metrics(self) -> list[str]:
+        """The metrics that have scores on any split."""
+        return list(self.measure.headline) if self.measure else []
+
+    @property
     def part(self) -> str:
         """The name of a row of the grid: a subsequence, or a field."""
         scored = self.first.quality.scored
@@ -266,12 +284,11 @@ def assemble(
     `called` is the baseline in the advice; `described` are the fields of `Report` that say what was compared.
     """
     first, *others = entries
-    metric, groups = described["metric"], _ids_by_size(first)
+    metric, sizes = described["metric"], [len(item.gold or ()) for item in _segmented(first)]
     tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
     # The texts of exact mode, and so their quality, are the baseline's.
-    runs = {one.name: _run(one, timed) for one in others if one.quality.scored and one.role != "exact"}
-    baseline, examples = _run(first, timed), sum(map(len, groups.values()))
-    subsequences = sum(size * len(ids) for size, ids in groups.items()) / examples if examples else None
+    own = [one for one in others if one.quality.scored and one.role != "exact"]
+    subsequences = fmean(sizes) if sizes else None
     advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
     exact = exact_advice([one for one in others if one.role == "exact"], called)
     if exact and not first.faults:
@@ -286,7 +303,7 @@ def assemble(
         entries=tuple(entries),
         conditions=conditions,
         subsequences_per_target=subsequences,
-        by_subsequences={name: by_size(run, baseline, groups, metric) for name, run in runs.items()},
+        by_subsequences={one.name: by_size(one, first, timed, metric) for one in own},
         advice=advice,
         **described,
     )
@@ -311,21 +328,3 @@ def with_quality(entry: Entry, qualities: Mapping[SplitName, Quality], keys: int
         totals=replace(totals, keys_per_step=keys * len(predictions) / max(1, steps) or None),
         faults=tuple(faults(scored)),
     )
-
-
-def _run(entry: Entry, timed: Sequence[str]) -> Run:
-    """A scored entry example by example."""
-    scored = entry.quality.scored
-    assert scored is not None
-    seconds = entry.timings[1].example_seconds if 1 in entry.timings else ()
-    steps = {each.id: each.steps for each in scored.run.predictions}
-    return Run(scored.scores, steps, dict(zip(timed, seconds, strict=bool(seconds))))
-
-
-def _ids_by_size(first: Entry) -> dict[int, list[str]]:
-    """The ids of examples by the number of subsequences in their target, where it is known."""
-    groups: dict[int, list[str]] = {}
-    for item in first.quality.scored.items if first.quality.scored else ():
-        if item.gold is not None:
-            groups.setdefault(len(item.gold), []).append(item.id)
-    return groups

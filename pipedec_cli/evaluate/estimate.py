@@ -1,7 +1,5 @@
 """Is the method worth it? Decoder calls counted on the targets, before anything is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
@@ -49,37 +47,34 @@ class Estimate:
 
 
 def estimate(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], limits: Limits, delays: Sequence[int] = (1, 2, 3)
+    wholes: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    limits: Limits,
+    fields: Sequence[Field] = (),
+    delays: Sequence[int | Literal["together"]] = (1, 2, 3),
 ) -> list[Estimate]:
-    """Replay targets on the grid for each Δt. `wholes` and `parts` are the tokens of targets, and of their subsequences."""
-    count = max(1, len(parts))
-    sequential = sum(length + 1 for length in wholes) / count
-    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
-    results = []
-    for delay in delays:
-        steps = sum(replay(lengths, Fixed(delay), endless).steps for lengths in parts)
-        cut = sum(replay(lengths, Fixed(delay), limits).truncated is not None for lengths in parts)
-        results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
-    return results
+    """Replay targets on the grid for each Δt. `wholes` and `parts` are the tokens of targets, and of their subsequences.
 
-
-def estimate_fields(
-    wholes: Sequence[int], parts: Sequence[Sequence[int]], fields: Sequence[Field], limits: Limits
-) -> list[Estimate]:
-    """As `estimate`, for objects: all rows start together, and later items of lists Δt apart.
-
-    `parts` are the tokens of all rows of each object, in the order of `rows_of`, 0 for a row without a value.
+    Objects have `fields`: all rows start together, and later items of lists Δt apart. Their `parts` are the tokens of all
+    rows, in the order of `rows_of`, 0 for a row without a value.
     """
+    if fields and not any(field.listed for field in fields):
+        delays = ("together",)
     count, results = max(1, len(parts)), list[Estimate]()
     sequential = sum(length + 1 for length in wholes) / count
-    delays: Sequence[int | Literal["together"]] = (1, 2, 3)
-    for delay in delays if any(field.listed for field in fields) else ("together",):
-        steps = cut = 0
+    endless = replace(limits, time_max=10**9)  # a text that is cut has fewer steps, which is no gain
+    for delay in delays:
+        schedule, steps, cut = Fixed(delay) if isinstance(delay, int) else Together(), 0, 0
         for lengths in parts:
-            rows = place_rows(Fixed(delay) if isinstance(delay, int) else Together(), lengths, fields)
-            calls = [range(row[0], row[0] + (0 if row[3] is None else lengths[row[3]]) + 1) for row in rows]
-            steps += len({time for times in calls for time in times})
-            cut += limits.time_max is not None and max(times.stop for times in calls) > limits.time_max
+            if fields:
+                rows = place_rows(schedule, lengths, fields)
+                made = [(start, 0 if text is None else lengths[text]) for start, _, _, text in rows]
+                calls = [range(start, start + tokens + 1) for start, tokens in made]
+                steps += len({time for times in calls for time in times})
+                cut += limits.time_max is not None and max(times.stop for times in calls) > limits.time_max
+            else:
+                steps += replay(lengths, schedule, endless).steps
+                cut += replay(lengths, schedule, limits).truncated is not None
         results.append(Estimate(delay, len(parts), sequential, steps / count, cut / count))
     return results
 
@@ -107,10 +102,9 @@ def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str 
     best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
         saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"
-        found.append(
-            f"the targets have {subsequences_per_target:.1f} subsequences on average, which saves {saves} in decoder "
-            "steps: pipelined decoding will hardly help here"
-        )
+        have = f"the targets have {subsequences_per_target:.1f} subsequences on average"
+        hardly = "pipelined decoding will hardly help here"
+        found.append(f"{have}, which saves {saves} in decoder steps: {hardly}")
     if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
         found.append(f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one")
     return "; ".join(found) or None

@@ -1,7 +1,5 @@
 """What goes wrong with pipelined decoding in particular, counted; and two texts side by side."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
-from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.records import Draft
+from pipedec_cli.evaluate.child import spec_of
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, combine_known, time_of, watched
 from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
@@ -40,20 +40,13 @@ class Lengths:
 
     @classmethod
     def even(cls, source: int, subsequences: int, tokens: int, origin: str = "as given") -> Self:
-        """Divide tokens among subsequences that differ by at most one, the longer first; a UserError if one would be empty."""
-        if source < 2 or subsequences < 1 or tokens < subsequences:
-            wanted = f"{tokens} tokens in {subsequences} subsequences from {source} source tokens"
-            todo = "give at least one token a subsequence, and two source tokens"
-            raise UserError(f"{wanted} cannot be had", todo=todo)
+        """Divide at least as many tokens among subsequences that differ by at most one, the longer first."""
         each, left = divmod(tokens, subsequences)
         return cls(source, tuple(each + (place < left) for place in range(subsequences)), origin)
 
     @classmethod
     def of_dataset(cls, name: str, source: int) -> Self:
         """The mean lengths of one of the paper's data sets: the words of its Table 1, as tokens."""
-        if name not in TARGET_LENGTHS:
-            todo = f"the shapes are {', '.join(TARGET_LENGTHS)}"
-            raise UserError(f"no shape is called {name!r}", todo=todo)
         row = TARGET_LENGTHS[name]
         words, subsequences = row.words_per_target, row.subsequences_per_target
         origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
@@ -91,9 +84,8 @@ class Lengths:
         if not isinstance(delay, int):
             limits, is_blind = Limits(max(self.targets) + 1, None), delay == "blind"
             openings = tuple(Opening((_WORD,) * count) for count in self.keys)
-            return Method(
-                Together(), eos if is_blind else bos, eos, limits, openings=openings, blind=is_blind
-            )
+            start = eos if is_blind else bos
+            return Method(Together(), start, eos, limits, openings=openings, blind=is_blind)
         usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
         limits = Limits(max(usual.time_max or 0, needed), max(usual.sub_max or 0, len(self.targets) + 1))
         return Method(Fixed(delay), bos, eos, limits, empty_rows)
@@ -105,53 +97,48 @@ class Lengths:
         return [[*rng.choices(range(3, vocabulary), k=words), *end] for _ in range(count)]
 
 
-class _Wrapped:
-    """A `StepModel` that runs another one; a subclass overrides what it changes."""
+class Metered:
+    """A `StepModel` that runs another one: it counts calls and rows, and times admissions.
 
-    def __init__(self, model: StepModel) -> None:
-        self.model, self.release, self.take_back = model, model.release, model.take_back
-
-    def step(self, rows: Sequence[Row]) -> Sequence[int]:
-        """Compute, and return the answers."""
-        return self._answers(rows, self.model.step(rows))
-
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
-        """The same; the probabilities are the model's."""
-        tokens, probabilities = self.model.step_with_probabilities(rows)
-        return self._answers(rows, tokens), probabilities
-
-    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
-        """The tokens that take the place of the model's."""
-        raise NotImplementedError
-
-
-class ForcedAnswers(_Wrapped):
-    """A `StepModel` that runs another one, and ends its subsequences after the given numbers of tokens.
-
-    The model's own token stays unless it would end a subsequence too early. Later subsequences are empty.
+    With `targets`, subsequences end after these numbers of tokens, and later subsequences are empty. The model's own token
+    stays unless it would end a subsequence too early.
     """
 
-    def __init__(self, model: StepModel, targets: Sequence[int], eos: int) -> None:
-        super().__init__(model)
+    def __init__(
+        self, model: StepModel, clock: Clock, targets: Sequence[int] | None = None, eos: int = -1
+    ) -> None:
+        self.model, self.release, self.take_back = model, model.release, model.take_back
+        self.clock, self.calls, self.rows = clock, 0, 0
+        self.admitting = 0.0  # seconds in encoder and set-up
         self._targets, self._eos = targets, eos
         self._made: dict[int, Counter[int]] = {}
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass examples on."""
         self._made.update({sequence: Counter() for sequence, _ in newcomers})
-        self.model.admit(newcomers)
+        self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
 
-    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> list[int]:
-        """The forced tokens; rows that do not answer are not counted."""
-        return list(map(self._forced, rows, tokens))
+    def step(self, rows: Sequence[Row]) -> Sequence[int]:
+        """Compute, and return the answers."""
+        return self._counted(rows, self.model.step(rows))
 
-    def _forced(self, row: Row, token: int) -> int:
+    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
+        """The same; the probabilities are the model's."""
+        tokens, probabilities = self.model.step_with_probabilities(rows)
+        return self._counted(rows, tokens), probabilities
+
+    def _counted(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
+        self.calls, self.rows = self.calls + 1, self.rows + len(rows)
+        if self._targets is None:
+            return tokens
+        return [self._forced(row, token, self._targets) for row, token in zip(rows, tokens, strict=True)]
+
+    def _forced(self, row: Row, token: int, targets: Sequence[int]) -> int:
         made, number = self._made[row.sequence], row.slot.subsequence
-        if not row.slot.answers:
+        if not row.slot.answers:  # such rows are not counted
             return token
         made[number] += 1
-        wanted = self._targets[number - 1] if number <= len(self._targets) else 0
-        if made[number] > wanted:
+        if made[number] > (targets[number - 1] if number <= len(targets) else 0):
             return self._eos
         other = 4 if self._eos == 3 else 3
         return other if token == self._eos else token
@@ -202,11 +189,10 @@ class EngineRunner:
         self, sources: Sequence[Source], method: Method, batch_size: int, clock: Clock
     ) -> tuple[Pass, list[Finished]]:
         """Decode with some method. Returns also how each example ended."""
-        model: StepModel = self.decoder.engine(batch_size)
+        targets = None
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
-            model = ForcedAnswers(model, targets, self.decoder.checkpoint.eos)
-        meter = _Meter(model, clock)
+        meter = Metered(self.decoder.engine(batch_size), clock, targets, self.decoder.checkpoint.eos)
         ends: dict[int, Finished] = {}
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), method, batch_size):
@@ -216,25 +202,16 @@ class EngineRunner:
         encoding, set_up = meter.admitting, None
         if encoder:
             encoding, set_up = sum(encoder), meter.admitting - sum(encoder)
-        ended = [ends[place] for place in range(len(sources))]
-        outputs = tuple(
-            Output(tuple(chain(*end.texts)), end.grid.steps, end.grid.row_budget_exhausted) for end in ended
-        )
-        return Pass(outputs, meter.calls, encoding, set_up, rows=meter.rows), ended
+        ended, outputs = [ends[place] for place in range(len(sources))], list[Output]()
+        for end in ended:
+            tokens, grid = tuple(chain(*end.texts)), end.grid
+            outputs.append(Output(tokens, grid.steps, grid.row_budget_exhausted))
+        return Pass(tuple(outputs), meter.calls, encoding, set_up, rows=meter.rows), ended
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
-        import torch
-
-        return "pipedec_cli.evaluate.runners:from_spec", {
-            "name": self.decoder.checkpoint.name,
-            "eos": self.decoder.checkpoint.eos,
-            "dtype": self.settings["dtype"],
-            "device": str(self.decoder.checkpoint.device),
-            "threads": torch.get_num_threads(),
-            "choice": self.choice,
-            "lengths": self.lengths and asdict(self.lengths),
-        }
+        choice = {"choice": self.choice, "lengths": self.lengths and asdict(self.lengths)}
+        return f"{__name__}:from_spec", spec_of(self.decoder.checkpoint, self.settings["dtype"]) | choice
 
 
 class ExactRunner(EngineRunner):
@@ -335,19 +312,3 @@ def source_ids(decoder: Decoder, text: str) -> list[int]:
     if drafter is None or drafter.decoder is None:
         return own
     return [*own, SEPARATOR, *drafter.decoder.text.source(text)[0]]
-
-
-class _Meter(_Wrapped):
-    """A `StepModel` that passes everything on to another, counts its calls, and times its admissions."""
-
-    def __init__(self, model: StepModel, clock: Clock) -> None:
-        super().__init__(model)
-        self.clock, self.calls, self.rows = clock, 0, 0
-        self.admitting = 0.0  # seconds in encoder and set-up
-
-    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
-
-    def _answers(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
-        self.calls, self.rows = self.calls + 1, self.rows + len(rows)
-        return tokens

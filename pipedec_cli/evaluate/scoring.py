@@ -1,7 +1,5 @@
 """Runs of predictions, the protocol that suits them, their scores, and whether two runs differ by more than chance."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -332,7 +330,6 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
 
 
 def _item(prediction: Generated, record: Record) -> ScoringItem:
-    """A prediction beside its record as it is."""
     right = (record.target, record.target_segments, record.references)
     ended = (prediction.truncated, prediction.stopped_on_repeat)
     return ScoringItem(prediction.id, prediction.text, prediction.segments, *right, record.source, *ended)

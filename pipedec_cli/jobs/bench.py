@@ -15,7 +15,7 @@ from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest
 from pipedec_cli.evaluate.comparison import Bench, Sample
 from pipedec_cli.evaluate.entry import Entry, Role
-from pipedec_cli.evaluate.peers import PeerName, require_gguf
+from pipedec_cli.evaluate.peers import require_gguf
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
@@ -37,13 +37,35 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
         raise UserError(what, todo="run `pipedec report --compare exact` on a trained model")
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
-    made = compare(settings, lengths, peers, listen)
+    log.info(f"loading {settings.model} …")
+
+    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.scratch import shape_of
+
+    with _decoders(settings, str(choose_device(settings.device))) as decoders:
+        first = decoders[0].checkpoint
+        if first.places is not None and lengths.source > first.places:
+            what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
+            raise UserError(what, todo=f"give --source {first.places} or less")
+        planned = _plan_entries(settings, lengths, decoders)
+        log.info(f"forced lengths: {lengths.line}")
+        longest = lengths.tokens + 1  # our decoders make an <eos>, too
+        measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
+        millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
+        fresh = f", fresh weights of a {first.backbone.name}" if shape_of(settings.model) else ""
+    size = max(settings.batch_sizes)
+    made = Bench(
+        entries=tuple(measured),
+        conditions=conditions,
+        sample=Sample(size, size, settings.repeats),
+        model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
+        lengths=lengths,
+    )
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     return made, made.values() | {"manifest": manifest(resolved)}
 
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
-    """The lengths that the settings name."""
     subsequences, tokens, is_fields = settings.subsequences, settings.tokens, settings.shape == "fields"
     is_given = subsequences is not None
     if is_given != (tokens is not None) or (settings.shape and is_given and not is_fields):
@@ -58,36 +80,6 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     if subsequences is None or tokens is None:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
     return Lengths.even(source, subsequences, subsequences * tokens)
-
-
-def compare(settings: BenchSettings, lengths: Lengths, peers: Sequence[PeerName], listen: Listen) -> Bench:
-    """Measure our decoders in every dtype and the peers on forced lengths."""
-    log.info(f"loading {settings.model} …")
-
-    from pipedec_cli.model.arguments import choose_device
-    from pipedec_cli.model.scratch import shape_of
-
-    device = str(choose_device(settings.device))
-    with _decoders(settings, device) as decoders:
-        first = decoders[0].checkpoint
-        if first.places is not None and lengths.source > first.places:
-            what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
-            raise UserError(what, todo=f"give --source {first.places} or less")
-        planned = _plan_entries(settings, lengths, decoders)
-        log.info(f"forced lengths: {lengths.line}")
-        longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
-        millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        shape = shape_of(settings.model)
-        fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
-        size = max(settings.batch_sizes)
-        return Bench(
-            entries=tuple(measured),
-            conditions=conditions,
-            sample=Sample(size, size, settings.repeats),
-            model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
-            lengths=lengths,
-        )
 
 
 def _plan_entries(settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]) -> list[Entry]:

@@ -1,7 +1,5 @@
 """Commands of pipedec as text that can be pasted into a shell."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ def sequential_training(model: str, workspace: Path | None) -> str:
         del of["data"]
     start = start_of(of.get("model") or "", adapters=bool(of.get("lora")))
     usual = usual_tuning(start, fields=of.get("delay") == "together")
-    names = (
+    names = [
         "data",
         "model",
         "family",
@@ -46,17 +44,15 @@ def sequential_training(model: str, workspace: Path | None) -> str:
         "chat",
         "max_steps",
         "epochs",
-    )
+    ]
     same: dict[str, Any] = {name: of.get(name) or None for name in names}
     same |= {name: of[name] for name in usual if of.get(name, usual[name]) != usual[name]}
     same["workspace"] = workspace
-    return command_line(
-        "train", TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
-    )
+    settings = TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
+    return command_line("train", settings)
 
 
 def _typed(setting: Setting, value: Any) -> list[str]:
-    """A setting as it is typed."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, tuple):
         text = (":" if setting.metavar == "FILE:N" else ",").join(map(str, value))

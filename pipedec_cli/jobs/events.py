@@ -1,7 +1,5 @@
 """How far a job is. A job prints nothing: it sends events to a listener, and what it says to `log`. A view shows both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -113,9 +113,8 @@ class Tally:
         for marked, what, todo in found:
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
-                log.warning(
-                    f"{some} {what}: id {', '.join(marked.first)}{', …' if count > NAMED else ''}{todo}"
-                )
+                named = f"{', '.join(marked.first)}{', …' if count > NAMED else ''}"
+                log.warning(f"{some} {what}: id {named}{todo}")
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
             options = {"max_tokens": "--max-tokens"}
@@ -148,9 +147,8 @@ class Tally:
         if self.chunked:
             log.info(f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged")
         if self.stopped_on_repeat:
-            log.info(
-                f"{self.stopped_on_repeat:,} of {self.examples:,} began to repeat themselves: each ends there"
-            )
+            some = f"{self.stopped_on_repeat:,} of {self.examples:,}"
+            log.info(f"{some} began to repeat themselves: each ends there")
         if (none_saved := self.saved_none(costs)) is not None:
             log.warning(none_saved)
 
@@ -265,13 +263,10 @@ def check_out(settings: RunSettings, path: Path) -> None:
     if path.exists() and not path.is_file():  # such as /dev/null
         return
     file, place = PredictionsFile(path), settings.place
-    read: list[Path | str] = (
-        [] if settings.text else [settings.data or str(place.split(settings.split or "test"))]
-    )
+    read = [] if settings.text else [settings.data or str(place.split(settings.split or "test"))]
     keep_apart(read, [path, file.manifest_path, file.invalid_path, *file.backups])
-    if real(path.parent) in {
-        real(folder) for folder in (place.data, *read)
-    }:  # a folder of data is read more than once
+    folders = [real(place.data), *map(real, read)]
+    if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError("is in a folder of data", where=str(path), todo="give another --out")
     with file.lock():
         pass  # refused now, and not when all is read and loaded

@@ -1,7 +1,5 @@
 """The settings of `pipedec generate`, and those of every run of a decoder over records."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path

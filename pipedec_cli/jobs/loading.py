@@ -93,9 +93,8 @@ def check_lists(fields: Sequence[Field]) -> None:
     for places in list_places(fields):
         if all(fields[at].kind == "list" for at in places):
             what = f"{fields[places[0]].name!r} has no key beside it that tells the items apart"
-            raise UserError(
-                what, todo="put a string beside it, or train with `pipedec segment --level field`"
-            )
+            todo = "put a string beside it, or train with `pipedec segment --level field`"
+            raise UserError(what, todo=todo)
 
 
 def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
@@ -169,14 +168,8 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     else:
         _check_split(settings.split, path, location)
     invalid = InvalidRecords() if settings.skip_invalid or settings.part or settings.ray else None
-    how: Any = {
-        "split": split,
-        "say_mended": True,
-        "plain": settings.plain,
-        "invalid": invalid,
-        "allow_empty": invalid is not None,
-        "skippable": True,
-    }
+    how: Any = {"split": split, "say_mended": True, "plain": settings.plain, "invalid": invalid}
+    how |= {"allow_empty": invalid is not None, "skippable": True}
     if location == STDIN or not (path.is_file() or path.is_dir()):
         keep = place.root
     read = lambda: read_records(location, names, **how)  # noqa: E731
@@ -322,9 +315,8 @@ def load_decoder(
     if settings.unconstrained:
         decoder.unconstrained = True
     if model == "pipelined" and decoder.settings.decoder == "sequential":
-        raise UserError(
-            f"{name} is a sequential model, not a pipelined decoder", todo="make one with `pipedec train`"
-        )
+        what = f"{name} is a sequential model, not a pipelined decoder"
+        raise UserError(what, todo="make one with `pipedec train`")
     return decoder
 
 
@@ -355,11 +347,11 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
     """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
     from pipedec_cli.model.engine.native import library as build
     from pipedec_cli.model.engine.native import packing as specs
-    from pipedec_cli.model.engine.native.library import carried_library
     from pipedec_cli.model.engine.native.variants import find_compiler
 
     is_served = checkpoint.device.type == "cpu" and checkpoint.model.config.model_type in specs.FAMILIES
     asked = build.asked_variant()
-    if is_served and asked != build.OFF and not carried_library(asked) and find_compiler() is None:
+    carried = asked == build.OFF or build.carried_library(asked)
+    if is_served and not carried and find_compiler() is None:
         todo = "`apt-get install g++` or `xcode-select --install` brings one"
         log.warning(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")

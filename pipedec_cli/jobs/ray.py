@@ -4,8 +4,6 @@ Ray Data hands each worker a shard at a time, and hands the shard of a worker th
 written by the same job as with ``--part``.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -94,13 +92,10 @@ class ShardWorker:
         os.chdir(self.place)
         with self._counted_try(PredictionsFile(Path(self.settings.out or "") / shard.file)):
             planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
-            self._check(planned.manifest)
+            if changed := "; ".join(settings_diff(self.job, {**planned.manifest, "shard": None})):
+                what = f"{socket.gethostname()} has another job: {changed}"
+                raise UserError(what, todo="is it the same data and model?")
             return write_part(planned, Path(self.settings.out or ""), silent).counts
-
-    def _check(self, manifest: Mapping[str, Any]) -> None:
-        if changed := "; ".join(settings_diff(self.job, {**manifest, "shard": None})):
-            what = f"{socket.gethostname()} has another job: {changed}"
-            raise UserError(what, todo="is it the same data and model?")
 
     @contextmanager
     def _counted_try(self, file: PredictionsFile) -> Iterator[None]:
@@ -128,7 +123,10 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
     place, threads = settings.place.root, settings.threads or 1
     settings = replace(settings, workspace=place, threads=threads)
     inputs = read_inputs(settings)
-    job, artifact = _manifest(settings, inputs, listen), Artifact.job(folder)
+    # The model is loaded on a CPU: this machine may be no worker.
+    here = replace(settings, device="cpu", dtype="float32")
+    job, artifact = plan_run(here, load_model(here, listen), inputs).manifest, Artifact.job(folder)
+    job["settings"]["dtype"] = settings.dtype
     with ExitStack() as stack:
         stack.enter_context(artifact.lock())
         begun = artifact.manifest.get("shards")
@@ -159,13 +157,6 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
         raise UserError(what, where=str(folder), todo="the same command goes on with them")
     return _end(folder, tally)
-
-
-def _manifest(settings: GenerateSettings, inputs: Inputs, listen: Listen) -> dict[str, Any]:
-    """The manifest of the job. The model is loaded on a CPU: this machine may be no worker."""
-    here = replace(settings, device="cpu", dtype="float32")
-    manifest = plan_run(here, load_model(here, listen), inputs).manifest
-    return {**manifest, "settings": {**manifest["settings"], "dtype": settings.dtype}}
 
 
 def _gather(outcomes: Iterator[bytes], total: int, listen: Listen) -> tuple[Tally, dict[str, str]]:

@@ -21,22 +21,11 @@ from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
-from pipedec_cli.evaluate.scoring import (
-    ScoredRun,
-    compare_runs,
-    load_runs,
-    method,
-    unscored_run,
-)
+from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, method, unscored_run
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
-from pipedec_cli.jobs.loading import (
-    find_model,
-    inherit_prompt,
-    load_decoder,
-    read_inputs,
-)
+from pipedec_cli.jobs.loading import find_model, inherit_prompt, load_decoder, read_inputs
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
@@ -58,15 +47,6 @@ class Way:
     decoder: Decoder
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All entries with predictions, the baseline first; the baseline in words, and in the words of the advice."""
-
-    entries: list[Entry]
-    baseline: str
-    called: str
-
-
 def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     """The entry of a way to decode. Its command writes the texts of the split that everything is measured on."""
     from pipedec_cli.jobs.run import plan_run  # late: it imports torch
@@ -85,8 +65,10 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     )
 
 
-def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]) -> Plan:
-    """Load the models and plan the entries, peers left out; a UserError if there is nothing to compare with."""
+def plan_entries(
+    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]
+) -> tuple[list[Entry], str]:
+    """Load the models and plan the entries, the baseline first and peers left out; and the baseline in a few words."""
     same = ("data", "limit", "max_tokens", "batch_size", "device", "model", "dtype", "workspace")
     usual = GenerateSettings(**settings.some(*same))
     pipelined = load_decoder(usual)
@@ -99,15 +81,19 @@ def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Se
         inherit_prompt(None, None, sequential, pipelined)
     inputs = {split: read_inputs(replace(usual, split=split)) for split in settings.split or (None,)}
     ways = list[Way]()
-    if pipelined.checkpoint.together:
-        _refuse_other_starts(settings)
+    if pipelined.checkpoint.together:  # a recipe may ask for other starts, a person may not
+        for name in settings.asked("delays", "empty_rows", "stop_on_repeat"):
+            raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
         ways.append(Way("fields together", "pipelined", replace(usual, confidence=True), pipelined))
     for delay, serving in served:
-        how = replace(usual, delay=delay)
+        how = replace(usual, delay=delay, stop_on_repeat=_stops(settings, serving))
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
-        for name, way in _ways(settings, how, trained.empty_rows, serving):
-            ways.append(Way(f"Δt = {delay}{name}", "pipelined", way, serving))
+        own, alone = serving.settings.empty_rows, settings.empty_rows in (None, (trained.empty_rows,))
+        for rule in settings.empty_rows or (own,):
+            name = f"Δt = {delay}" if alone else f"Δt = {delay}, {rule}"
+            way = replace(how, empty_rows=None if rule == own else rule)
+            ways.append(Way(name, "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
         trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
@@ -122,19 +108,16 @@ def plan_entries(settings: ReportSettings, peers: Sequence[PeerName], drafts: Se
         baseline = Way("sequential", "baseline", how, sequential)
         called = "the teacher" if teacher else "the sequential model"
         if teacher and teacher.sha256 not in (None, sequential.sha256):
-            log.warning(
-                f"{sequential.checkpoint.name} is not the teacher that it was: it has been trained since"
-            )
+            name = sequential.checkpoint.name
+            log.warning(f"{name} is not the teacher that it was: it has been trained since")
         seen = [examples_seen(decoder.checkpoint.name) or 0 for decoder in (pipelined, sequential)]
         if not teacher and max(seen) > UNLIKE * min(seen) > 0:
             counts = f"{seen[0]:,} examples, the sequential one {seen[1]:,}"
             log.warning(f"the pipelined model was trained on {counts}: quality differs for that reason, too")
-    entries = [_entry(way, inputs) for way in (baseline, *ways)]
-    return Plan(entries, _in_words(entries[0], called), called)
+    return [_entry(way, inputs) for way in (baseline, *ways)], called
 
 
 def _in_words(baseline: Entry, called: str) -> str:
-    """The baseline in words."""
     run = baseline.runs[0]
     name = run.decoder.checkpoint.name
     if baseline.name == "sequential":
@@ -170,20 +153,12 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
         raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
 
 
-def _refuse_other_starts(settings: ReportSettings) -> None:
-    """Fields start all at once. A recipe may ask for other starts, a person may not."""
-    for name in settings.asked("delays", "empty_rows", "stop_on_repeat"):
-        raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
-
-
 def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
     """The settings with those that make `generate` read sources as this decoder does."""
     from pipedec_cli.model.text import usual_prompt
 
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
-    if (
-        decoder.drafter is None or decoder.drafter.decoder is None
-    ):  # in exact mode `generate` lets both read alike
+    if decoder.drafter is None or decoder.drafter.decoder is None:  # else `generate` lets both read alike
         if text.prefix != own.source_prefix:
             read["source_prefix"] = text.prefix
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
@@ -202,17 +177,6 @@ def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
     """Whether to stop on a repeat; None if the checkpoint does the same by itself."""
     own = decoder.settings.stop_on_repeat
     return None if settings.stop_on_repeat == own else settings.stop_on_repeat
-
-
-def _ways(
-    settings: ReportSettings, how: GenerateSettings, usual: str, serving: Decoder
-) -> Iterator[tuple[str, GenerateSettings]]:
-    """The rules for empty rows at a delay, with their names; the `usual` rule alone has none."""
-    own = serving.settings.empty_rows
-    how = replace(how, stop_on_repeat=_stops(settings, serving))
-    alone = settings.empty_rows in (None, (usual,))
-    for rule in settings.empty_rows or (own,):
-        yield "" if alone else f", {rule}", replace(how, empty_rows=None if rule == own else rule)
 
 
 def _exact(
@@ -281,24 +245,21 @@ def _load_sequential(given: str | None, usual: GenerateSettings, others: Sequenc
             left_out = f"the training of {folder} has not come to its end: it is left out"
             log.warning(f"{left_out}; the command that began it finishes it with --resume")
         return None
-    sequential = load_decoder(replace(usual, model=given or str(folder)), consume=_can_consume(others))
+    # Our engine may empty the model's matrices, unless transformers runs the loaded model itself.
+    usual, consume = replace(usual, model=given or str(folder)), "transformers" not in others
+    sequential = load_decoder(usual, consume=consume)
     if sequential.settings.decoder != "sequential":
         todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
         raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
     return sequential
 
 
-def _can_consume(others: Sequence[str]) -> bool:
-    """Whether our engine may empty the model's matrices: transformers runs the loaded model itself."""
-    return "transformers" not in others
-
-
 def compare(
     settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft], listen: Listen
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
-    plan = plan_entries(settings, peers, drafts)
-    files, entries = _write_and_score(settings, plan.entries, listen)
+    planned, called = plan_entries(settings, peers, drafts)
+    files, entries = _write_and_score(settings, planned, listen)
     first = entries[0].quality.scored
     assert first is not None
     records = [prediction.record for prediction in first.run.predictions]
@@ -312,9 +273,8 @@ def compare(
     try:
         measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, listen)
     except KeyboardInterrupt:
-        log.warning(
-            "stopped while timing: the same command times again, and takes the predictions as they are"
-        )
+        again = "the same command times again, and takes the predictions as they are"
+        log.warning(f"stopped while timing: {again}")
         raise
     recipe = settings.recipe
     if not recipe and settings.data is None:
@@ -323,9 +283,9 @@ def compare(
         measured,
         conditions,
         [record.id for record in timed],
-        called=plan.called,
+        called=called,
         metric=first.scores.measure.primary,
-        baseline=plan.baseline,
+        baseline=_in_words(entries[0], called),
         sample=Sample(len(chosen), len(records), settings.repeats),
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
@@ -364,34 +324,28 @@ def _write_and_score(
             for split, run in of_entry.items():
                 if run.is_unscored:
                     of_entry[split] = replace(run, scores=replace(run.scores, measure=measure))
-    qualities = [{split: Quality(run) for split, run in scored[0].items()}]
-    qualities += [_beside(runs, scored[0]) for runs in scored[1:]]
     keys = max(len(run.method.openings) for one in entries for run in one.runs)
-    return files, [with_quality(*pair, keys) for pair in zip(entries, qualities, strict=True)]
+    described = []
+    for entry, by_split in zip(entries, scored, strict=True):
+        qualities = {split: _beside(run, scored[0][split]) for split, run in by_split.items()}
+        described.append(with_quality(entry, qualities, keys))
+    return files, described
 
 
-def _beside(
-    runs: dict[SplitName, ScoredRun], baseline: dict[SplitName, ScoredRun]
-) -> dict[SplitName, Quality]:
-    """The quality of an entry by split, beside the baseline's runs."""
-    found = {}
-    for split, run in runs.items():
-        differences = compare_runs(run, baseline[split])
-        agreement = TextAgreement.between(run.run.predictions, baseline[split].run.predictions)
-        found[split] = Quality(run, differences, agreement)
-    return found
-
-
-def training_curves(report: Report) -> dict[str, list[dict[str, float]]]:
-    """The training curves of the compared models by the names of their folders, where training.json has them."""
-    runners = [one.runner for one in report.entries if one.role in ("baseline", "pipelined")]
-    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
-    return {Path(name).name: curve for name in names if (curve := curve_of(name))}
+def _beside(run: ScoredRun, baseline: ScoredRun) -> Quality:
+    """The quality of an entry on a split; the baseline itself has no differences."""
+    if run is baseline:
+        return Quality(run)
+    agreement = TextAgreement.between(run.run.predictions, baseline.run.predictions)
+    return Quality(run, compare_runs(run, baseline), agreement)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A report: the comparison, its plain values with a manifest, the models' training curves, and the folder to save it in."""
+    """A report: the comparison, its plain values with a manifest, the models' training curves, and the folder to save it in.
+
+    The curves are by the names of the models' folders.
+    """
 
     report: Report
     content: dict[str, Any]
@@ -407,4 +361,7 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     files, made = compare(settings, peers, drafts, listen)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved, inputs=files)}
-    return Compared(made, content, training_curves(made), settings.out or settings.place.report)
+    runners = [one.runner for one in made.entries if one.role in ("baseline", "pipelined")]
+    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
+    curves = {Path(name).name: curve for name in names if (curve := curve_of(name))}
+    return Compared(made, content, curves, settings.out or settings.place.report)

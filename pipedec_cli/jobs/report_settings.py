@@ -1,7 +1,5 @@
 """The settings of `pipedec report` and `pipedec bench`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,17 +8,7 @@ from typing import Any, Literal, get_args
 from pipedec_cli.data.records import SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import ProtocolName
 from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.settings import (
-    Dtype,
-    Settings,
-    WorkflowSettings,
-    argument,
-    key,
-    listed,
-    names_of,
-    numbers,
-    option,
-)
+from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, names_of, option
 from pipedec_cli.pipeline.grid import EmptyRows
 
 _input = partial(option, panel="Input")
@@ -29,9 +17,9 @@ _speed = partial(option, panel="Speed")
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
     """Delays with commas between them, rising; ``wait`` comes last."""
-    parts = listed(value)
+    parts = common.listed(value)
     given = [part for part in parts if part != "wait"]
-    return (*(numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
+    return (*(common.numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:

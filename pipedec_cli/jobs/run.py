@@ -1,7 +1,5 @@
 """A run: a decoder on some records with every setting resolved, and the lines that it writes."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
@@ -40,28 +38,22 @@ from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Toge
 class Run:
     """The records that a decoder decodes, and how. Several runs may share inputs and decoder. `path` names what is unusual."""
 
+    settings: RunSettings  # as a person gave them
     decoder: Decoder
     inputs: Inputs
     method: Method
     batch_size: int
-    is_auto: bool  # whether the batch size was chosen for these inputs
     path: Path  # the file in the workspace
     used: dict[str, Any]  # the resolved settings, as the manifest has them
-    asked: frozenset[str]  # the names that a person set to true, of `trace` and `confidence`
-    live: bool
     chunks: Chunks | None  # how long sources are cut, if they are
-
-    @property
-    def more(self) -> dict[str, bool]:
-        """Whether lines also hold the grid, the confidence of each value, and its place in the source."""
-        return {name: bool(self.used.get(name)) for name in ("trace", "confidence", "spans")}
 
     def as_begun(self, begun: Mapping[str, Any]) -> Self:
         """This run, so that it continues a run with these settings: its lines have a grid and confidences if those lines have them.
 
         A person who asks for grid or confidences gets them in any case.
         """
-        trace, sure = (begun.get(name) is True or name in self.asked for name in ("trace", "confidence"))
+        trace = begun.get("trace") is True or bool(self.settings.trace)
+        sure = begun.get("confidence") is True or self.settings.confidence
         used = {name: value for name, value in self.used.items() if name != "confidence"}
         used |= {"trace": trace, **({"confidence": True} if sure else {})}
         method = replace(self.method, confident=self.method.confident or sure)
@@ -105,9 +97,8 @@ class Run:
             free = ", unconstrained" if self.decoder.unconstrained else ""
             what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
             words = f"{many(len(method.openings), what)} at a time{apart}{free}"
-            words += (
-                f", items: {_start(method.schedule.between)}" if isinstance(method.schedule, Listed) else ""
-            )
+            if isinstance(method.schedule, Listed):
+                words += f", items: {_start(method.schedule.between)}"
         else:
             words = _start(method.schedule)
             words += f", empty rows {method.empty_rows}"
@@ -140,29 +131,26 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
-    live = settings.live
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
-    batch_size, is_auto = settings.batch_size, settings.batch_size == "auto"
+    batch_size = settings.batch_size
     if batch_size == "auto":
         longest = min(inputs.longest, settings.chunk or inputs.longest)
         tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
-        batch_size = 1 if live else choose_batch_size(model, tokens, inputs.count)
+        batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
     name = _name(settings, method, usual.limits, decoder.drafter.kind if decoder.drafter else None)
     if blind := decoder.blind:  # other questions have another file
         asked = Path(settings.schema).stem if settings.schema else "fields" if blind.rows.fields else "ask"
         name = name.replace("blind", f"blind-{_plain(asked)}-{blind.described['sha256'][:6]}", 1)
     return Run(
+        settings=settings,
         decoder=decoder,
         inputs=inputs,
         method=method,
         batch_size=batch_size,
-        is_auto=is_auto,
         path=settings.place.generations(name),
         used=_used(settings, decoder, inputs, method, batch_size),
-        asked=frozenset(name for name in ("trace", "confidence") if getattr(settings, name)),
-        live=live,
         chunks=chunks,
     )
 
@@ -170,7 +158,6 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
 def _used(
     settings: RunSettings, decoder: Decoder, inputs: Inputs, method: Method, batch_size: int
 ) -> dict[str, Any]:
-    """All settings, resolved."""
     import torch
 
     checkpoint, schedule = decoder.checkpoint, method.schedule
@@ -250,7 +237,7 @@ def announce(run: Run) -> None:
     used = run.used
     on_cpu = checkpoint.device.type == "cpu"
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
-    auto = " (auto)" if run.is_auto else ""
+    auto = " (auto)" if run.settings.batch_size == "auto" else ""
     on = f"{used['dtype']} on {checkpoint.device}{threads}"
     log.info(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
     if trained is None:
@@ -285,6 +272,7 @@ def stream(
             records[next(numbers)] = record, True
             yield last
 
+    more = {name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")}  # that lines hold
     log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
         total=None if chunks else total,
@@ -293,7 +281,7 @@ def stream(
         name=lambda index: records[index][0].source[:HEADING],
         labels=run.labels,
         opener=run.method.bos is not None,
-        live=run.live,
+        live=run.settings.live,
     )
     began, showing = time.perf_counter(), 0.0
     try:
@@ -309,7 +297,7 @@ def stream(
                         tally.chunked += 1
                         tally.chunks += len(parts)
                     parts.clear()
-                    emit(generated, line(generated, run.inputs.names, **run.more))
+                    emit(generated, line(generated, run.inputs.names, **more))
                     tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                     tally.keys += len(run.labels)
                     read_off.update(_read_off(record.source, generated.fields or {}, unshown))

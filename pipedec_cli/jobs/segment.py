@@ -1,7 +1,5 @@
 """`pipedec segment`: the data that the other commands work on, and what the method can save on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
@@ -34,7 +32,7 @@ from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, estimate_fields, suggest
+from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, suggest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage, track
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
@@ -116,7 +114,11 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     apart = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *apart.values()]
     _check_level(settings)
-    _check_inputs(inputs, folder, settings)
+    if inputs.count("-") > 1:
+        todo = "give one of DATA, --dev and --test as `-`"
+        raise UserError("standard input can be read only once", todo=todo)
+    require_place(settings.out, folder=True)
+    keep_apart(inputs, [folder, *(folder / f"{name}.jsonl" for name in SPLITS)])
     unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):
         log.info(f"there is no {location} here: asking the hub for a data set of that name")
@@ -127,9 +129,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         splits, origins = gather_splits(settings.data, apart, names, shares, near=folder, **how)
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
-    texts: tuple[Iterable[str], Iterable[str]] = (
-        (sources, ()) if settings.sources_only else (targets, sources)
-    )
+    texts: Sequence[Iterable[str]] = (sources,) if settings.sources_only else (targets, sources)
     fields = _fields_of(settings, splits["train"], listen) if settings.level == "field" else ()
     with stage(listen, "learning where sentences end"):
         segmenter = make_segmenter(settings.level, *texts, separators=settings.separators, fields=fields)
@@ -209,9 +209,8 @@ def _fields_of(settings: SegmentSettings, train: Sequence[Record], listen: Liste
         fields, others = learn_schema(train, known, settings.keep)
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
-        log.info(
-            f"{many(len(others), 'key')} left out, with {many(others.total(), 'value')} in train: {some}"
-        )
+        left_out = f"{many(len(others), 'key')} left out"
+        log.info(f"{left_out}, with {many(others.total(), 'value')} in train: {some}")
     return fields
 
 
@@ -227,19 +226,10 @@ def _promise(
             [next(filled) if text else 0 for text in segments]
             for segments, filled in zip(texts, map(iter, lengths), strict=True)
         ]
-        wholes = count_tokens([plain_text(record.target_segments or (), fields) for record in sample])
-        return estimate_fields(wholes, lengths, fields, limits)
-    return estimate(count_tokens([record.target or "" for record in sample]), lengths, limits)
-
-
-def _check_inputs(inputs: Sequence[str], folder: Path, settings: SegmentSettings) -> None:
-    """Refuse standard input twice, and to write over what is read."""
-    if inputs.count("-") > 1:
-        todo = "give one of DATA, --dev and --test as `-`"
-        raise UserError("standard input can be read only once", todo=todo)
-    require_place(settings.out, folder=True)
-    written = [folder, *(folder / f"{name}.jsonl" for name in SPLITS)]
-    keep_apart(inputs, written)
+        wholes = [plain_text(segments, fields) for segments in texts]
+    else:
+        wholes = [record.target or "" for record in sample]
+    return estimate(count_tokens(wholes), lengths, limits, fields)
 
 
 def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Level) -> str | None:
@@ -266,13 +256,10 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Leve
 
 def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
+    merged = f" had too many segments: neighbours were merged to {settings.sub_max - 1}"
     for count, noun, what in (
         (counts.given, "target", " came segmented: kept as given"),
-        (
-            counts.merged,
-            "target",
-            f" had too many segments: neighbours were merged to {settings.sub_max - 1}",
-        ),
+        (counts.merged, "target", merged),
         (counts.dropped, "empty segment", " between separators left out"),
         (counts.empty, "empty target", ""),
         (counts.unlisted, "value", " of keys that are not in the schema left out"),

@@ -52,12 +52,9 @@ class Setting:
     @property
     def spelled(self) -> str:
         """How a person types the setting: ``--source-field``, or ``--set keep=…`` for a key."""
-        words = {
-            "argument": self.name,
-            "key": f"--set {self.name}=…",
-            "option": self.option.partition("/")[0],
-        }
-        return words[self.role]
+        if self.role == "key":
+            return f"--set {self.name}=…"
+        return self.name if self.role == "argument" else self.option.partition("/")[0]
 
     def parse(self, value: Any) -> Any:
         """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong."""
@@ -72,10 +69,9 @@ class Setting:
             return self._bounded(self.parser(",".join(map(str, value)) if isinstance(value, list) else value))
         if self.kind == tuple[str, ...]:
             return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+        path: Callable[..., Any] = lambda kind, text: kind(text)  # noqa: E731  # msgspec knows no paths
         try:
-            found: Any = (
-                str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=_path)
-            )
+            found = str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=path)
         except msgspec.ValidationError:
             *others, last = (_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
             kinds = f"{', '.join(others)} or {last}" if others else last
@@ -130,11 +126,6 @@ def _metavar(kind: Any) -> str:
     if get_origin(kind) in (UnionType, Union):
         return "|".join(_metavar(part) for part in get_args(kind) if part is not NoneType)
     return {int: "N", float: "X", bool: "true|false", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
-
-
-def _path(kind: type, value: Any) -> Any:
-    """A path out of a text, which msgspec does not know."""
-    return kind(value)
 
 
 def option(default: Any, text: str, *names: str, **more: Any) -> Any:
@@ -203,9 +194,8 @@ def number_or(*words: str) -> Callable[[Any], Any]:
 
 def parse_shots(value: Any) -> tuple[str, int]:
     """A file and a number of its records, such as ``train.jsonl:4``."""
-    location, _, number = (f"{value[0]}:{value[1]}" if isinstance(value, tuple) else str(value)).rpartition(
-        ":"
-    )
+    text = ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    location, _, number = text.rpartition(":")
     if not (location and number.isdecimal() and int(number) >= 1):
         raise ValueError("give a file and how many of its records, such as train.jsonl:4")
     return location, int(number)

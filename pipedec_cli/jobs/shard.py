@@ -1,7 +1,5 @@
 """A large corpus in parts: generate a part on each machine, or all parts with Ray, then merge them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path

@@ -85,10 +85,8 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
         prefix, longest = settings.source_prefix or "", settings.max_source_tokens or 2048
         sources = {"source_prefix": prefix, "max_source_tokens": longest} | prompt
         dev_records = [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
-        records = track(
-            listen, islice(read_split(train), settings.limit), settings.limit, "reading the examples"
-        )
-        stored = StoredRecords(folder, records)
+        some = islice(read_split(train), settings.limit)
+        stored = StoredRecords(folder, track(listen, some, settings.limit, "reading the examples"))
         return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)
     teacher, generate = _load_teacher(settings, segmenter)
     splits: dict[SplitName, int | None] = {"train": settings.limit}
@@ -219,9 +217,8 @@ def dev_scorer(
             method = decoder.method(max_tokens=longest if decoder.settings.decoder == "sequential" else None)
             made = [*decoder.texts([record.source for record in records], method)]
         pairs = zip(made, records, strict=True)
-        items, scores = score_predictions(
-            (structs.replace(one, record=record) for one, record in pairs), measure
-        )
+        predictions = (structs.replace(one, record=record) for one, record in pairs)
+        items, scores = score_predictions(predictions, measure)
         checkpoint.model.train()
         score = scores.values[measure.primary] or 0.0
         if score > best:
@@ -287,7 +284,6 @@ def estimate(
 
 
 def _warn_of_lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: MethodSettings) -> None:
-    """Warn of sources and targets that are too long."""
     total = len(examples)
     if cut := sum(example.cut for example in examples):
         longest = f"{method.max_source_tokens:,} tokens"
@@ -383,17 +379,15 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
         log.warning("--delay does not count: a sequential decoder has no Δt")
     require_place(settings.out, folder=True)
     if settings.data is not None and not settings.data.exists():
-        raise UserError(
-            "no such folder", where=str(settings.data), todo="give the folder that `pipedec segment` wrote"
-        )
+        todo = "give the folder that `pipedec segment` wrote"
+        raise UserError("no such folder", where=str(settings.data), todo=todo)
     if settings.data is not None and settings.data.is_file():
         todo = "run `pipedec segment` on it, and give the folder that it writes"
         raise UserError("is a file", where=str(settings.data), todo=todo)
     for package in settings.log_to:
         if find_spec(package) is None:
-            raise UserError(
-                f"log_to={package} needs {package}, which is not installed", todo=f"pip install {package}"
-            )
+            what = f"log_to={package} needs {package}, which is not installed"
+            raise UserError(what, todo=f"pip install {package}")
     for name in filter(None, (settings.model, settings.teacher)):
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")

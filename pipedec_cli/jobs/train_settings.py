@@ -1,26 +1,13 @@
 """The settings of `pipedec train`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from pipedec_cli.data.records import DecoderKind, Family
-from pipedec_cli.jobs.settings import (
-    WorkflowSettings,
-    argument,
-    chat_option,
-    device_option,
-    family_key,
-    key,
-    names_of,
-    number_or,
-    option,
-    template_parser,
-    threads_key,
-)
+from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
 #: Where transformers' own callbacks can log a training; each is also the name of its package.
 LOGS: Final = ("tensorboard", "wandb", "trackio", "mlflow")
@@ -43,7 +30,7 @@ class TrainSettings(WorkflowSettings):
     delay: int | Literal["any"] = option(
         "any",
         "The Δt that the model is for. With 'any', random schedules, it serves every delay.",
-        parser=number_or("any"),
+        parser=common.number_or("any"),
         metavar="N|any",
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.001)
@@ -60,18 +47,18 @@ class TrainSettings(WorkflowSettings):
         max=4096,
         metavar="RANK",
     )
-    chat: bool | None = chat_option("the teacher's, else --no-chat")
+    chat: bool | None = common.chat_option("the teacher's, else --no-chat")
     max_source_tokens: int | None = option(
         None, "Cut longer sources [default: the teacher's, else 2048].", min=2, max=65_536
     )
     limit: int | None = key(None, "Train on the first N examples only.", min=1)
     seed: int = option(0, "Of weights, order, dropout and random schedules.")
-    device: str = device_option()
+    device: str = common.device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
     overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The model's folder [default: models/DECODER in the workspace].")
 
-    family: Family | None = family_key()
+    family: Family | None = common.family_key()
     accumulation: int = key(1, "Batches whose gradients make one update.", min=1)
     optimizer: Literal["adafactor", "adamw"] | None = key(
         None,
@@ -92,7 +79,7 @@ class TrainSettings(WorkflowSettings):
         "The text around a source in the prompt; {source} stands for it [default: the teacher's, else the source and a "
         "blank line].",
         metavar="TEXT",
-        parser=template_parser,
+        parser=common.template_parser,
     )
     time_max: int | None = key(
         None,
@@ -112,11 +99,11 @@ class TrainSettings(WorkflowSettings):
     log_to: tuple[str, ...] = key(
         (),
         "Log as well to tensorboard, wandb, trackio or mlflow; several with commas.",
-        parser=partial(names_of, known=LOGS),
+        parser=partial(common.names_of, known=LOGS),
         metavar="NAMES",
     )
     keep_checkpoints: int = key(2, "How many checkpoint-N folders stay at the end.", min=0)
-    threads: int | None = threads_key()
+    threads: int | None = common.threads_key()
 
     @property
     def prompted(self) -> bool:

@@ -267,14 +267,12 @@ def report_plots(report: Report) -> Iterator[Plot]:
             made.append(Series(entry.name, len(made) + 1, points))
     if not _perfect(made):
         sure = Series("as sure as right", 0, [(0, 0.0), (100, 100.0)], "--")
-        note = (
-            "Values by tenths of their confidence. Below the grey line they are right less often than sure."
-        )
+        below = "Below the grey line they are right less often than sure."
+        note = f"Values by tenths of their confidence. {below}"
         yield lines("Confidence and truth", note, "mean confidence, %", "right values, %", [sure, *made])
 
 
 def _trade(report: Report, size: int) -> Plot:
-    """Speed against quality."""
     first, points = report.first, dict[str, tuple[Interval, Interval]]()
     scored = bool(first.quality.scored and not first.quality.scored.is_unscored)
     base, least = (0.0, -TOLERANCE) if scored else (100.0, SAME_TEXT)
@@ -330,16 +328,16 @@ def time_plot(comparison: Report, size: int) -> Plot:
 def _by_subsequences(report: Report) -> Iterator[Plot]:
     """The paper's Figures 4 and 5."""
     places = {entry.name: place for place, entry in enumerate(report.entries)}
-    tables = {
-        name: rows for name, rows in report.by_subsequences.items() if any(row.examples for row in rows)
-    }
+    every = report.by_subsequences.items()
+    tables = {name: rows for name, rows in every if any(row.examples for row in rows)}
     across = f"{report.part}s in the target ({MANY}: {MANY} or more)"
 
     def series(attribute: str) -> list[Series]:
-        return _known(
-            Series(name, places[name], [(row.subsequences, getattr(row, attribute)) for row in rows])
+        points = {
+            name: [(row.subsequences, getattr(row, attribute)) for row in rows]
             for name, rows in tables.items()
-        )
+        }
+        return _known(Series(name, places[name], some) for name, some in points.items())
 
     baseline = Series(report.first.name, 0, [(0, 1.0)], ":")
     curve = report.paper.curve if report.paper else None

@@ -1,7 +1,5 @@
 """The two streams: data goes to stdout; messages, progress and warnings go to stderr."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

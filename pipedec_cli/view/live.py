@@ -1,7 +1,5 @@
 """The live view: the grid of one example while it is decoded, drawn from the events of the decoding loop."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipedec_cli.data.errors import many
+from pipedec_cli.jobs.events import Generating
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence
@@ -69,19 +68,16 @@ class GridDrawing:
     """A renderable of one example's grid.
 
     While the example is decoded the drawing fits the console: it shows the newest time-steps, and the live and newest rows.
-    Afterwards it shows everything, in blocks as wide as the console. The subject stands after the heading if there is room.
-    `labels` are the keys of the rows, at level field; `opener` is the first cell of a row; `step` is the newest.
+    Afterwards it shows everything, in blocks as wide as the console. The example's name stands after the heading if there is
+    room. `step` is the newest.
     """
 
     example: int
     grid: Grid
-    words: Words
-    subject: str = ""
+    work: Generating
     heading: str = ""
     finished: bool = False
     step: Step | None = None
-    labels: Sequence[str] = ()
-    opener: str = BOS
     texts: list[RowText] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -104,26 +100,26 @@ class _Frame:
         del self.texts[len(self.rows) :]  # of rows that were dropped because they repeat others
         self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
         for text, row in zip(self.texts, self.rows, strict=True):
-            text.extend(row, drawing.words)
+            text.extend(row, drawing.work.decode)
         self.time = max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
         step = None if drawing.finished else drawing.step
         self.made = {(slot.subsequence, slot.time) for slot in step.made} if step else set()
         #: In the newest step: the tokens that were taken back, and the places that were guessed.
         self.gone = {(slot.subsequence, slot.time): slot.token for slot in step.taken_back} if step else {}
         self.guessed = {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
-        self.words, self.opener = drawing.words, drawing.opener
+        self.words, self.opener = drawing.work.decode, BOS if drawing.work.opener else AFTER_PROMPT
         self.width, self.height = options.max_width, options.max_height
         known = [one.label for one in self.grid.openings]
-        labels = known if drawing.labels and any(known) else drawing.labels
+        labels = known if drawing.work.labels and any(known) else drawing.work.labels
         self.labels = list(map(one_line, labels)) or [str(n + 1) for n in range(len(self.rows))]
         self.first = 1 if labels else 0  # the label replaces the column of openers
         digits = min(max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3)
         self.label_width = max(digits + 4, 7)
         self.area = max(1, self.width - self.label_width)
         self.title = Text(fit(one_line(drawing.heading), self.width), "bold")
-        room = self.width - self.title.cell_len - 2
-        if drawing.subject and room >= 8:
-            self.title.append("  " + fit(one_line(drawing.subject), room), "not bold dim")
+        room, subject = self.width - self.title.cell_len - 2, drawing.work.name(drawing.example)
+        if subject and room >= 8:
+            self.title.append("  " + fit(one_line(subject), room), "not bold dim")
         self._widths: dict[int, int] = {}
 
     def running(self) -> list[Text]:
@@ -300,32 +296,15 @@ SHARE: Final = 0.05
 
 @dataclass
 class LiveGrid:
-    """A renderable that follows one example at a time: the oldest in flight.
+    """A renderable that follows one example at a time: the oldest in flight."""
 
-    `words` turns token ids into text when a frame is drawn. `method` is the decoding method in words, ``Δt = 2``; `name`
-    gives the heading of an example by its index; `total` is the number of examples. `labels` are the keys of the rows, at
-    level field.
-    """
-
-    words: Words
-    method: str = ""
-    name: Callable[[int], str] = lambda _: ""
-    total: int | None = None
-    labels: Sequence[str] = ()
-    opener: str = BOS
+    work: Generating
     _in_flight: dict[int, GridDrawing] = field(default_factory=dict, init=False)
 
     def on(self, event: Event) -> GridDrawing | None:
         """Take in an event. Returns the whole grid of an example that has just finished."""
         if isinstance(event, Admitted):
-            self._in_flight[event.example] = GridDrawing(
-                event.example,
-                event.grid,
-                self.words,
-                self.name(event.example),
-                labels=self.labels,
-                opener=self.opener,
-            )
+            self._in_flight[event.example] = GridDrawing(event.example, event.grid, self.work)
         elif isinstance(event, Stepped):
             self._in_flight[event.example].step = event.step
         elif isinstance(event, Finished):
@@ -344,12 +323,12 @@ class LiveGrid:
         return "" if self.followed is None else self._with_heading(self._in_flight[self.followed])
 
     def _with_heading(self, drawing: GridDrawing) -> GridDrawing:
-        of = "" if self.total is None else f" of {self.total}"
+        of = "" if self.work.total is None else f" of {self.work.total}"
         parts = [f"example {drawing.example + 1}{of}"]
         if len(self._in_flight) > 1 and not drawing.finished:
             parts.append(f"the oldest of {len(self._in_flight)} in flight")
-        if self.method:
-            parts.append(self.method)
+        if self.work.method:
+            parts.append(self.work.method)
         drawing.heading = ", ".join(parts)
         return drawing
 
@@ -363,7 +342,7 @@ class LiveScreen:
 
     def __init__(self, talk: Talk, view: LiveGrid, speed: float | None = None) -> None:
         self._talk, self._view = talk, view
-        self._speed = speed or (SINGLE_SPEED if view.total == 1 else None)
+        self._speed = speed or (SINGLE_SPEED if view.work.total == 1 else None)
         self._frame_due = self._step_due = monotonic()
         self._live = Live(
             view,

@@ -55,6 +55,14 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
     teacher = (settings.get("teacher") or {}).get("name")
     licence = None if fresh else licence_of(name)
     codec, used = checkpoint.codec(), checkpoint.settings
+    start = (
+        "its teacher's weights"
+        if teacher == name
+        else f"fresh weights (`{name}`)"
+        if fresh
+        else _name_of(name)
+    )
+    around = json.dumps(codec.prompt.template if codec.prompt else codec.prefix + SOURCE, ensure_ascii=False)
     front = ModelCardData(
         license=licence or "unknown",
         base_model=None if fresh or Path(name).is_dir() else name,
@@ -70,18 +78,12 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         pipelined=pipelined,
         auto_class=backbone.auto_class,
         size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
-        start=f"fresh weights (`{name}`)"
-        if fresh
-        else "its teacher's weights"
-        if teacher == name
-        else _name_of(name),
+        start=start,
         examples=many(examples, "example"),
         teacher=_name_of(teacher) if teacher else "",
         data=escaped(source if is_hub_name(source) else Path(source).name),
         level=to_builtins(used)["segmentation"]["level"],
-        around=escaped(
-            json.dumps(codec.prompt.template if codec.prompt else codec.prefix + SOURCE, ensure_ascii=False)
-        ),
+        around=escaped(around),
         chat=codec.prompt is not None and codec.prompt.chat,
         most=f"{codec.max_source_tokens:,}",
         # As a string of Python. The date in a chat template is always the same.
@@ -108,6 +110,7 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     settings = asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
     measure = dev_measure(settings["level"])
     metric = measure.headline[measure.primary]
+    against = ", against the teacher" if asked.get("teacher") else ""
     left_out = (*_LEFT_OUT, "epochs") if settings.get("max_steps") else _LEFT_OUT
     tables = {
         "Settings": {
@@ -118,9 +121,7 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
         "Scores": {
             "training loss per token, over all updates": number("{:.3f}", result["loss"]),
             "dev loss per token": number("{:.3f}", result.get("dev_loss")),
-            f"dev {metric}{', against the teacher' if asked.get('teacher') else ''}": points(
-                result.get("dev_score")
-            ),
+            f"dev {metric}{against}": points(result.get("dev_score")),
             "updates made by then": count(result.get("dev_update")),
             "updates that the weights had, of all": _weights(result),
         },
@@ -142,9 +143,7 @@ def licence_of(name: str) -> str | None:
     """The licence that the card of a local folder or of a hub model names; None if it names none."""
     from huggingface_hub import ModelCard
 
-    with suppress(
-        Exception
-    ):  # no file, no text, or any error of the hub and the network: the training is done
+    with suppress(Exception):  # no file, no text, any error of the hub or the network: the training is done
         card = Path(name) / CARD if Path(name).is_dir() else name
         licence = ModelCard.load(card, ignore_metadata_errors=True).data.license
         return licence if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence) else None

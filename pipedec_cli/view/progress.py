@@ -1,7 +1,5 @@
 """What a job says and how far it is, on stderr: a moving bar on a terminal, elsewhere a line every ten seconds."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading
@@ -16,7 +14,7 @@ from pipedec_cli.jobs.events import Advanced, Ended, Generating, Stage, Training
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.view.console import Talk, make_console, visible
-from pipedec_cli.view.live import AFTER_PROMPT, BOS, LiveGrid, LiveScreen
+from pipedec_cli.view.live import LiveGrid, LiveScreen
 
 #: Seconds between two lines where nothing can be redrawn.
 LINE_EVERY: Final = 10.0
@@ -168,7 +166,8 @@ class Terminal(logging.Handler):
             case Ended(Stage() as stage):
                 self._stages.pop(stage).stop()
             case Generating():
-                self._display = self._generating(event)
+                live = LiveScreen(self.talk, LiveGrid(event)) if event.live else None
+                self._display = live or GenerationProgress(self.talk, event.total)
             case Training(metric):
                 self._display = TrainingDisplay(self.talk, metric)
             case Ended() if self._display:
@@ -176,10 +175,3 @@ class Terminal(logging.Handler):
                 self._display = None
             case _ if self._display:  # an event of the decoding loop or of the trainer
                 self._display.on(event)
-
-    def _generating(self, event: Generating) -> LiveScreen | GenerationProgress:
-        if not event.live:
-            return GenerationProgress(self.talk, event.total)
-        opener = BOS if event.opener else AFTER_PROMPT
-        grid = LiveGrid(event.decode, event.method, event.name, event.total, event.labels, opener)
-        return LiveScreen(self.talk, grid)

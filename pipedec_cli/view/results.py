@@ -18,7 +18,6 @@ from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
     NONE,
-    Format,
     Label,
     Line,
     Row,
@@ -65,9 +64,9 @@ def show_scores(
         notes.append(f"difference: first minus second; {pair['method']}")
         notes.append(f"the same prediction in both: {same:,} of {examples:,}")
     repeats = any(run.failures.stopped_on_repeat for run in runs)
-    wrong = [failure_cells(run.failures, measure.part, _rate, repeats=repeats) for run in runs]
+    rates = [failure_cells(run.failures, measure.part, repeats=repeats, unknown="unknown") for run in runs]
     columns = names if len(runs) > 1 else ("rate",)
-    sheets = [scores, Sheet("", columns, side_by_side([with_section("", column) for column in wrong]))]
+    sheets = [scores, Sheet("", columns, side_by_side([with_section("", column) for column in rates]))]
     if any(run.parts for run in runs):
         sheets.append(_parts(runs, names, measure))
     sheets += filter(None, (reliability_sheet(run.run.name, [("", run)]) for run in runs))
@@ -91,7 +90,6 @@ def _single(run: ScoredRun, measure: Measure) -> Sheet:
 def _pair(
     runs: Sequence[ScoredRun], names: Row, measure: Measure, differences: Mapping[str, Difference]
 ) -> Sheet:
-    """The scores of two runs with their difference."""
     rows = []
     for metric, name in measure.headline.items():
         difference = differences.get(metric)
@@ -131,32 +129,30 @@ def _rows(run: ScoredRun) -> str:
     return f"{run.run.name}: {', '.join(counts)}"
 
 
-def _rate(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"
-
-
 def _score(value: float | None) -> str:
     return "not scorable" if value is None else f"{value:.2f}"
 
 
 def failure_cells(
-    failures: Failures | None, part: str, form: Format, *, repeats: bool
+    failures: Failures | None, part: str, *, repeats: bool, unknown: str = NONE
 ) -> list[tuple[str, str]]:
     """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
 
-    With `repeats`, texts that stopped because they repeated themselves have a row.
+    With `repeats`, texts that stopped because they repeated themselves have a row. An `unknown` rate is shown so.
     """
     lengths = NONE
     if failures is not None and failures.expected_per_text is not None:
         lengths = f"{failures.subsequences_per_text:.1f} of {failures.expected_per_text:.1f}"
-    rates: list[Line] = [
-        (f"duplicated {part}s", "duplicated_rate", form),
-        (f"dropped {part}s", "dropped_rate", form),
-        ("truncated predictions", "truncated_rate", form),
-        *([("stopped on repeat", "stopped_on_repeat_rate", form)] if repeats else []),
-        ("alike predictions", "alike_rate", form),
-    ]
-    return [(f"{part}s per text", lengths), *cells(failures, rates)]
+    rates = {
+        f"duplicated {part}s": "duplicated_rate",
+        f"dropped {part}s": "dropped_rate",
+        "truncated predictions": "truncated_rate",
+        **({"stopped on repeat": "stopped_on_repeat_rate"} if repeats else {}),
+        "alike predictions": "alike_rate",
+    }
+    values = {name: getattr(failures, attribute, None) for name, attribute in rates.items()}
+    shown = {name: unknown if value is None else rate(value) for name, value in values.items()}
+    return [(f"{part}s per text", lengths), *shown.items()]
 
 
 def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
@@ -198,9 +194,7 @@ def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str
 
 def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
-    rows = [
-        (entry.name, ", ".join(map(" ".join, entry.runner.settings.items()))) for entry in comparison.entries
-    ]
+    rows = [(one.name, ", ".join(map(" ".join, one.runner.settings.items()))) for one in comparison.entries]
     where = comparison.conditions
     versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
     notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
@@ -325,16 +319,14 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     yield from with_section("", precision_cells(entry, report))
     for heading, _, quality in _qualities(entry, report):
         scores = quality.scored.scores.values if quality.scored else {}
-        for metric in _metrics(report):
+        for metric in report.metrics:
             difference = quality.differences.get(metric)
             yield (heading, LABELS[metric]), points(scores.get(metric))
             yield from with_section(heading, cells(difference, _DIFFERENCE))
             yield (heading, "  95 % interval"), interval(difference, "{:+z.1f}")
         if any(each.quality.agreement for each in report.entries):
-            agreement, section = (
-                quality.agreement,
-                f"agreement with the baseline{heading.removeprefix('quality')}",
-            )
+            agreement = quality.agreement
+            section = f"agreement with the baseline{heading.removeprefix('quality')}"
             yield from with_section(section, cells(agreement, _AGREEMENT))
             yield (section, "equal texts"), f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
     exact = _EXACT if any(each.role == "exact" for each in report.entries) else []
@@ -350,15 +342,10 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     if report.paper or any(each.memory for each in report.entries):
         yield from with_section(f"memory, batch size {size}", cells(entry.memory, _MEMORY))
     failures = entry.quality.scored.failures if entry.quality.scored else None
-    wrong = failure_cells(failures, report.part, rate, repeats=report.stopped_on_repeat)
+    wrong = failure_cells(failures, report.part, repeats=report.stopped_on_repeat)
     if report.explored:
         wrong.append(("empty rows hit sub_max", rate(entry.row_budget_exhausted)))
     yield from with_section("what goes wrong", wrong)
-
-
-def _metrics(report: Report) -> list[str]:
-    """The metrics that have scores on any split."""
-    return list(report.measure.headline) if report.measure else []
 
 
 def _speed(entry: Entry, size: int, report: Report) -> Iterator[tuple[str, str]]:
@@ -405,7 +392,7 @@ def _notes(report: Report) -> Iterator[str]:
 def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own if it has them."""
     size = report.batch_sizes[0]
-    metrics = [] if report.split in report.unscored_splits else _metrics(report)
+    metrics = [] if report.split in report.unscored_splits else report.metrics
     paper = report.paper if report.split in (None, "test") else None  # Table 5 is on test sets
     published: dict[object, DelayResult] = {row.delay: row for row in paper.delays} if paper else {}
     columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
@@ -486,7 +473,6 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
 
 
 def _forced_lengths(bench: Bench) -> Sheet:
-    """Times of each decoder, by batch size."""
     return Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(entry.name for entry in bench.entries),

@@ -1,7 +1,5 @@
 """The tables of segmented and of imported data: lengths of targets, expected decoder steps, the schema."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sheets: tables with a title and notes, for the terminal and as Markdown. page/templates/tables.html shows them as HTML."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +20,7 @@ _FIGURE: Final = re.compile(r"[-+]?\d")
 _LONG_WORD: Final = re.compile(r"\S{13,}")  # in a heading, broken after its hyphens
 _MOST_ROWS: Final = 60
 _SHORT_HEADING: Final = 8  # cells; a heading that is no longer stays on one line
-_NAMES_WIDTH: Final = (
-    28  # cells; longer headings of sections are broken, unless the names of rows are as long
-)
+_NAMES_WIDTH: Final = 28  # cells; longer headings of sections are broken, unless names of rows are as long
 _LEAST_TEXT: Final = 30  # cells of a last column of text, which is broken to fit the width
 
 Format = Callable[[Any], str]
@@ -196,9 +192,7 @@ def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
         _add_column(table, sheet.columns[place], column, is_numeric=is_numeric, may_break=may_break)
     for heading, section in zip(headings, sheet.sections, strict=True):
         rows = [(row[0], *(row[1 + place] for place in kept)) for row in section.rows]
-        rows = [
-            row for row in rows if set(row[1:]) - {"", NONE}
-        ]  # the others say nothing about these columns
+        rows = [row for row in rows if set(row[1:]) - {"", NONE}]  # others say nothing about these columns
         if rows and heading:
             if table.row_count:
                 table.add_row()

@@ -79,10 +79,7 @@ def scored(segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x")
         record = Record(f"{number}", "s", None, None, (), "f:1", {})
         text, cost = " ".join(parts), steps[number] if steps else 1
         predictions.append(Generated(text=text, segments=tuple(parts), steps=cost, tokens=2, record=record))
-        items.append(
-            ScoringItem(
-                record.id, text, tuple(parts), gold=gold, references=(" ".join(gold),), truncated=truncated
-            )
-        )
+        right = {"gold": gold, "references": (" ".join(gold),)}
+        items.append(ScoringItem(record.id, text, tuple(parts), **right, truncated=truncated))
     run = LoadedRun(Path("x.jsonl"), name, predictions, "records", {})
     return ScoredRun(run, items, score(items, Rouge()), count_failures(items))

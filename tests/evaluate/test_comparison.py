@@ -1,16 +1,16 @@
 """Comparisons: what reports and benches hold."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.evaluate.comparison import (
     MANY,
     Bench,
-    Conditions,
-    Run,
     Sample,
     SizeRow,
     assemble,
@@ -19,17 +19,12 @@ from pipedec_cli.evaluate.comparison import (
     with_quality,
 )
 from pipedec_cli.evaluate.entry import Entry, Quality, TextAgreement, TokenAgreement, Totals
-from pipedec_cli.evaluate.machine import Machine, disturbance
+from pipedec_cli.evaluate.machine import disturbance
 from pipedec_cli.evaluate.runners import Lengths
 from pipedec_cli.evaluate.scoring import Difference
 from pipedec_cli.evaluate.timing import Output, Pass, Timing
 from tests.evaluate.decoders import FakeDecoder, entry, scored, timing
-
-MACHINE = Machine("a processor", 2, 2, 2, 1 << 30, None, "Linux x86_64", "3.11")
-
-
-def conditions(**more):
-    return Conditions(device="cpu", machine=MACHINE, versions={"torch": "2", "ctranslate2": None}, **more)
+from tests.jobs.report.reports import conditions
 
 
 def test_totals_have_means_and_agreement_counts_equal_examples():
@@ -67,31 +62,39 @@ def test_sample_meets_data_that_repeat_themselves_at_different_points_and_says_w
     assert "medians of 5 repeats" in everything
 
 
-def run(segments, steps, seconds):
-    return Run(scored(segments).scores, dict(zip("012", steps, strict=True)), seconds)
+def sized(segments, steps, sizes, seconds):
+    """An entry with these steps and numbers of target subsequences; `seconds` are of the last examples, which were timed."""
+    made = scored(segments, steps=steps)
+    items = [replace(one, gold=("x",) * size or None) for one, size in zip(made.items, sizes, strict=True)]
+    passes = [Pass((Output((5,), 1),) * len(seconds), 1, 0.0, None, tuple(seconds))]
+    return entry(scored=replace(made, items=items), timings={1: Timing.of(1, passes)} if seconds else {})
 
 
 def test_breakdown_has_steps_of_all_and_times_of_the_timed():
-    baseline = run([["a b", "c d"]] * 3, [10, 10, 40], {"0": 3.0, "2": 8.0})
-    mine = run([["a b", "c d"], ["a b"], ["a b", "c d"]], [5, 5, 10], {"0": 1.0, "2": 2.0})
-    rows = by_size(mine, baseline, {1: [], 2: ["0", "1"], 9: ["2"]}, "rougeL")
-    # a row for each number of the paper's figures, and for others that there are
-    assert [row.subsequences for row in rows] == [1, *range(2, 10)]
-    _, two, three, *_, nine = rows
+    sizes = (2, 2, 9)
+    baseline = sized([["a b", "c d"]] * 3, [10, 10, 40], sizes, [3.0, 8.0])
+    mine = sized([["a b", "c d"], ["a b"], ["a b", "c d"]], [5, 5, 10], sizes, [1.0, 2.0])
+    rows = by_size(mine, baseline, ["1", "2"], "rougeL")
+    # a row for each number of the paper's figures
+    assert [row.subsequences for row in rows] == [*range(2, 10)]
+    two, three, *_, nine = rows
     assert three == SizeRow(3, 0, None, 0, None, None, None)
     assert (two.subsequences, two.examples, two.fewer_steps) == (2, 2, 2.0)
     assert (two.timed, two.speedup) == (1, 3.0)
     assert two.baseline_quality == 100.0
     assert two.quality == pytest.approx((100 + 100 * 2 / 3) / 2)
     assert (nine.fewer_steps, nine.speedup) == (4.0, 4.0)
-    # many subsequences stand together, and what was not timed is left open
-    baseline, mine = run([["a b"]] * 3, [9, 9, 9], {}), run([["a b"]] * 3, [3, 3, 3], {"0": 1.0})
-    *_, row = by_size(mine, baseline, {MANY: ["0"], MANY + 1: ["1"], 40: ["2"]}, "rougeL")
-    assert by_size(mine, baseline, {}, "rougeL") == ()
+    # many subsequences stand together, other numbers have a row, and what was not timed is left open
+    sizes = (1, MANY, MANY + 1, 40)
+    baseline, mine = (sized([["a b"]] * 4, [cost] * 4, sizes, []) for cost in (9, 3))
+    one, *_, row = by_size(mine, baseline, [], "rougeL")
+    assert (one.subsequences, one.examples) == (1, 1)
     assert (row.subsequences, row.examples, row.timed, row.speedup) == (MANY, 3, 0, None)
+    plain = sized([["a b"]], [9], [0], [])
+    assert by_size(plain, plain, [], "rougeL") == ()
 
 
-def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None, baseline="sequential"):
+def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     """A baseline, one delay and a peer, with two examples, of which the second was timed; `exact` are names."""
 
     def timed(seconds, exhausted=False):
@@ -103,7 +106,7 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None, b
         return one if role == "baseline" else one.beside(entries[0])
 
     texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
-    entries = [measured(baseline, "baseline", timed(6.0))]
+    entries = [measured("sequential", "baseline", timed(6.0))]
     entries += [
         measured("Δt = 1", "pipelined", timed(2.0, exhausted=True), delay=delay, command="generate"),
         *(measured(name, "exact", timed(1.0), delay=1, command="exact t5") for name in exact),
@@ -114,9 +117,8 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None, b
         Quality(scored(texts, steps=(2, 4)), {"rougeL": Difference(-0.1, None, None)}),
         *(Quality(scored(texts, steps=(2, 2)), {}, agreed) for _ in exact),
     ]
-    entries = [
-        with_quality(one, {"test": quality}) for one, quality in zip(entries, qualities, strict=False)
-    ] + entries[len(qualities) :]
+    for place, quality in enumerate(qualities):
+        entries[place] = with_quality(entries[place], {"test": quality})
     return assemble(
         entries,
         conditions(disturbed=disturbed),
@@ -142,15 +144,12 @@ def test_report_is_put_together_from_scores_and_timings():
     assert (first.gains, report.subsequences_per_target) == ({}, 2.0)
     row, *_ = report.by_subsequences["Δt = 1"]
     assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (2, 16 / 6, 1, 3.0)
-    assert (report.advice.verdict, report.advice.entry, report.advice.command) == (
-        "take",
-        "Δt = 1",
-        "generate",
-    )
+    advice = report.advice
+    assert (advice.verdict, advice.entry, advice.command) == ("take", "Δt = 1", "generate")
     content = json.loads(json.dumps(report.values()))
     assert content["entries"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
     assert content["entries"][1]["quality"]["signature"].startswith("rouge|")
-    assert (content["conditions"]["machine"]["processor"], content["sample"]["timed"]) == ("a processor", 1)
+    assert (content["conditions"]["machine"]["processor"], content["sample"]["timed"]) == ("A CPU", 1)
     # a peer that was not timed at a batch size has no figures there
     report = compared(sizes=(2,), peer_sizes=())
     assert report.entries[2].gains == {}
@@ -163,12 +162,6 @@ def test_the_decision_comes_first_and_a_warning_about_other_work_behind_it():
     (warning, *cautions) = report.advice.cautions
     assert warning.startswith("Other work took 50% of the machine's processors") and warning.endswith(".")
     assert (tuple(cautions), report.notes) == (plain.advice.cautions, plain.notes), "said once"
-
-
-def test_without_a_sequential_model_the_first_line_says_so_and_names_the_command():
-    report = compared(baseline="waiting schedule")
-    lacking = "There is no sequential model to compare with: `pipedec train --decoder sequential` makes one."
-    assert report.advice.text == f"{lacking} {compared().advice.text}"
 
 
 def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
@@ -185,13 +178,8 @@ def test_exact_mode_has_a_sentence_of_its_own_and_is_no_delay_to_take():
 
 
 def bench(*entries):
-    return Bench(
-        entries=entries,
-        conditions=conditions(),
-        sample=Sample(1, 1, 1),
-        model="m",
-        lengths=Lengths.even(5, 2, 10),
-    )
+    lengths = Lengths.even(5, 2, 10)
+    return Bench(entries=entries, conditions=conditions(), sample=Sample(1, 1, 1), model="m", lengths=lengths)
 
 
 def forced(name, role, sizes, dtype="float32"):
@@ -238,3 +226,23 @@ def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_again
     pairs = [(one.name, other.name, size) for one, other, size, _ in made.ratios]
     theirs = [("sequential", "theirs", 1), ("Δt = 1", "sequential", 1), ("Δt = 1", "theirs", 1)]
     assert pairs == [*theirs, ("Δt = 1", "sequential", 4)]
+
+
+def agreement(*decoders):
+    made = ([Generated(text=text, segments=()) for text in texts] for texts in decoders)
+    return TextAgreement.between(*made)
+
+
+def test_equal_texts_are_counted_and_others_held_against_the_baselines_as_rouge_does():
+    usual = ["a red cat runs home", "two dogs sleep", "", "so it is"]
+    found = agreement(["a red cat ran home", "two  dogs sleep ", "", "other words"], usual)
+    assert (found.equal, found.of) == (2, 4)
+    # four of five words in their order, two equal texts of which one is empty, and nothing in common
+    assert found.rouge_l == pytest.approx(100 * (0.8 + 1 + 1 + 0) / 4)
+    assert found.line == "ROUGE-L 70.0, 50% equal"
+
+
+def test_texts_that_rouge_cannot_read_are_counted_alone():
+    found = agreement(["红色的猫", "一只狗"], ["红色的猫", "两只狗"])
+    assert found == TextAgreement(None, 1, 2)
+    assert found.line == "50% equal"

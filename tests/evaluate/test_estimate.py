@@ -43,10 +43,8 @@ def test_a_method_that_will_not_help_is_doubted_with_the_number(subsequences, ra
 
 def test_a_delay_with_more_steps_than_the_sequential_decoder_is_named():
     estimates = [Estimate(1, 10, 15, 10, 0), Estimate(2, 10, 6, 10, 0), Estimate(3, 10, 5, 10, 0)]
-    assert (
-        suggest(9, estimates)
-        == "9 records: too few for a training. Try Δt = 1 first: 1.5 times fewer decoder calls"
-    )
+    said = "9 records: too few for a training. Try Δt = 1 first: 1.5 times fewer decoder calls"
+    assert suggest(9, estimates) == said
     assert doubt(6.0, estimates) == "at Δt = 2 and 3 the decoder takes more steps than the sequential one"
 
 

@@ -104,11 +104,7 @@ def test_an_object_is_predicted_as_fields_as_json_text_or_not_at_all():
 def test_keys_with_the_most_right_values_come_first_and_a_key_without_any_is_right():
     right = [{"k": "a", "l": "b"}, {"k": "c"}]
     made = [{"k": "a", "m": "x"}, {"k": "c"}]
-    items = [
-        ScoringItem(str(i), "", pairs_of(one), gold=pairs_of(other))
-        for i, (one, other) in enumerate(zip(made, right, strict=True))
-    ]
-    parts = Fields().parts(items)
+    parts = Fields().parts([pairs_scored(*both)[0] for both in zip(made, right, strict=True)])
     assert list(parts) == ["k", "l", "m"]
     assert [part["fields_exact"] for part in parts.values()] == [100.0, 50.0, 50.0]
     assert [part["fields_f1"] for part in parts.values()] == [100.0, 0.0, 0.0]
@@ -123,10 +119,8 @@ def pairs_scored(made, right):
 def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
     """By hand: Aromi is the second right item, the Mill the first with a wrong price, Zizzi none. 4 of 6, of 5 right."""
     right = {"menu": [{"dish": "Mill", "price": 1}, {"dish": "Aromi", "price": 2}], "name": "x"}
-    made = {
-        "menu": [{"dish": "aromi", "price": 2.0}, {"dish": "Mill", "price": 3}, {"dish": "Zizzi"}],
-        "name": "x",
-    }
+    dishes = [{"dish": "aromi", "price": 2.0}, {"dish": "Mill", "price": 3}, {"dish": "Zizzi"}]
+    made = {"menu": dishes, "name": "x"}
     item, row, parts = pairs_scored(made, right)
     assert row == (4, 0.0, 6, 5)
     assert renumbered(item.segments, item.gold) == [
@@ -138,20 +132,15 @@ def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
     assert (parts["menu[].dish"]["fields_r"], parts["menu[].price"]["fields_f1"]) == (100.0, 50.0)
 
 
+ONE, OTHER = {"a": 1, "b": 2}, {"a": 3, "b": 4}
+
+
 @pytest.mark.parametrize(
     ("made", "right", "row"),
     [
         # The order of items does not count; that of their values within an item does not mix.
-        (
-            {"m": [{"a": 1, "b": 2}, {"a": 3, "b": 4}]},
-            {"m": [{"a": 3, "b": 4}, {"a": 1, "b": 2}]},
-            (4, 1.0, 4, 4),
-        ),
-        (
-            {"m": [{"a": 1, "b": 4}, {"a": 3, "b": 2}]},
-            {"m": [{"a": 1, "b": 2}, {"a": 3, "b": 4}]},
-            (2, 0.0, 4, 4),
-        ),
+        ({"m": [ONE, OTHER]}, {"m": [OTHER, ONE]}, (4, 1.0, 4, 4)),
+        ({"m": [{"a": 1, "b": 4}, {"a": 3, "b": 2}]}, {"m": [ONE, OTHER]}, (2, 0.0, 4, 4)),
         # In their order the items have 2 + 1 pairs in common; the best assignment has 2 + 3.
         (
             {"m": [{"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 2}]},

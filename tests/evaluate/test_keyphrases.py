@@ -1,5 +1,7 @@
 """chan2019 and meng2017: every value here was computed by hand; the computation stands beside it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,20 +98,15 @@ def test_source_target_and_prediction_are_cut_into_words_by_one_rule(measure, so
     assert told(scored(measure, document, source=source), expected) == expected
 
 
-@pytest.mark.parametrize(
-    "phrase", ["data , mining", "data . mining", "<unk> mining", "mining <UNK>", "data,"]
-)
+@pytest.mark.parametrize("phrase", ["data , mining", "data . x", "<unk> mining", "mining <UNK>", "data,"])
 def test_a_prediction_with_a_comma_a_full_stop_or_the_unknown_token_for_a_word_is_dropped(phrase):
     expected = {"p@M": 100.0, "invalid_predictions": 1, "absent_predictions": 0}
     assert told(scored(CHAN, f"data; {phrase} | data", source=SOURCE), expected) == expected
 
 
 def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems():
-    (present, absent), *_ = CHAN.split(
-        ["neural networks", "neural learn", "networks neural", "net", "graph of data", "graphs data"],
-        stems(SOURCE, "edges"),
-        predicted=True,
-    )
+    phrases = ["neural networks", "neural learn", "networks neural", "net", "graph of data", "graphs data"]
+    (present, absent), *_ = CHAN.split(phrases, stems(SOURCE, "edges"), predicted=True)
     assert [" ".join(phrase) for phrase in present] == ["neural network", "graph of data"]
     assert [" ".join(phrase) for phrase in absent] == ["neural learn", "network neural", "net", "graph data"]
 
@@ -144,9 +141,10 @@ def test_texts_are_cut_into_words_and_stemmed(text, tokenizer, words):
 def test_signatures_tell_the_protocols_and_their_settings_apart():
     measures = (CHAN, MENG, HARD, Chan2019(pretokenized=True), Meng2017(pretokenized=True))
     assert len({measure.signature for measure in measures}) == 5
-    assert CHAN.signature.startswith(
+    begun = (
         "chan2019|tok:edges|lower:yes|stem:porter|dedup:predictions+targets|p@5:of-5|macro:f1-of-means|nltk:"
     )
+    assert CHAN.signature.startswith(begun)
 
 
 _phrase = st.lists(st.sampled_from(["data", "Data", "mining", "trees", "deep", ",", ""]), max_size=3)
@@ -155,13 +153,10 @@ _phrases = st.lists(_phrase.map(" ".join), max_size=7).map(tuple)
 
 @given(st.lists(st.tuples(_phrases, _phrases), min_size=1, max_size=4))
 def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(documents):
-    items, turned = (
-        [
-            ScoringItem(str(place), "", guesses[::order], gold=right, source=SOURCE)
-            for place, (guesses, right) in enumerate(documents)
-        ]
-        for order in (1, -1)
-    )
+    items, turned = [], []
+    for place, (guesses, right) in enumerate(documents):
+        items.append(ScoringItem(str(place), "", guesses, gold=right, source=SOURCE))
+        turned.append(replace(items[-1], segments=guesses[::-1]))
     for measure in (CHAN, MENG):
         values, again = score(items, measure).values, score(turned, measure).values
         assert all(value is not None and 0.0 <= value <= 100.0 + 1e-9 for value in values.values())

@@ -100,7 +100,7 @@ def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, inst
     assert f"peer_gguf: no such file: {tmp_path}/no.gguf; name a GGUF file" in said
 
 
-def test_a_file_with_another_vocabulary_or_no_file_at_all_is_left_out_with_the_reason(
+def test_a_file_with_another_vocabulary_or_none_is_left_out_with_the_reason(
     folder, file, installed, tmp_path
 ):
     checkpoint = load(folder, consume=False).checkpoint
@@ -120,13 +120,6 @@ def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(file, 
         made = peer.run([[3, 3, 3, 3], [3, 3, 3, 3, 3, 3]], 1, time.perf_counter)
         assert [(one.tokens, one.steps) for one in made.outputs] == [((4, 5, 6), 4), ((6,), 2)]
     assert peer.spec()[0].rpartition(":")[2] == "LlamaCpp"
-
-
-def test_a_package_that_is_missing_is_refused_with_the_command_that_brings_it(file, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
-    monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    words = "--compare: llama.cpp is not installed; `pip install llama-cpp-python` brings it"
-    assert words in refused("bench", "--model", file, "--compare", "llama.cpp")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])

@@ -1,4 +1,4 @@
-"""Scores: corpus and example values, subsets, counts, the choice of a protocol, what a metric is given; failures."""
+"""Scores: corpus and example values, subsets, counts, protocols, what a metric is given; failures; texts side by side."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
-from pipedec_cli.evaluate.failures import count_failures, dropped, duplicates
+from pipedec_cli.evaluate.failures import aligned, aligned_by_key, count_failures, dropped, duplicates
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
@@ -19,12 +19,8 @@ def spans(identifier: str, predicted: tuple[str, ...], right: tuple[str, ...]) -
     return ScoringItem(identifier, "", predicted, gold=right)
 
 
-QUESTIONS = [
-    spans("a", ("cat",), ("cat",)),
-    spans("b", ("cat", "dog", "cow"), ("hen",)),
-    spans("c", ("cat",), ("cat", "ox")),
-]
-LONE = [ScoringItem("1", "cat", ("cat",))]
+QUESTIONS = [spans("a", ("cat",), ("cat",)), spans("b", ("cat", "dog", "cow"), ("hen",))]
+QUESTIONS.append(spans("c", ("cat",), ("cat", "ox")))
 
 
 def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted():
@@ -41,18 +37,11 @@ def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted
 
 
 @pytest.mark.parametrize(
-    ("items", "measure", "wrong"),
-    [
-        (QUESTIONS[:1] * 2, MultiSpanQA(), "two items have the id 'a'"),
-        ([], MultiSpanQA(), "nothing to score"),
-        (LONE, MultiSpanQA(), "no answers"),
-        (LONE, Chan2019(), "no keyphrases"),
-        (LONE, Rouge(), "no reference"),
-    ],
+    ("items", "wrong"), [(QUESTIONS[:1] * 2, "two items have the id 'a'"), ([], "nothing to score")]
 )
-def test_what_cannot_be_scored_is_an_error(items, measure, wrong):
+def test_what_cannot_be_scored_is_an_error(items, wrong):
     with pytest.raises(ValueError, match=wrong):
-        score(items, measure)
+        score(items, MultiSpanQA())
 
 
 @pytest.mark.parametrize("field", ["segments", "gold", "references"])
@@ -193,11 +182,10 @@ def test_rates_are_of_subsequences_for_repeats_and_omissions_and_of_predictions_
 def test_texts_are_alike_as_far_as_neither_equal_sources_nor_equal_right_answers_explain_it():
     def of(*texts: str, sources: str = "pqrs", right: str = "wxyz") -> float:
         rows = zip(texts, sources, right, strict=True)
-        items = [
-            ScoringItem(source + text, text, (text,), references=(answer,), source=source)
-            for text, source, answer in rows
+        made = [
+            (source + text, text, (text,), None, None, (answer,), source) for text, source, answer in rows
         ]
-        return count_failures(items).alike_rate
+        return count_failures([ScoringItem(*one) for one in made]).alike_rate
 
     assert of("a", "A.", "b", "a") == 0.5
     assert of("a", "a", "b", "b", sources="ppqq") == of("a", "a", "b", "b", right="xxyy") == 0
@@ -213,3 +201,30 @@ def test_what_is_dropped_is_unknown_where_no_reference_is_segmented(items, dropp
     failures = count_failures(items)
     assert (failures.duplicated_rate, failures.truncated_rate) == (0.0, 0.0)
     assert failures.dropped_rate == dropped_rate
+
+
+@pytest.mark.parametrize(
+    ("segments", "beside", "places"),
+    [
+        ("a b, c d, e f", "A b., c D, e f!", [0, 1, 2]),
+        ("a b, e f", "a b, c d, e f", [0, 2]),
+        ("a b, a b, e f", "a b, c d, e f", [0, 1, 2]),  # what repeats stands where something is missing
+        ("a b, x, y, e f", "a b, c d, e f", [0, 1, 1, 2]),
+        ("a b, a b, c d", "a b, c d", [0, 0, 1]),
+        ("x, a b", "a b, c d", [0, 0]),
+        ("a b, x, y", "a b", [0, 0, 0]),
+        ("x, y", "a, b, c", [0, 1]),
+        ("x, y", "", [0, 0]),
+        ("", "a, b", []),
+    ],
+)
+def test_what_says_the_same_stands_side_by_side_in_order_and_the_rest_as_it_comes(segments, beside, places):
+    one, other = (tuple(filter(None, text.split(", "))) for text in (segments, beside))
+    assert aligned(one, other) == places
+
+
+def test_pairs_of_objects_stand_beside_their_keys_in_whatever_order():
+    right = ("name: Fitzbillies", "rating: 3", "area: riverside", "tag: a", "tag: b")
+    plain = ("name: Fitzbillies", "area: city", "tag: b", "tag: c", "near: Crowne", "rating: 3")
+    other = ("rating: 5", "near: Bakers", "kind: pub")
+    assert aligned_by_key([plain, other], right) == [[0, 2, 4, 3, 5, 1], [1, 5, 6]]

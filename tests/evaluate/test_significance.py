@@ -13,9 +13,8 @@ from pipedec_cli.evaluate.scoring import Difference, method, score_differences
 
 def phrases(identifier: str, predicted: str, right: str) -> ScoringItem:
     source = "a b c d e f g h"
-    return ScoringItem(
-        identifier, predicted, tuple(predicted.split()), gold=tuple(right.split()), source=source
-    )
+    made, gold = tuple(predicted.split()), tuple(right.split())
+    return ScoringItem(identifier, predicted, made, gold=gold, source=source)
 
 
 def chan(*triples: tuple[str, str, str]) -> Scores:
@@ -63,11 +62,6 @@ def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_
         assert (difference.low, difference.value, difference.high) == pytest.approx(ends)
         if metric == "present_f1@M":
             assert difference.value != pytest.approx(np.mean(alone))
-
-
-def test_the_interval_is_the_same_each_time():
-    values = np.random.default_rng(0).normal(size=(2, 30))
-    assert difference_of_means(*values) == difference_of_means(*values)
 
 
 @pytest.mark.parametrize(

@@ -74,19 +74,9 @@ def again_with(place, *more):
 
 
 def test_examples_that_can_be_read_only_once_are_refused(place, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for option in ("--shots", "--calibrate"):
-        asked = (option, f"{tmp_path / 'pipe'}{':4' if option == '--shots' else ''}", "--fields", "name")
-        assert "is a pipe or a device" in refused(
-            "generate", place / "docs.jsonl", "--model", place / "model", *asked
-        )
-
-
-def test_keys_of_nested_objects_are_rows(place):
-    _, lines = generate(place, "--fields", "name, place.city, place.near: pub|river")
-    for line in lines:
-        assert set(line["fields"]) <= {"name", "place"}
-        assert line["fields"].get("place", {}).get("near") in ("pub", "river", None)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for asked in (("--shots", f"{pipe}:4"), ("--calibrate", pipe)):
+        assert "is a pipe or a device" in refused(*again_with(place, *asked, "--fields", "name"))
 
 
 def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_are_shown(place, monkeypatch):
@@ -107,10 +97,8 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
     rows = [{"source": "a b", "target": {"open": True, "menu": [{"name": "a", "stars": 3}, {"name": "b"}]}}]
     write_lines(place / "menus.jsonl", *rows)
     for shots in ((), ("--shots", f"{place / 'menus.jsonl'}:1")):
-        decoder = blind_decoder(
-            load(str(place / "model"), device="cpu"),
-            Rows(FIELDS, shots=tuple(read_records(str(place / "menus.jsonl"))) if shots else ()),
-        )
+        shown = tuple(read_records(str(place / "menus.jsonl"))) if shots else ()
+        decoder = blind_decoder(load(str(place / "model"), device="cpu"), Rows(FIELDS, shots=shown))
         decoder.text.decode, write = lambda ids: "x y | z" if ids[:1] == [9] else "3", decoder.text.decode
         grid = decoder.method(time_max=9).new_grid()
         assert [write(row.known) for row in grid.openings] == []
@@ -276,11 +264,6 @@ def test_keys_and_questions_have_files_of_their_own(place, tmp_path):
     assert sorted(names) == [["blind", name] for name in ("ask", "fields", "fields", "schema")]
 
 
-def shown(*arguments):
-    """What the model reads, with a space for any white space: a tokenizer adds its own."""
-    return " ".join(run("generate", *arguments).stdout.split())
-
-
 def test_a_key_that_no_example_fills_is_named_since_its_values_would_be_left_out(place):
     dev = write_lines(place / "dev.jsonl", {"source": "a", "target": {"fod": "b"}})
     how = ("--fields", "name, fod", "--shots", f"{place / 'train.jsonl'}:1", "--calibrate", dev)
@@ -297,6 +280,9 @@ def test_a_single_texts_line_is_whole_where_confidence_or_places_are_asked_for(p
 
 
 def test_the_prompt_is_shown_before_anything_is_generated(place):
+    def shown(*arguments):  # with a space for any white space: a tokenizer adds its own
+        return " ".join(run("generate", *arguments).stdout.split())
+
     model = ("--model", place / "model", "--text", "Aromi is open.", "--show-prompt")
     asked = shown(*model, "--schema", place / "schema.json")
     assert "Text: Aromi is open. Answer with the value alone" in asked

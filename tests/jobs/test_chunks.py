@@ -31,13 +31,8 @@ LONG = " ".join(f"Place {n} has Thai food." for n in range(12))
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chunks")
     foreign(folder / "model")
-    rows = [
-        {"source": "Aromi has Greek food."},
-        {"source": LONG},
-        {"source": "Short."},
-        {"source": LONG[:-40]},
-    ]
-    write_lines(folder / "docs.jsonl", *rows)
+    texts = ("Aromi has Greek food.", LONG, "Short.", LONG[:-40])
+    write_lines(folder / "docs.jsonl", *({"source": text} for text in texts))
     return folder
 
 
@@ -87,13 +82,9 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
         calls=(1, 2),
         taken_back=((1, 1, 2, 3),),
     )
+    menu = [{"dish": "tea"}, {"dish": "soup", "price": 4}]
     two = part(
-        {
-            "name": "y",
-            "a": {"b": 7},
-            "tags": ["v", "w"],
-            "menu": [{"dish": "tea"}, {"dish": "soup", "price": 4}],
-        },
+        {"name": "y", "a": {"b": 7}, "tags": ["v", "w"], "menu": menu},
         {"name": 0.6, "a": {"b": 0.3}, "tags": 0.7, "menu": [{"dish": 0.8}, {"dish": 0.1, "price": 0.2}]},
     )
     made = Chunks(decoder, 20).merged([one, two, part({"name": None}, {"name": 0.9})])
@@ -137,9 +128,6 @@ def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that
 def test_chunks_that_nothing_can_be_made_of_are_refused(place):
     given = ("generate", "--text", LONG, "--model", place / "model", *FEW, "--set")
     assert "chunk=… is for a model that writes objects" in refused(*given, "chunk=24")
-    config = write_lines(place / "c.toml")
-    config.write_text("[generate]\nchunk = 24\n", encoding="utf-8")
-    assert "chunk=… is for a model that writes objects" in refused(*given[:-1], "--config", config)
     assert "the model takes sources of at most" in refused(*given, "chunk=999999", "--fields", "name")
     run(*given, "chunk=7", "--fields", "name", exit_code=2)
     shown = run(*given, "chunk=24", "--fields", "name", "--show-prompt").stdout

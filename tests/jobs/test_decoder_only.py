@@ -15,6 +15,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import SMALL, SOURCES, TOLD, change, tiny_checkpoint
+from tests.jobs.report.running import QUICK
 from tests.model.chats import DATED, foreign
 from tests.running import lines_of, read_json, run, write_lines
 
@@ -39,40 +40,29 @@ def settings_of(folder: Path) -> dict[str, Any]:
     return dict(read_json(folder / "config.json")["pipedec"])
 
 
-def test_a_llama_from_scratch_goes_from_segmenting_to_a_score(workspace):
-    talk = train(workspace, "--set", "family=llama")
+def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_prompt(workspace):
+    family, own = ("--set", "family=llama"), "Say {source} now:"
+    prompt = ("--set", f"prompt_template={own}")
+    talk = train(workspace, *family, *prompt)
     folder = workspace / "models" / "pipelined"
     assert "scratch-tiny" in talk and "parameters" in talk
     assert read_json(folder / "config.json")["model_type"] == "llama"
-    assert read_json(folder / "training.json")["settings"]["family"] == "llama"
-    assert settings_of(folder)["prompt"] == "{source}\n\n"
-    run("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
-    made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
-    asked = read_json(made.with_suffix(".manifest.json"))["settings"]
-    assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == ("{source}\n\n", False, "")
-    assert len(lines_of(made)) > 0
-    assert "ROUGE" in run("score", "-w", workspace, made).stdout
-    change(folder / "training.json", "result")
-    assert "family=… was" in running.refused("train", "-w", workspace, *FEW, "--resume")
-    assert "going on from" in train(workspace, "--set", "family=llama", "--resume")
-
-
-def test_the_prompt_is_trained_stored_and_part_of_what_makes_runs_alike(workspace, tmp_path):
-    train(workspace, "--set", "family=llama", "--set", "prompt_template=Say {source} now:")
-    folder = workspace / "models" / "pipelined"
-    assert settings_of(folder)["prompt"] == "Say {source} now:"
-    assert read_json(folder / "training.json")["settings"]["prompt"] == "Say {source} now:"
+    trained = read_json(folder / "training.json")["settings"]
+    assert (trained["family"], trained["prompt"], settings_of(folder)["prompt"]) == ("llama", own, own)
     codec = load_checkpoint(str(folder)).codec()
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
-    few = ("generate", "-w", workspace, "--max-tokens", "8", "--out", tmp_path / "o.jsonl")
+    few = ("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
     run(*few)
-    assert read_json(tmp_path / "o.manifest.json")["settings"]["prompt"] == "Say {source} now:"
-    told = running.refused(*few, "--prompt-template", "{source}", "--resume")
-    assert 'prompt was "Say {source} now:"' in told
+    made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
+    asked = read_json(made.with_suffix(".manifest.json"))["settings"]
+    assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == (own, False, "")
+    assert len(lines_of(made)) > 0
+    assert f'prompt was "{own}"' in running.refused(*few, "--prompt-template", "{source}", "--resume")
+    assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
-    assert "prompt was" in running.refused(
-        "train", "-w", workspace, *FEW, "--set", "family=llama", "--resume"
-    )
+    assert "family=… was" in running.refused("train", "-w", workspace, *FEW, *prompt, "--resume")
+    assert "prompt was" in running.refused("train", "-w", workspace, *FEW, *family, "--resume")
+    assert "going on from" in train(workspace, *family, *prompt, "--resume")
 
 
 def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its_turn_does(tmp_path):
@@ -81,14 +71,8 @@ def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its
     words = ("generate", "--text", SOURCES[0], "--model", model, *options)
     plain, chat = (run(*words, *more, "--set", "trace=true").stdout for more in ((), ("--chat",)))
     assert plain != chat
-    run(
-        "generate",
-        write_lines(tmp_path / "d.jsonl", {"source": "a"}),
-        *words[3:],
-        "--chat",
-        "--out",
-        tmp_path / "o.jsonl",
-    )
+    data = write_lines(tmp_path / "d.jsonl", {"source": "a"})
+    run("generate", data, *words[3:], "--chat", "--out", tmp_path / "o.jsonl")
     asked = read_json(tmp_path / "o.manifest.json")["settings"]
     assert (asked["prompt"], asked["chat"]) == ("{source}", True)
 
@@ -128,23 +112,16 @@ def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
     train(workspace, "--set", "family=llama", "--decoder", "sequential", *asked)
     teacher = workspace / "models" / "sequential"
     kept = workspace / "generations" / "sequential-train.jsonl"
-    whole = [{**row, "truncated": None, "prediction": "A. B."} for row in _texts(workspace, teacher, kept)]
-    write_lines(kept, *whole)
+    options = ("--split", "train", "--set", "trace=false", "--device", "cpu")
+    run("generate", "-w", workspace, "--model", teacher, *options)
+    write_lines(kept, *({**row, "truncated": None, "prediction": "A. B."} for row in lines_of(kept)))
     train(workspace, "--teacher", teacher, "--set", "dev_examples=0")
     student = workspace / "models" / "pipelined"
     assert settings_of(student)["prompt"] == "Say {source}:"
     assert read_json(student / "training.json")["settings"]["prompt"] == "Say {source}:"
 
 
-def _texts(workspace: Path, teacher: Path, kept: Path) -> list[dict[str, Any]]:
-    options = ["--split", "train", "--set", "trace=false", "--device", "cpu"]
-    run("generate", "-w", workspace, "--model", teacher, *options)
-    return lines_of(kept)
-
-
-def test_prompts_are_refused_where_an_encoder_reads_the_source_and_families_for_weights_that_are_there(
-    workspace, tmp_path
-):
+def test_prompts_are_refused_where_an_encoder_reads_and_families_for_other_weights(workspace, tmp_path):
     t5 = tiny_checkpoint(tmp_path / "t5")
     for more in (("--chat",), ("--prompt-template", "{source}"), ("--no-chat",)):
         asked = ("--set", "prompt_template={source}") if len(more) > 1 else more
@@ -221,17 +198,14 @@ def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_the
     change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last)
     assert "positions" not in run(*asked).stderr
     change(folder / "config.json", max_position_embeddings=len(first["source_token_ids"]) + last - 1)
-    talk = " ".join(run(*asked).stderr.split())
-    assert (
-        "1 of 2 sources was with text beyond the positions that the model was made for: id 1; --max" in talk
-    )
+    told = "1 of 2 sources was with text beyond the positions that the model was made for: id 1; --max"
+    assert told in " ".join(run(*asked).stderr.split())
 
 
 def test_the_baseline_of_a_chat_model_is_trained_by_the_command_that_the_report_names(workspace):
     base = foreign(workspace / "a base")
     train(workspace, "--model", base, "--chat", "--delay", "1")
-    quick = [word for key in ("timing_examples=1", "repeats=1", "memory=false") for word in ("--set", key)]
-    report = ("report", "-w", workspace, "--device", "cpu", *quick)
+    report = ("report", "-w", workspace, *QUICK)
     (command,) = re.findall("run `pipedec (.*?)` first, or give --baseline", running.refused(*report))
     run(*shlex.split(command), *FEW[2:])
     made = [settings_of(workspace / "models" / name) for name in ("pipelined", "sequential")]
@@ -245,16 +219,8 @@ def test_the_baseline_of_a_chat_model_is_trained_by_the_command_that_the_report_
 
 def test_the_card_says_what_a_model_is_for_and_in_which_words_it_is_asked(workspace):
     base = foreign(workspace / "base")
-    train(
-        workspace,
-        "--model",
-        base,
-        "--chat",
-        "--set",
-        "prompt_template=Say {source}!",
-        "--max-source-tokens",
-        "99",
-    )
+    how = ("--set", "prompt_template=Say {source}!", "--max-source-tokens", "99")
+    train(workspace, "--model", base, "--chat", *how)
     card = (workspace / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
     purpose = re.search(r"## What it is for\n\n(.*?)\n\n## ", card, re.DOTALL)
     assert purpose is not None and "trained only to write targets" in purpose[1]

@@ -1,4 +1,4 @@
-"""Objects from text on the command line: from a file of them to a report on both decoders."""
+"""Objects, and lists of objects, from text on the command line: from a file of them to a report on both decoders."""
 
 import json
 import re
@@ -6,17 +6,13 @@ import re
 import pytest
 
 from tests.checkpoints import change, tiny_checkpoint
+from tests.jobs.report.running import QUICK as REPORT
 from tests.jobs.report.running import options_of
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-SCHEMA = {
-    "properties": {
-        "name": {"type": "string"},
-        "food": {"enum": ["Thai", "Greek"]},
-        "stars": {"type": "integer"},
-        "open": {"type": "boolean"},
-    }
-}
+FOOD = {"enum": ["Thai", "Greek"]}
+KEYS = {"name": {"type": "string"}, "food": FOOD, "stars": {"type": "integer"}, "open": {"type": "boolean"}}
+SCHEMA = {"properties": KEYS}
 QUICK = ("--max-steps", 2, "--set", "evaluations=1", "--device", "cpu")
 
 
@@ -25,14 +21,10 @@ def workspace(tmp_path_factory):
     """Both decoders after two updates, which have learnt next to nothing."""
     folder = tmp_path_factory.mktemp("fields")
     names = ("The Mill", "The Vaults", "Aromi")
-    rows = [
-        {
-            "source": f"{names[n % 3]} has Thai food and {n} stars.",
-            "target": {"name": names[n % 3], "food": "Thai", "stars": n},
-        }
-        for n in range(24)
-    ]
-    write_lines(folder / "data.jsonl", *rows)
+    rows = [{"name": names[n % 3], "food": "Thai", "stars": n} for n in range(24)]
+    texts = [f"{row['name']} has Thai food and {row['stars']} stars." for row in rows]
+    pairs = zip(texts, rows, strict=True)
+    write_lines(folder / "data.jsonl", *({"source": text, "target": row} for text, row in pairs))
     (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
     place = ("-w", folder / "work")
     run("segment", folder / "data.jsonl", "--level", "field", "--schema", folder / "schema.json", *place)
@@ -123,9 +115,7 @@ def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
 
 
 def test_the_report_compares_values_and_steps(workspace):
-    few = ("timing_examples=2", "repeats=1", "memory=false")
-    quick = [word for key in few for word in ("--set", key)]
-    run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *quick)
+    run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *REPORT)
     content = read_json(workspace / "report" / "report.json")
     assert content["metric"] == "fields_f1"
     assert [one["name"] for one in content["entries"]] == ["sequential", "fields together", "exact-pipelined"]
@@ -162,5 +152,47 @@ def test_what_does_not_go_with_fields_is_refused(workspace, command, told):
     assert told in refused(*command, "-w", workspace)
 
 
-def test_what_bench_times_of_fields_takes_no_delays():
-    assert "--delays does not apply" in refused("bench", "--shape", "fields", "--delays", "2")
+# ---- lists of objects -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """Both decoders after two updates, which have learnt next to nothing."""
+    folder = tmp_path_factory.mktemp("lists")
+    dishes = [[{"dish": "soup", "at": {"price": n}}, {"dish": "fish"}, {}][: n % 4] for n in range(24)]
+    rows = [{"name": f"Mill {n}", "menu": menu} for n, menu in enumerate(dishes)]
+    write_lines(folder / "data.jsonl", *({"source": row["name"], "target": row} for row in rows))
+    told = run("segment", folder / "data.jsonl", "--level", "field", "-w", folder / "work", "--json")
+    made = json.loads(told.stdout)
+    assert [field["name"] for field in made["fields"]] == ["name", "menu[].dish", "menu[].at.price"]
+    assert [one["delay"] for one in made["promise"]] == [1, 2, 3]
+    assert made["promise"][0]["pipelined_steps"] < 5 < made["promise"][0]["sequential_steps"]
+    trained = run("train", "-w", folder / "work", *QUICK).stderr
+    assert "pipelined decoder, delay any, time_max 50" in trained
+    run("train", "-w", folder / "work", *QUICK, "--decoder", "sequential")
+    return folder / "work"
+
+
+def test_items_are_written_scored_and_shown_by_their_names(listed):
+    told = run("generate", "-w", listed, "--delay", 3, "--set", "time_max=9", "--live").stderr
+    assert "3 fields at a time, items: Δt = 3" in told
+    rows = re.findall(r"^ *(\S+) [✓∅✂] ", told, re.MULTILINE)
+    assert {"name", "menu[1].dish", "menu[1].at.price"} <= {*rows}
+    (path,) = (listed / "generations").glob("pipelined-together-delay3-timemax9.jsonl")
+    for line in lines_of(path):
+        assert json.loads(line["prediction"]) == line["fields"]
+        prices = [one.get("at", {}).get("price", 0) for one in line["fields"].get("menu", ())]
+        assert all(isinstance(price, int | float | None) for price in prices)
+    assert read_json(path.with_name(f"{path.stem}.manifest.json"))["settings"]["delay"] == 3
+    assert json.loads(run("score", path, "-w", listed, "--json").stdout)
+    assert "sub_max does not apply" in refused("generate", "-w", listed, "--set", "sub_max=3")
+
+
+def test_the_report_and_its_page_and_card_know_lists(listed):
+    run("report", "-w", listed, *REPORT)
+    content = read_json(listed / "report" / "report.json")
+    assert [one["name"] for one in content["entries"]] == ["sequential", "fields together"]
+    page = (listed / "report" / "report.html").read_text(encoding="utf-8")
+    assert "menu[1].dish:" in page
+    card = (listed / "models" / "pipelined" / "README.md").read_text(encoding="utf-8")
+    assert '["name","menu[].dish","menu[].at.price"]' in card.replace('", "', '","').replace("\\", "")

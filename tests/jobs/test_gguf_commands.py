@@ -14,11 +14,6 @@ from tests.running import lines_of, read_json, refused, run, write_lines
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
-def data(folder):
-    rows = [{"source": text, "target": f"{text}. It is so."} for text in SOURCES for _ in range(6)]
-    return write_lines(folder / "data.jsonl", *rows)
-
-
 def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
     path = written(tmp_path)
     run("generate", "--model", path, "--chat", "--text", "a", "--max-tokens", "5", "--out", "out.jsonl")
@@ -28,16 +23,6 @@ def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
     assert decoder.text.eos == 2
     assert lines_of("out.jsonl")[0]["prediction"] == made.text
     assert read_json("out.manifest.json")["model"]["name"] == str(path)
-
-
-def test_a_file_is_what_a_training_starts_from(tmp_path):
-    path = written(tmp_path)
-    run("segment", data(tmp_path), "--level", "sentence")
-    run("train", "--model", path, "--max-steps", 1, "--batch-size", 2, "--set", "limit=2")
-    folder = tmp_path / "pipedec-workspace/models/pipelined"
-    assert load_checkpoint(str(folder)).backbone.name == "Llama"
-    assert read_json(folder / "training.json")["settings"]["model"] == str(path)
-    assert is_model(path)  # a teacher that is still there
 
 
 def test_a_file_counts_the_tokens_of_targets(tmp_path):
@@ -53,12 +38,17 @@ def test_a_file_counts_the_tokens_of_targets(tmp_path):
 
 def test_a_file_serves_wherever_a_model_is_named(tmp_path):
     path = written(tmp_path)
-    run("segment", data(tmp_path), "--level", "sentence")
+    rows = [{"source": text, "target": f"{text}. It is so."} for text in SOURCES for _ in range(6)]
+    run("segment", write_lines(tmp_path / "data.jsonl", *rows), "--level", "sentence")
     short = ("--set", "time_max=9")
     few = ("--max-steps", 1, "--batch-size", 2, "--set", "limit=2", *short)
     said = refused("train", "--teacher", path, *few)  # its weights are random, so its texts do not end
     assert "none of the teacher's texts can be learnt from" in said
     run("train", "--model", path, *few)
+    folder = tmp_path / "pipedec-workspace/models/pipelined"
+    assert load_checkpoint(str(folder)).backbone.name == "Llama"
+    assert read_json(folder / "training.json")["settings"]["model"] == str(path)
+    assert is_model(path)  # a teacher that is still there
     words = f"--exact {path} --draft source --limit 2 --max-tokens 9 --out exact.jsonl"
     run("generate", *words.split())
     assert len(lines_of("exact.jsonl")) == 2

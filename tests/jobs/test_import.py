@@ -39,9 +39,8 @@ def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
 
 
 def test_tagged_tokens_become_objects_that_segment_takes():
-    Path("ner.conll").write_text(
-        "".join(f"Ann\tB-PER\nof\tO\nX{i}\tB-ORG\nand\tO\nY\tB-ORG\n\n" for i in range(9))
-    )
+    tagged = "Ann\tB-PER\nof\tO\nX{}\tB-ORG\nand\tO\nY\tB-ORG\n\n"
+    Path("ner.conll").write_text("".join(map(tagged.format, range(9))))
     assert "2.0" in run("conll", "ner.conll").stderr
     assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
     running.run("segment", "conll.jsonl", "--level", "field")
@@ -137,7 +136,3 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
     before = files()
     assert message in refused("import", "kp20k", *arguments.split())
     assert files() == before
-
-
-def test_help_says_which_file_is_written_by_default():
-    assert "default: named after the data set" in " ".join(run("--help").stdout.split())

@@ -90,11 +90,10 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_pat
     assert len(asked["settings"]["teacher"]["sha256"]) == 64
     assert str(kept) in [one["path"] for one in asked["inputs"]]
     assert read_json(student / "config.json")["pipedec"]["stop_on_repeat"] is True
-    made = run("generate", "-w", workspace, "--delay", "1", "--limit", "1", "--device", "cpu").stderr
+    one = ("generate", "-w", workspace, "--limit", "1", "--device", "cpu")
+    made = run(*one, "--delay", "1").stderr
     assert "empty rows stop, stop on repeat" in made and "pipelined-delay1-stop-norepeat-first1.jsonl" in made
-    paper = run(
-        "generate", "-w", workspace, "--set", "recipe=paper", "--limit", "1", "--device", "cpu"
-    ).stderr
+    paper = run(*one, "--set", "recipe=paper").stderr
     assert "empty rows retry" in paper and "stop on repeat" not in paper
     card = (student / "README.md").read_text()
     assert "started from its teacher's weights" in card and "with the texts of my-t5 for targets" in card
@@ -126,9 +125,7 @@ def test_texts_that_are_there_are_taken_and_a_stopped_run_goes_on(workspace, tea
     assert "the same command goes on" in stopped.stderr, "and knows no --resume before a first checkpoint"
 
 
-def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_those_that_were_cut_before_left_out(
-    workspace, teacher, said
-):
+def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_cut_ones_left_out(workspace, teacher, said):
     first, second, third, *rows = lines_of(written(workspace))
     repeats = {**second, "prediction": " ".join([second["prediction"]] * 3)}
     cut = {**third, "prediction": " ".join([third["prediction"]] * 30), "truncated": "max_tokens"}
@@ -147,9 +144,7 @@ def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_those_that_were
     assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
 
-def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_be_the_short_ones(
-    tmp_path, teacher
-):
+def test_limits_hold_the_datas_own_targets_which_may_be_longer_than_the_teachers(tmp_path, teacher):
     long = [{**row, "target": "word " * 90 + "end."} for row in ROWS]
     workspace = segmented(tmp_path, *long)
     train(workspace, "--teacher", teacher)
@@ -157,9 +152,8 @@ def test_limits_hold_the_datas_own_targets_too_of_which_a_teachers_that_end_may_
     assert read_json(config)["pipedec"]["time_max"] > 90
     train(workspace, "--teacher", teacher, "--set", "time_max=60", "--overwrite")
     assert read_json(config)["pipedec"]["time_max"] == 60
-    bare = segmented(
-        tmp_path / "bare", *({"source": row["source"]} for row in ROWS), more=("--sources-only",)
-    )
+    sources = ({"source": row["source"]} for row in ROWS)
+    bare = segmented(tmp_path / "bare", *sources, more=("--sources-only",))
     train(bare, "--teacher", teacher)
     assert read_json(bare / "models" / "pipelined" / "config.json")["pipedec"]["time_max"] == 50
 
@@ -250,9 +244,7 @@ def test_what_can_be_no_teacher_is_refused(tmp_path, workspace, teacher):
     settings = read_json(pipelined / "config.json")["pipedec"]
     change(pipelined / "config.json", pipedec={**settings, "decoder": "pipelined"})
     told = running.refused("train", "-w", workspace, *UNCHANGED, "--teacher", pipelined)
-    assert (
-        told == f"{pipelined} is a pipelined decoder, and no teacher; name a sequential model with --teacher"
-    )
+    assert told.startswith(f"{pipelined} is a pipelined decoder, and no teacher; name a sequential model")
     over = ("--teacher", teacher, "--model", "scratch", "--out", teacher)
     assert "would be written over" in running.refused("train", "-w", workspace, *UNCHANGED, *over)
     assert "no checkpoint folder 'none'" in running.refused("train", "-w", workspace, "--teacher", "none")
@@ -269,9 +261,7 @@ def test_several_processes_take_texts_that_one_has_written(workspace, teacher, m
     assert len(data_of(workspace, teacher, dev_examples=2).dev) == 2
 
 
-def test_a_training_tells_what_a_model_started_from_wherever_it_was_moved_and_whatever_it_is_called(
-    workspace, teacher, tmp_path
-):
+def test_a_training_tells_what_a_model_started_from_wherever_it_was_moved(workspace, teacher, tmp_path):
     student = workspace / "models" / "pipelined"
     assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}
     assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"

@@ -42,9 +42,8 @@ def test_at_1000_pixels_no_wide_table_is_cut_and_at_400_no_navigation(visit):
         assert place["x"] >= 0 and place["x"] + place["width"] <= 400, link.inner_text()
     page.locator("nav a").last.click()
     bar = page.locator("nav").bounding_box()
-    assert page.locator("section h2").last.bounding_box()["y"] >= bar["y"] + bar["height"], (
-        "not below the links"
-    )
+    heading = page.locator("section h2").last.bounding_box()
+    assert heading["y"] >= bar["y"] + bar["height"], "not below the links"
 
 
 @pytest.mark.parametrize("width", [400, 1000, 1600])

@@ -1,7 +1,5 @@
 """What a notebook shows of results."""
 
-from pathlib import Path
-
 import pytest
 
 import pipedec_cli as pipedec
@@ -24,6 +22,7 @@ def test_a_saved_report_shows_its_page_in_a_frame_of_its_own(tmp_path, monkeypat
     write_text(tmp_path / "report/report.html", "<p>\"a\" & 'b'</p>")
     saved = pipedec.read_report()
     assert (saved.advice, saved.content["entries"], saved.folder) == ("Take it.", [], tmp_path / "report")
+    assert saved._repr_html_().startswith("<iframe")
     assert 'srcdoc="&lt;p&gt;&#34;a&#34; &amp; &#39;b&#39;&lt;/p&gt;"' in saved._repr_html_()
     assert 'sandbox="allow-scripts"' in saved._repr_html_()
     assert "Take it." in repr(saved) and "<p>" not in repr(saved)
@@ -37,4 +36,7 @@ def test_what_is_no_report_is_refused(tmp_path, content, why):
         pipedec.read_report(tmp_path)
     write_json(tmp_path / "report.json", content)
     with pytest.raises(pipedec.UserError, match=why):
-        pipedec.read_report(str(Path(tmp_path)))
+        pipedec.read_report(str(tmp_path))
+    write_json(tmp_path / "report.json", {"advice": {"text": "Take it."}})
+    with pytest.raises(pipedec.UserError, match=r"report\.html: no such file"):
+        pipedec.read_report(tmp_path)

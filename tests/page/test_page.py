@@ -49,10 +49,9 @@ def test_sections_stand_in_order_with_their_data_and_each_script_once(scripts):
 
 
 def test_whatever_the_data_hold_is_text_in_titles_templates_and_blocks():
-    body = Section(
-        "x", HOSTILE, page.template("page.html", title=HOSTILE, policy="", style="", sections=[], scripts=[])
-    )
-    made = render(HOSTILE, [body, Section("y", "Y", Markup(""), {HOSTILE: [HOSTILE]})])
+    empty = {"policy": "", "style": "", "sections": [], "scripts": []}
+    body = page.template("page.html", title=HOSTILE, **empty)
+    made = render(HOSTILE, [Section("x", HOSTILE, body), Section("y", "Y", Markup(""), {HOSTILE: [HOSTILE]})])
     made.encode("utf-8")  # no half of a surrogate pair
     assert "<script>" not in made and "<b>" not in made and "<!--" not in made
     assert not re.search("[\x00\x1b\u202e\u2028]", made)

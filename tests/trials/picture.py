@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pipedec_cli.data.workspace import Workspace, read_split
 from pipedec_cli.data.writing import write_text
+from pipedec_cli.jobs.events import Generating
 from pipedec_cli.model.decoder import load
 from pipedec_cli.pipeline.decode import Event, Stepped
 from pipedec_cli.view.live import LiveGrid
@@ -25,7 +26,7 @@ def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
     place = Workspace.find(workspace)
     source = next(read_split(place.data / "test.jsonl", need_target=False)).source
     decoder, finished = load(place.model("pipelined")), None
-    view = LiveGrid(decoder.text.decode, method=f"Δt = {delay}", name=lambda _: source)
+    view = LiveGrid(Generating(None, f"Δt = {delay}", decoder.text.decode, name=lambda _: source))
     for event in decoder.run([source], decoder.method(delay)):
         if isinstance(event, Event):
             finished = view.on(event)

@@ -11,7 +11,7 @@ from rich.console import Console
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.events import Ended, Training, stage, track
-from pipedec_cli.jobs.generate import Marked, Tally
+from pipedec_cli.jobs.generate import Tally
 from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
@@ -81,9 +81,7 @@ def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock):
 
 
 @pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2/?")])
-def test_on_a_terminal_a_bar_shows_how_far_it_is_and_goes_away_while_stdout_keeps_its_data(
-    clock, capsys, total, shown
-):
+def test_on_a_terminal_a_bar_comes_and_goes_while_stdout_keeps_its_data(clock, capsys, total, shown):
     terminal = make_terminal(terminal=True)
     progress = GenerationProgress(terminal.talk, total)
     for event in watch(progress, clock, 1.0):
@@ -139,9 +137,7 @@ def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch
     assert "\x1b[?25h" in written(terminal), "the cursor comes back"
 
 
-def test_track_draws_items_in_order_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
-    monkeypatch, clock
-):
+def test_track_draws_items_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(monkeypatch, clock):
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
     terminal, left = make_terminal(terminal=True), ticking(clock, *[0] * 9)
     items = track(terminal, left, 9, "reading")
@@ -180,13 +176,6 @@ def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluation
     ]
 
 
-def test_what_is_marked_is_counted_and_only_the_first_few_are_kept():
-    marked = Marked()
-    for number in range(1000):
-        marked.add(str(number))
-    assert (marked.count, marked.first) == (1000, ["0", "1", "2", "3", "4"])
-
-
 @pytest.mark.parametrize(
     ("steps", "drafts", "said"),
     [
@@ -211,12 +200,3 @@ def test_texts_that_were_stopped_on_repeat_are_counted_and_named(caplog):
     assert tally.stopped_on_repeat == 2
     tally.report({"max_source_tokens": 9, "sub_max": 9})
     assert "2 of 3 began to repeat themselves: each ends there" in caplog.messages
-
-
-def test_of_objects_keys_and_calls_are_counted_and_of_texts_tokens(caplog):
-    counts = {"examples": 1, "seconds": 1.0, "tokens": 9, "steps": 3}
-    caplog.set_level("INFO", "pipedec")
-    for tally in (Tally(**counts, keys=8), Tally(**counts)):
-        tally.report({"max_source_tokens": 9, "sub_max": 9})
-    assert caplog.messages[1] == "8 keys took 3 decoder calls"
-    assert caplog.messages[3] == "9 tokens took 3 decoder calls: 3.00 tokens a call"

@@ -1,7 +1,5 @@
 """The scoring protocols of papers, a file each."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 Task = Literal["summarization", "keyphrases", "multispan", "fields"]

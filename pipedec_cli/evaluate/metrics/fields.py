@@ -3,8 +3,6 @@
 The items of a list of objects have no order: each predicted item is compared with one right item, so that most pairs agree.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,9 +59,8 @@ def reliability(judged: Sequence[Judged]) -> Reliability | None:
     ours, theirs = sure[right == 1], np.sort(sure[right == 0])
     pairs = len(ours) * len(theirs)
     below = sum(np.searchsorted(theirs, ours, side).sum() for side in ("left", "right"))
-    return Reliability(
-        [one for one in bins if one.values], float(below / (2 * pairs)) if pairs else None, threshold
-    )
+    auc = float(below / (2 * pairs)) if pairs else None
+    return Reliability([one for one in bins if one.values], auc, threshold)
 
 
 def kept(judged: Sequence[Judged], least: float, below: float = 2.0) -> Group:
@@ -96,8 +93,7 @@ class Fields(Measure):
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
         """The object's share in each sum, with its items matched: common pairs, whether all are right, predicted pairs, right pairs."""
-        if item.gold is None:
-            raise ValueError(f"item {item.id!r} has no object to score against")
+        assert item.gold is not None, "an item without right answers is refused before"
         return _row(*_both(item.segments, item.gold))
 
     def corpus(self, means: Floats) -> Floats:

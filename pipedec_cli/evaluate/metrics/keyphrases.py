@@ -5,8 +5,6 @@ Chen et al. (ACL 2020) and the pipelined decoder's paper use it. meng2017 is Men
 (ACL 2017), as in the authors' later evaluation script.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,8 +75,7 @@ class _Keyphrases(Measure):
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
         """The `_row` of the document's precision and recall at 5 and at M, and counts."""
-        if item.gold is None:
-            raise ValueError(f"item {item.id!r} has no keyphrases to score against")
+        assert item.gold is not None, "an item without right answers is refused before"
         source = stems(item.source, self._tokenizer)
         predicted, duplicates, invalid = self.split(item.segments, source, predicted=True)
         right, _, _ = self.split(item.gold, source, predicted=False)

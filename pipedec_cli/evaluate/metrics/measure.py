@@ -1,7 +1,5 @@
 """What every metric has: the statistics of one example, and the value of a corpus from their means."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -79,7 +77,7 @@ class Measure(ABC):
 
     @abstractmethod
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """The row of one example, with `counted` at its end; None if it is not scorable, a ValueError without answers."""
+        """The row of one example, with `counted` at its end; None if it is not scorable."""
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
@@ -127,9 +125,8 @@ class Scores:
         """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
         metrics = self.measure.metrics
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        found = {
-            name: dict(zip(metrics, row, strict=True)) for name, row in zip(self.ids, values, strict=True)
-        }
+        rows = (dict(zip(metrics, row, strict=True)) for row in values)
+        found = dict(zip(self.ids, rows, strict=True))
         return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
 
     @property

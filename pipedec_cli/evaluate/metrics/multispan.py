@@ -3,8 +3,6 @@
 After Li et al., "MultiSpanQA: A Dataset for Multi-Span Question Answering" (NAACL 2022), and their evaluation script.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import string
@@ -46,8 +44,7 @@ class MultiSpanQA(Measure):
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...]:
         """The question's share in each sum: hits, best partial matches, their divisors, and counts."""
-        if item.gold is None:
-            raise ValueError(f"item {item.id!r} has no answers to score against")
+        assert item.gold is not None, "an item without right answers is refused before"
         # An answer that normalises to nothing stays: it costs precision, as a wrong answer does.
         gold = frozenset(map(normalise_answer, item.gold))
         predicted = frozenset(map(normalise_answer, item.segments))

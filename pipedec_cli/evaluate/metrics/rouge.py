@@ -1,7 +1,5 @@
 """ROUGE-1, -2, -L and -Lsum F1 as the package ``rouge-score`` computes them: protocol ``rouge``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,16 +42,13 @@ class Rouge(Measure):
 
     def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
         """F1 of each type in [0, 1], and the number of references; None if no reference is scorable."""
-        if not item.references:
-            raise ValueError(f"item {item.id!r} has no reference")
+        assert item.references, "an item without right answers is refused before"
         if not any(map(is_scorable, item.references)):
             return None
         whole, by_line = _scorers(self.stemmer)
         scores = whole.score_multi(item.references, item.prediction)
-        targets = [
-            _lines(item.gold) if item.gold is not None and reference == item.target else reference
-            for reference in item.references
-        ]
+        known = {} if item.gold is None else {item.target: _lines(item.gold)}
+        targets = [known.get(reference, reference) for reference in item.references]
         scores |= by_line.score_multi(targets, _lines(item.segments))
         return (*(float(scores[metric].fmeasure) for metric in self.metrics), len(item.references))
 

@@ -41,9 +41,8 @@ class CTranslate2(Worker):
         how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[self.eos]]}
         words = [[self._words[token] for token in source] for source in batch]
         if self.prompted:
-            results = self._model.generate_batch(
-                words, max_length=self.max_tokens, min_length=least, include_prompt_in_result=False, **how
-            )
+            how |= {"max_length": self.max_tokens, "min_length": least, "include_prompt_in_result": False}
+            results = self._model.generate_batch(words, **how)
             return [result.sequences_ids[0] for result in results], None
         lengths = {"max_decoding_length": self.max_tokens, "min_decoding_length": least}
         # By default it would cut sources at 1024 tokens.
@@ -65,11 +64,8 @@ def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
         raise UserError(f"CTranslate2 does not know {unknown}")
     if not (folder / "model.bin").exists():
         convert(loadable(checkpoint.name), folder)
-    return {
-        "folder": str(folder),
-        "dtype": compute_type(dtype or own, device),
-        "prompted": checkpoint.backbone.prompted,
-    }
+    computed, prompted = compute_type(dtype or own, device), checkpoint.backbone.prompted
+    return {"folder": str(folder), "dtype": computed, "prompted": prompted}
 
 
 def convert(checkpoint: str, folder: Path) -> None:

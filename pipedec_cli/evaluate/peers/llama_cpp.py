@@ -1,7 +1,5 @@
 """llama.cpp's greedy decoding of a GGUF file, through llama-cpp-python."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

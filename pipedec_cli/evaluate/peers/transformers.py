@@ -8,6 +8,7 @@ from importlib.metadata import version
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from pipedec_cli.evaluate.child import spec_of
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, watched
 
 if TYPE_CHECKING:
@@ -61,16 +62,7 @@ class Transformers:
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
-        import torch
-
-        return "pipedec_cli.evaluate.peers.transformers:from_spec", {
-            "name": self.checkpoint.name,
-            "eos": self.checkpoint.eos,
-            "dtype": self.settings["dtype"],
-            "device": str(self.checkpoint.device),
-            "threads": torch.get_num_threads(),
-            **self.options,
-        }
+        return f"{__name__}:from_spec", spec_of(self.checkpoint, self.settings["dtype"]) | self.options
 
     def _generate(self, sources: Sequence[Source]) -> list[list[int]]:
         import torch
@@ -84,9 +76,8 @@ class Transformers:
         ids = pad(ragged, padding_value=filler).to(device)
         mask = pad([torch.ones_like(row) for row in ragged]).to(device)
         with torch.inference_mode():
-            made = model.generate(
-                ids, attention_mask=mask, do_sample=False, num_beams=1, **ends, **self._bounds
-            )
+            greedy = {"do_sample": False, "num_beams": 1, **ends, **self._bounds}
+            made = model.generate(ids, attention_mask=mask, **greedy)
         # The output begins with the prompt or, after an encoder, with <bos>.
         rows: list[list[int]] = made[:, ids.shape[1] if self._prompted else 1 :].tolist()
         return rows

@@ -20,9 +20,8 @@ from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.run import Run, plan_run, write
-from pipedec_cli.model.decoder import Decoder
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
-from tests.running import read_json, run, write_lines
+from tests.running import run, write_lines
 
 
 @pytest.fixture(scope="module")
@@ -96,26 +95,14 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, m
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [0, 1, 2, 3, 4]
     before = Path("out.jsonl").read_text(encoding="utf-8")
     first, second, *others = before.splitlines(keepends=True)
-    for altered in (
-        second.replace('"prediction": "', '"prediction": "X'),
-        second.replace('"steps"', '"stepz"'),
-    ):
-        Path("out.jsonl").write_text("".join((first, altered, *others)), encoding="utf-8")
-        assert "a line was altered since the run stopped behind line 5" in refused(
-            "--out", "out.jsonl", "--resume"
-        )
+    resume = ("--out", "out.jsonl", "--resume")
+    altered = "a line was altered since the run stopped behind line 5"
+    for name, other in (('"prediction": "', '"prediction": "X'), ('"steps"', '"stepz"')):
+        Path("out.jsonl").write_text("".join((first, second.replace(name, other), *others)), encoding="utf-8")
+        assert altered in refused(*resume)
     Path("out.jsonl").write_text(before, encoding="utf-8")
-    assert "5 of 12 lines are there" in done("--out", "out.jsonl", "--resume").stderr
+    assert "5 of 12 lines are there" in done(*resume).stderr
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [row["id"] for row in ROWS]
-
-
-def test_standard_input_to_a_file_can_be_resumed(place):
-    text, out = (place / "data" / "test.jsonl").read_text(encoding="utf-8"), Path("out.jsonl")
-    done("-", "--out", out, stdin=text)
-    whole = out.read_bytes()
-    out.write_bytes(whole[: len(whole) // 2])
-    done("-", "--out", out, "--resume", stdin=text)
-    assert lines(out) == lines(whole.decode())
 
 
 def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place):
@@ -156,24 +143,17 @@ def test_a_line_whose_input_was_altered_is_seen_in_a_run_that_was_killed(place):
     assert "cannot go on: the input in line 2 was altered; leave out --resume to start anew" in told
 
 
-def test_a_new_run_keeps_what_stood_there(place):
-    done("--out", "out.jsonl")
-    before = Path("out.jsonl").read_bytes()
-    assert "kept as out.jsonl.bak" in done("--out", "out.jsonl", "--delay", "1").stderr
-    assert Path("out.jsonl.bak").read_bytes() == before
-    assert Path("out.manifest.json.bak").exists()
-
-
-def test_a_link_stays_and_what_it_leads_to_is_kept_beside_that(place):
+def test_a_new_run_keeps_what_stood_there_and_a_link_stays(place):
     Path("elsewhere").mkdir()
     link, file = Path("out.jsonl"), Path("elsewhere/file.jsonl")
     link.symlink_to(file)
-    for _ in range(2):
-        done("--out", "out.jsonl")
-        assert link.is_symlink()
-        assert len(lines(file)) == len(ROWS)
-    assert lines(Path("elsewhere/file.jsonl.bak")) == lines(file)
-    assert "is whole already" in done("--out", "out.jsonl", "--resume").stderr
+    done("--out", "out.jsonl")
+    before = file.read_bytes()
+    assert "kept as file.jsonl.bak" in done("--out", "out.jsonl", "--delay", "1").stderr
+    assert link.is_symlink() and len(lines(file)) == len(ROWS)
+    assert Path("elsewhere/file.jsonl.bak").read_bytes() == before
+    assert Path("out.manifest.json.bak").exists()
+    assert "is whole already" in done("--out", "out.jsonl", "--delay", "1", "--resume").stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
@@ -192,22 +172,6 @@ def complete(**options: Any) -> tuple[Path, int]:
     run = plan_run(settings, load_decoder(settings), read_inputs(settings))
     result = predicting.complete(run, "the decoder", silent)
     return Path(result.out).resolve(), result.counts.examples
-
-
-def manifest_of(path: Path) -> Any:
-    return read_json(path.with_name(f"{path.stem}.manifest.json"))
-
-
-def test_what_is_there_is_taken_without_a_decoder_step_and_what_is_missing_made(place, monkeypatch):
-    done()
-    with monkeypatch.context() as patch:
-        patch.delattr(Decoder, "run")
-        path, made = complete(trace=False)  # lines that hold more than is needed serve as well
-    assert (path.name, made) == ("pipelined-delay2.jsonl", 0)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    assert complete() == (path, len(ROWS) - whole[: len(whole) // 2].count(b"\n"))
-    assert lines(path) == lines(whole.decode())
 
 
 def test_a_report_reads_the_inputs_once_to_check_a_run_and_once_to_go_on_with_it(place):
@@ -236,11 +200,3 @@ def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_ask
     done("--set", "trace=false")
     new_test_set(place, *ROWS[1:])
     assert "grid" in lines(complete()[0])[0]
-
-
-def test_a_decoder_and_the_data_serve_several_runs(place):
-    decoder, inputs = load_decoder(GenerateSettings()), read_inputs(GenerateSettings())
-    for delay in (1, 2, "wait"):
-        run = plan_run(GenerateSettings(delay=delay), decoder, inputs)
-        result = predicting.complete(run, "", silent)
-        assert lines(Path(result.out)) == written(f"{delay}.jsonl", "--delay", delay, "--set", "trace=true")

@@ -53,10 +53,8 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     whole = written("whole.jsonl", "corpus", "--skip-invalid")
     assert [row["id"] for row in whole] == [row["id"] for row in ROWS]
     told = [part(shard).stderr for shard in ("3/3", "1/3", "2/3")]
-    assert (
-        "1 invalid record skipped, listed in made/part-3-of-3.invalid.jsonl; the first: corpus/c.jsonl.gz:4: id '0'"
-        in told[0]
-    )
+    skipped = "1 invalid record skipped, listed in made/part-3-of-3.invalid.jsonl"
+    assert f"{skipped}; the first: corpus/c.jsonl.gz:4: id '0'" in told[0]
     assert merged() == whole
     bad = lines_of("made/predictions.invalid.jsonl")
     assert bad == lines_of("whole.invalid.jsonl")
@@ -66,18 +64,15 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     assert {**one["settings"], "batch_size": 2} == other.pop("settings")
     assert one["result"]["examples"] == other.pop("result")["examples"] == 12
     assert {name: one[name] for name in other} == other
-    assert (
-        "is whole already: 12 of 12"
-        in done("corpus", "--skip-invalid", "--out", "made/predictions.jsonl", "--resume").stderr
-    )
+    again = ("corpus", "--skip-invalid", "--out", "made/predictions.jsonl", "--resume")
+    assert "is whole already: 12 of 12" in done(*again).stderr
     assert "next: `pipedec shard merge made`, once all parts are there\n" in told[0]
     assert "next: `pipedec score made/predictions.jsonl`\n" in merge().stderr
     path = Path("made/part-2-of-3.jsonl")
     before = path.read_bytes()
     assert "is a part that is to be merged; choose another --out" in refused_merge("--out", path)
     assert path.read_bytes() == before
-    printed = merge("--out", "-").stdout
-    assert lines(printed) == whole
+    assert lines(merge("--out", "-").stdout) == whole
 
 
 def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(place):
@@ -89,9 +84,8 @@ def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(
     done("data.jsonl", "--skip-invalid", "--out", "out.jsonl")
     assert not Path("out.invalid.jsonl").exists()
     write_lines("data.jsonl", {"id": 1}, {})
-    assert "none of its records can be used; the first: data.jsonl:1" in refused(
-        "data.jsonl", "--skip-invalid"
-    )
+    said = refused("data.jsonl", "--skip-invalid")
+    assert "none of its records can be used; the first: data.jsonl:1" in said
 
 
 def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpus):
@@ -105,18 +99,16 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     path.write_bytes(whole[: len(whole) // 2])
     sharded("2/2")
     left = path.read_bytes().count(b"\n")
-    assert refused_merge() == (
-        f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; run the job's command with --part 1/2 again"
-    )
+    again = "run the job's command with --part 1/2 again"
+    assert refused_merge() == f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; {again}"
     assert f"goes on: {left} of 6 lines are there" in part("1/2").stderr
     assert lines(path) == lines(whole.decode())
     before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
     assert "is whole already" in part("1/2", "--batch-size", "1").stderr
     assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
     merged()
-    assert "made: cannot go on: delay was 2 and is now 3; name another folder" in refused_part(
-        "1/2", "--delay", "3"
-    )
+    said = refused_part("1/2", "--delay", "3")
+    assert "made: cannot go on: delay was 2 and is now 3; name another folder" in said
     write_lines("corpus/d.jsonl", {"source": "a"})
     assert "the data changed" in refused_part("1/2")
 
@@ -126,11 +118,6 @@ def test_more_shards_than_records_leave_empty_ones(place):
     sharded("1/3", "2/3", "3/3")
     assert [Path(f"made/part-{k}-of-3.jsonl").read_bytes().count(b"\n") for k in (1, 2, 3)] == [0, 1, 1]
     assert [row["id"] for row in merged()] == [0, 1]
-
-
-def copied(source: str, target: str) -> None:
-    for end in ("jsonl", "manifest.json"):
-        shutil.copy(f"made/{source}.{end}", f"made/{target}.{end}")
 
 
 def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
@@ -143,22 +130,21 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     sharded("2/4", "4/4")
     path, manifest = Path("made/part-3-of-4.jsonl"), Path("made/part-3-of-4.manifest.json")
     ended = path.read_bytes(), manifest.read_text()
-    copied("part-1-of-4", "part-3-of-4")
-    told = refused_merge()
-    assert told.startswith('made/part-3-of-4.jsonl: is of another job: shard was {"number": 3, "of": 4, ')
+    for end in ("jsonl", "manifest.json"):
+        shutil.copy(f"made/part-1-of-4.{end}", f"made/part-3-of-4.{end}")
+    foreign = "made/part-3-of-4.jsonl: is of another job: "
+    assert refused_merge().startswith(f'{foreign}shard was {{"number": 3, "of": 4, ')
     other = json.loads(ended[1])
     other["settings"]["delay"] = 3
     manifest.write_text(json.dumps(other))
-    told = refused_merge()
-    assert told.startswith("made/part-3-of-4.jsonl: is of another job: delay was 2 and is now 3")
+    assert refused_merge().startswith(f"{foreign}delay was 2 and is now 3")
     manifest.write_text(ended[1])
     path.write_bytes(ended[0].replace(b" ", b"  ", 1))
     assert "made/part-3-of-4.jsonl: was changed after it was written" in refused_merge()
     job = Path("made/manifest.json")
     for number in ("3.0", '"4"', "NaN", "-1", "1000000"):
-        job.write_text(
-            json.dumps({**read_json(job), "shards": 0}).replace('"shards": 0', f'"shards": {number}')
-        )
+        whole = json.dumps({**read_json(job), "shards": 0})
+        job.write_text(whole.replace('"shards": 0', f'"shards": {number}'))
         assert "field 'shards'" in refused_merge()
         job.write_text(job.read_text().replace(f'"shards": {number}', '"shards": 4'))
     path.rename("part")
@@ -177,11 +163,9 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
         ("data.jsonl --part 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
         ("corpus --part 1/2 --out ./corpus", "is the folder that is read from"),
         ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
+        ("- --out made --ray", "--ray takes files, not standard input"),
         ("corpus --out made --part 1/2 --split dev", "a folder without a file for any split"),
-        (
-            "empty --out made --part 1/2",
-            "empty: a folder without a file for any split; JSON lines and parquet files may have any names",
-        ),
+        ("empty --out made --part 1/2", "without a file for any split; JSON lines and parquet files"),
     ],
 )
 def test_what_does_not_go_together_is_refused(place, arguments, told):

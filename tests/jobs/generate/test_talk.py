@@ -12,17 +12,9 @@ from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed
 from tests.running import run, write_lines
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ("nonsense\n", "data.jsonl:1: not JSON"),
-        ('{"source": "a"}\n{"text": "a"}\n', "data.jsonl:2: field 'source' is missing"),
-        ('{"source": "a"}\n{"source": "b", "steps": 1}\n', "data.jsonl:2: field 'steps' is one that"),
-    ],
-)
-def test_bad_data_is_refused_before_anything_is_written(place, content, what):
-    Path("data.jsonl").write_text(content, encoding="utf-8")
-    assert what in refused("data.jsonl")
+def test_bad_data_is_refused_before_anything_is_written(place):
+    write_lines("data.jsonl", {"source": "a"}, {"text": "a"})
+    assert "data.jsonl:2: field 'source' is missing" in refused("data.jsonl")
     assert not (place / "generations").exists()
 
 
@@ -34,18 +26,15 @@ def test_bad_data_is_refused_before_anything_is_written(place, content, what):
         ("--model sequential --shots none.jsonl:4", "none.jsonl: no such file"),
         ("--draft source", "--draft is for --exact alone"),
         ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
-        (
-            "--exact pipedec-workspace/models/sequential --draft source --delay 2",
-            "is a sequential model and has no delay",
-        ),
         *(
-            (f"--exact pipedec-workspace/models/sequential --draft source {given}", f"{named} is for a pipel")
-            for given, named in (
-                ("--set time_max=3", "--set time_max=…"),
-                ("--set empty_rows=stop", "--set empty_rows=…"),
-                ("--model nowhere", "--model"),
-                ("--delay wait", "--delay"),
-                ("--set sub_max=2", "--set sub_max=…"),
+            (f"--exact pipedec-workspace/models/sequential --draft source {given}", told)
+            for given, told in (
+                ("--set time_max=3", "--set time_max=… is for a pipelined decoder"),
+                ("--set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
+                ("--model nowhere", "--model is for a pipelined decoder"),
+                ("--delay wait", "--delay is for a pipelined decoder"),
+                ("--set sub_max=2", "--set sub_max=… is for a pipelined decoder"),
+                ("--delay 2", "is a sequential model and has no delay"),
             )
         ),
         ("--model sequential --set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
@@ -78,10 +67,8 @@ def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options
     assert what in refused(*options.split())
 
 
-@pytest.mark.parametrize(
-    "options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu", "--num-beams 4"]
-)
-def test_options_that_are_none_are_usage_errors(options):
+@pytest.mark.parametrize("options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu"])
+def test_values_that_are_none_are_usage_errors(options):
     run("generate", *options.split(), exit_code=2)
 
 
@@ -126,10 +113,8 @@ def test_cut_sources_are_counted_and_named_even_when_quiet(place):
 
 def test_a_folder_that_is_made_is_said(place):
     told = f"made the folder {Path('new/er').absolute()}"
-    assert [told in done("--limit", "1", "--out", f"new/er/{n}.jsonl").stderr for n in range(2)] == [
-        True,
-        False,
-    ]
+    assert told in done("--limit", "1", "--out", "new/er/1.jsonl").stderr
+    assert told not in done("--limit", "1", "--out", "new/er/2.jsonl").stderr
 
 
 def test_json_that_is_read_as_plain_text_is_noticed(place):
@@ -146,10 +131,7 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
         ("--set time_max=3", "cut short: 12 by time_max, of 12; see --set time_max=N"),
         ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
         ("--delay 99", "cut short: 12 by time_max, of 12"),
-        (
-            "--delay 1 --set sub_max=6",
-            "10 of 12 texts lost sentences because empty rows used up the limit of 6 rows",
-        ),
+        ("--delay 1 --set sub_max=6", "10 of 12 texts lost sentences because empty rows used up the lim"),
     ],
 )
 def test_what_went_short_is_counted(place, options, told):

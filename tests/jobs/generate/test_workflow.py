@@ -81,9 +81,7 @@ def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_
 
 
 @pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
-def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_begun(
-    place: Path, draft: str
-) -> None:
+def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_begun(place, draft):
     plain = written("plain.jsonl", "--model", "sequential")
     exact = ("--exact", place / "models" / "sequential", "--draft", draft, "--out", "exact.jsonl")
     assert "exact, drafted by" in done(*exact).stderr
@@ -104,19 +102,13 @@ def test_exact_mode_writes_the_plain_texts_in_fewer_calls_and_goes_on_as_it_was_
     assert [row["prediction"] for row in lines(Path("exact.jsonl"))] == [row["prediction"] for row in plain]
 
 
-def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(place: Path) -> None:
+def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(place):
     sequential = place / "models" / "sequential"
     done("--exact", sequential, "--delay", "1", "--limit", "2")
     (place / "models" / "pipelined").unlink()
     done("--exact", sequential, "--limit", "2")
     names = sorted(file.name for file in (place / "generations").glob("*.jsonl"))
     assert names == ["exact-pipelined-delay1-first2.jsonl", "exact-source-first2.jsonl"]
-
-
-@pytest.mark.parametrize("batch_size", ["1", "3", "auto"])
-def test_the_batch_size_changes_the_timings_alone(place, batch_size):
-    two = written("two.jsonl", "--set", "trace=true", "--batch-size", "2")
-    assert written("other.jsonl", "--set", "trace=true", "--batch-size", batch_size) == two
 
 
 def from_elsewhere(models):

@@ -15,11 +15,8 @@ from tests.evaluate.decoders import entry as made_entry
 from tests.evaluate.decoders import scored, timing
 
 CURVES = {"pipelined": [{"update": 5, "loss": 2.0}, {"update": 10, "dev_loss": 1.0, "dev_score": 40.0}]}
-ALL = {
-    "peers": ["transformers", "transformers:bfloat16", "ctranslate2"],
-    "recipe": "msqa",
-    "delays": (1, 2, 3),
-}
+PEERS = ["transformers", "transformers:bfloat16", "ctranslate2"]
+ALL = {"peers": PEERS, "recipe": "msqa", "delays": (1, 2, 3)}
 
 
 def conditions(**more):
@@ -43,18 +40,8 @@ def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,
 def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     first = entry("sequential", "baseline", seconds=4.1, calls=100)
     told = {"row_budget_exhausted": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
-    ours = [
-        entry(
-            f"Δt = {n}",
-            base=first,
-            seconds=1.1,
-            calls=20,
-            command=f"pipedec generate --delay {n}",
-            delay=n,
-            **told,
-        )
-        for n in delays
-    ]
+    told |= {"base": first, "seconds": 1.1, "calls": 20}
+    ours = [entry(f"Δt = {n}", command=f"pipedec generate --delay {n}", delay=n, **told) for n in delays]
     same = {"seconds": 8.1, "calls": 100, "agreement": TokenAgreement(9, 10)}
     theirs = [entry(name, "peer", base=first, **same) for name in peers]
     rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))

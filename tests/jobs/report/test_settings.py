@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
-import typer
 
+from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.settings import settings_of
 from tests.jobs.report.running import QUICK, remove, trained_with
 from tests.running import refused, run
 
@@ -30,12 +31,17 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
     assert not (workspace / "generations").exists()
 
 
-@pytest.mark.parametrize("command", ["report", "bench"])
-def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(workspace, command, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "peer", "package"),
+    [("report", "ctranslate2:int8", "'.[peers]'"), ("bench", "llama.cpp", "llama-cpp-python")],
+)
+def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(
+    workspace, command, peer, package, monkeypatch
+):
     monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
-    said = refused(command, "--compare", "sequential,ctranslate2:int8")
-    assert "ctranslate2:int8 is not installed; `pip install '.[peers]'` brings it" in said
+    said = refused(command, "--compare", f"sequential,{peer}")
+    assert f"{peer} is not installed; `pip install {package}` brings it" in said
     assert not (workspace / "generations").exists()
 
 
@@ -61,16 +67,7 @@ def test_values_that_are_none_are_a_usage_error(options, said):
     assert said in run("report", *options.split(), exit_code=2).output
 
 
-@pytest.mark.parametrize("written", ["2", '"2,1,wait"', '[2, 1, "wait"]'])
-def test_delays_may_stand_in_a_config_file(monkeypatch, tmp_path, written):
-    monkeypatch.setattr("pipedec_cli.jobs.report.check_comparable", lambda *_: None)
-    asked = []
-
-    def compare(settings, *_):
-        asked.append(settings.delays)
-        raise typer.Exit
-
-    monkeypatch.setattr("pipedec_cli.jobs.report.compare", compare)
-    (tmp_path / "settings.toml").write_text(f"[report]\ndelays = {written}\n")
-    run("report", "--config", tmp_path / "settings.toml")
-    assert asked == [(2,) if written == "2" else (1, 2, "wait")]
+@pytest.mark.parametrize(("written", "delays"), [(2, (2,)), ("2,1,wait", (1, 2, "wait")), ([2, 1], (1, 2))])
+def test_delays_may_be_typed_or_stand_in_a_config_file(written, delays):
+    (setting,) = (one for one in settings_of(ReportSettings) if one.name == "delays")
+    assert setting.parse(written) == delays

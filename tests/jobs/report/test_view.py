@@ -71,9 +71,8 @@ def test_baseline_delay_and_peer_stand_side_by_side():
         "same tokens": ("–", "–", "9 of 10"),
     }
     assert {row: side(report, row) for row in shown} == shown
-    assert "decoder calls of the 10 timed, batch size 1" in {
-        each.heading for each in sheets(report)[0].sections
-    }
+    headings = {each.heading for each in sheets(report)[0].sections}
+    assert "decoder calls of the 10 timed, batch size 1" in headings
 
 
 def test_what_nobody_was_asked_for_or_can_have_has_no_row():
@@ -120,9 +119,8 @@ def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed
     assert ("–", "-1.2") in cells(report, "Decoders", "  over the baseline")
     assert ("–", "-2.0 to +0.3") in cells(report, "Decoders", "  95 % interval")
     notes = sheets(report)[0].notes
-    assert {"baseline: the sequential model (models/sequential)", "ctranslate2 is absent: not installed"} <= {
-        *notes
-    }
+    assert "baseline: the sequential model (models/sequential)" in notes
+    assert "ctranslate2 is absent: not installed" in notes
     first = entry("sequential", "baseline", seconds=2.0, sizes=(1, 4))
     report = make_report(entries=(first, *make_report(peers=["transformers"], delays=(1,)).entries[1:]))
     assert cells(report, "Decoders", "examples/s")[1] == ("5.00", "–", "–")
@@ -235,7 +233,6 @@ def test_only_a_last_column_of_text_is_broken_to_fit():
 def test_text_of_the_users_is_shown_as_it_is():
     text = printed(make_report(delays=(1,), baseline="[bold]a\x1b[31m:smile:"), 200)
     assert "[bold]a␛[31m:smile:" in text
-    assert text.rstrip().endswith("Take it.\nMind the gap.")
 
 
 def test_markdown_holds_the_advice_first_and_every_table_and_signs_in_text_stay_text():

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from pipedec_cli.jobs.events import Generating
 from pipedec_cli.pipeline.decode import Event, decode
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method
 from pipedec_cli.pipeline.schedule import Schedule
@@ -41,7 +42,8 @@ class Script:
         return decode(ScriptedModel(self.scripts), sources, method, sequences)
 
     def view(self, **more: Any) -> LiveGrid:
-        return LiveGrid(self.words, **more)
+        usual: dict[str, Any] = {"total": None, "method": "", "name": lambda _: ""}
+        return LiveGrid(Generating(decode=self.words, **usual | more))
 
     def after(self, count: int, schedule: Schedule, **more: Any) -> LiveGrid:
         """The view after so many events."""

@@ -12,7 +12,6 @@ from pipedec_cli.pipeline.decode import decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Waiting, Whole
-from pipedec_cli.view.live import AFTER_PROMPT, LiveGrid
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 
@@ -68,7 +67,7 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls():
 
 def test_a_text_that_goes_on_behind_a_prompt_has_no_bos():
     script = Script([["The", "Mill"]])
-    view, method = script.view(opener=AFTER_PROMPT), Method(Whole(), None, EOS, Limits(max_tokens=9))
+    view, method = script.view(opener=False), Method(Whole(), None, EOS, Limits(max_tokens=9))
     (drawing,) = filter(None, map(view.on, decode(ScriptedModel(script.scripts), [(0, [0, BOS])], method)))
     assert shown(drawing)[1:3] == ["time    0  1    2     3", "   1 ✓  …  The  Mill  <eos>"]
 
@@ -148,16 +147,13 @@ def test_a_row_that_hit_time_max_is_marked_as_cut():
     cut = Script([["w"] * 9, ["v"]]).finished(Fixed(1), Limits(time_max=4))
     assert any(line.startswith("   1 ✂") for line in shown(cut, width=120))
     assert "✂ cut at time_max" in shown(cut, width=120)[-2]
-    assert shown(cut, width=30)[-2].endswith("✂ cut at time_max"), (
-        "what was cut is the last thing to give way"
-    )
+    assert shown(cut, width=30)[-2].endswith("✂ cut at time_max"), "it is the last to give way"
 
 
 def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks():
     lines = shown(SENTENCES.finished(Fixed(2)), width=50)
-    times = [
-        int(time) for line in lines if re.match(r"time +‹?\d+ +\d", line) for time in re.findall(r"\d+", line)
-    ]
+    heads = " ".join(line for line in lines if re.match(r"time +‹?\d+ +\d", line))
+    times = list(map(int, re.findall(r"\d+", heads)))
     assert times == list(range(len(times)))
     cells = " ".join(line for line in lines if re.match(r" *\d [✓∅]", line)).split()
     assert sorted(word for word in cells if word[0] in "abcdef") == sorted(SENTENCES.vocabulary[2:])
@@ -200,8 +196,10 @@ def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again():
 
 
 def test_a_word_piece_is_marked_as_going_on_with_its_word():
-    view = LiveGrid(lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids))
-    for event in islice(Script([["x", "y", "z"]]).events(Fixed(1)), 4):  # ids 2, 3 and 4
+    script = Script([["x", "y", "z"]])
+    script.words = lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids)
+    view = script.view()
+    for event in islice(script.events(Fixed(1)), 4):  # ids 2, 3 and 4
         view.on(event)
     lines = shown(view)
     assert lines[2].split() == ["1", "▸", "<bos>", "plan", "·et", "."]

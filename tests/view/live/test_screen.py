@@ -64,9 +64,7 @@ def test_on_a_terminal_frames_move_and_the_finished_grid_and_the_data_on_stdout_
 
 @pytest.mark.parametrize(("terminal", "frames"), [(True, 4), (False, 0)])
 @pytest.mark.parametrize(("speed", "total", "held"), [(5.0, None, 0.15), (None, 1, 0.05)])
-def test_a_speed_slows_the_followed_example_on_a_terminal_alone_and_each_step_is_drawn(
-    clock, speed, total, held, terminal, frames
-):
+def test_a_speed_slows_the_followed_example_on_a_terminal_alone(clock, speed, total, held, terminal, frames):
     text = Run(clock, terminal, seconds=0.05).text(FIGURE_2, FIGURE_2.view(total=total), speed)
     assert [round(seconds, 3) for seconds in clock.slept] == [0.0, *[held] * frames][: len(clock.slept)]
     assert len(clock.slept) == frames + (frames > 0)
@@ -85,7 +83,7 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one(clock):
                 clock.now += cost
                 return "frame\n"
 
-        return Run(clock, seconds=0.05).text(Script([["w"] * 40]), Slow(FIGURE_2.words)).count("frame")
+        return Run(clock, seconds=0.05).text(Script([["w"] * 40]), Slow(FIGURE_2.view().work)).count("frame")
 
     assert frames(0.0) > 2 * frames(0.03) > 0
 
@@ -93,10 +91,8 @@ def test_a_large_grid_is_drawn_less_often_than_a_small_one(clock):
 def test_the_picture_shows_a_models_own_run_and_comes_out_the_same_each_time(tmp_path):
     place, (source, told), path = Workspace(tmp_path / "work"), TOLD[3], tmp_path / "live-grid.svg"
     tiny_checkpoint(place.model("pipelined"))
-    write_lines(
-        place.data / "test.jsonl",
-        {"id": "a", "source": source, "target": " ".join(told), "target_segments": told},
-    )
+    row = {"id": "a", "source": source, "target": " ".join(told), "target_segments": told}
+    write_lines(place.data / "test.jsonl", row)
     drawn = set()
     for _ in range(2):
         draw_picture(path, place.root, steps=5)

@@ -1,9 +1,9 @@
 """`pipedec segment` as a user runs it: from a file of any kind to segmented splits in the workspace, and what it says."""
 
-import gzip
 import io
 import json
 import re
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -11,19 +11,30 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.cli.segment import EXAMPLES
-from pipedec_cli.data.records import SPLITS, Segmentation
+from pipedec_cli.data.records import SPLITS, Record, Segmentation
 from pipedec_cli.data.segmentation import TargetStatistics
-from pipedec_cli.data.workspace import Workspace, load_segmenter, read_split
+from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, read_split
 from pipedec_cli.evaluate.estimate import Estimate
 from pipedec_cli.view.segment_tables import segment_sheets
 from pipedec_cli.view.tables import show_sheet
-from tests.jobs.segment.running import data_of, refusal, segment, segmentation
+from tests import running
 from tests.running import read_json
 from tests.running import write_lines as write
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 FACTS = ("The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too.")
 FACTS += ("It is late.",)
+
+segment = partial(running.run, "segment", columns=120)
+refusal = partial(running.refused, "segment")
+
+
+def data_of(folder: str = "pipedec-workspace/data") -> dict[str, list[Record]]:
+    return {name: [*read_split(Path(folder) / f"{name}.jsonl")] for name in SPLITS}
+
+
+def segmentation() -> Segmentation:
+    return load_segmentation(Path("pipedec-workspace/data/segmentation.json"))
 
 
 def examples(count=40, **fields):
@@ -59,16 +70,13 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
     assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
     assert printed["manifest"]["settings"]["sources_only"] is True
     splits = {name: [*read_split(folder / f"{name}.jsonl", need_target=False)] for name in SPLITS}
-    assert {name: row["examples"] for name, row in printed["splits"].items()} == {
-        name: len(rows) for name, rows in splits.items()
-    }
+    assert all(printed["splits"][name]["examples"] == len(rows) for name, rows in splits.items())
     assert sorted(record.fields["note"] for record in chain(*splits.values())) == [*range(30)]
     assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
     assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
     assert "next: `pipedec train --teacher MODEL` has" in result.stderr
-    assert (
-        "`pipedec train d --teacher MODEL`" in segment("inputs.jsonl", "--sources-only", "--out", "d").stderr
-    )
+    again = segment("inputs.jsonl", "--sources-only", "--out", "d").stderr
+    assert "`pipedec train d --teacher MODEL`" in again
     refused = refusal("inputs.jsonl")
     assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
     some = write("some.jsonl", items[0], *examples(1))
@@ -132,9 +140,8 @@ def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     segment("data.jsonl", "--config", "c.toml", "--set", "sub_max=8")
     saved = read_json("pipedec-workspace/data/segmentation.json")
     assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
-    segment(
-        write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9))), "--recipe", "kp20k"
-    )
+    write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9)))
+    segment("data.jsonl", "--recipe", "kp20k")
     assert segmentation().level == "phrase"
     Path("d.toml").write_text('level = "phrase"\nseparator = [";", "|"]\njson = true\n')
     told = json.loads(segment("data.jsonl", "--config", "d.toml").stdout)
@@ -142,19 +149,6 @@ def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     segment("data.jsonl", "--config", "d.toml", "--level", "sentence")
     assert (segmentation().level, segmentation().separators) == ("sentence", ())
     assert "has no separators" in refusal("data.jsonl", "--level", "sentence", "--separator", ";")
-
-
-def test_gzipped_lines_csv_and_a_folder_give_the_same_records():
-    items = examples(9)
-    Path("data.jsonl.gz").write_bytes(gzip.compress(Path(write("data.jsonl", *items)).read_bytes()))
-    lines = (f'{item["source"]},"{item["target"]}"' for item in items)
-    Path("data.csv").write_text("\n".join(["source,target", *lines]))
-    for name in ("data.jsonl.gz", "data.csv"):
-        segment(name, "--out", f"out-{name}")
-    for split in SPLITS:
-        places = (Path(f"out-{name}/{split}.jsonl") for name in ("data.jsonl.gz", "data.csv"))
-        first, second = ([*read_split(place)] for place in places)
-        assert [record.target_segments for record in first] == [record.target_segments for record in second]
 
 
 def test_phrases_come_from_strings_and_lists_and_separators_may_be_ones_own():
@@ -196,21 +190,13 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 @pytest.mark.parametrize(
     ("item", "options", "expected"),
     [
-        (
-            WHOLE | {"target": 3},
-            "",
-            f"{AT}field 'target': expected a string or an object or a list, found a number",
-        ),
+        (WHOLE | {"target": 3}, "", f"{AT}field 'target': expected a string or an object or a list, foun"),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
         ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
         (WHOLE | {"target": None}, "", f"{AT}field 'target' is null; its fields are: source, target"),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
         (WHOLE, "--set held_out=0.5", "nothing to train on"),
-        (
-            WHOLE,
-            "--tokenizer no-such-folder/x/y",
-            "no-such-folder/x/y: no such folder; give a checkpoint folder",
-        ),
+        (WHOLE, "--tokenizer none/x/y", "none/x/y: no such folder; give a checkpoint folder"),
         (WHOLE, "--tokenizer ./nothere", "./nothere: no such folder; give a checkpoint folder"),
     ],
 )
@@ -221,9 +207,9 @@ def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
 
 def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_wants():
     Path("made").mkdir()
-    assert refusal("made") == (
-        "made: a folder without a file for any split; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single "
-        "file"
+    what = "made: a folder without a file for any split"
+    assert (
+        refusal("made") == f"{what}; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
     )
 
 
@@ -258,3 +244,97 @@ def test_tables_have_the_papers_columns_and_the_steps_of_each_delay():
     # the examples in the help name options that there are
     known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
     assert len(used) > 5 and used <= known
+
+
+# ---- objects: a row for each key -------------------------------------------------------------------------------------
+
+NO_SPLIT = ("--set", "held_out=0")
+
+
+def objects(count=30):
+    facts = [{"name": f"Mill {i}", "food": ["Thai", "Greek"][i % 2], "stars": i % 5} for i in range(count)]
+    for fact in facts[::3]:
+        del fact["food"]
+    facts[4]["parking"] = True
+    return [{"source": f"case {i}", "facts": fact} for i, fact in enumerate(facts)]
+
+
+def test_objects_become_a_row_for_each_key_and_stay_as_they_were():
+    data = write("data.jsonl", *objects(), {"source": "empty", "facts": {}})
+    result = segment(data, "--level", "field", "--target-field", "facts", *NO_SPLIT, "--json")
+    printed = json.loads(result.stdout)
+    assert [field["name"] for field in printed["fields"]] == ["name", "stars", "food", "parking"]
+    assert [field["kind"] for field in printed["fields"]] == ["string", "number", "string", "boolean"]
+    assert (printed["level"], printed["joiner"], segmentation().level) == ("field", "; ", "field")
+    (promise,) = printed["promise"]
+    assert promise["delay"] == "together" and promise["pipelined_steps"] < 3.1 < promise["sequential_steps"]
+    assert "Keys, a row each" not in result.stderr
+    found = {record.source: record for record in chain(*data_of().values())}
+    assert found["case 4"].target_segments == ("Mill 4", "4", "Thai", "true")
+    assert found["case 3"].target_segments == ("Mill 3", "3", "", "")
+    assert found["empty"].target_segments == ("",) * 4 and printed["counts"]["empty"] == 1
+    assert found["case 4"].target_fields == {"name": "Mill 4", "food": "Thai", "stars": 4, "parking": True}
+    cut = load_segmenter(Path("pipedec-workspace/data")).cut("name: A; parking: true")
+    assert cut == ("A", "", "", "true")
+    made = "pipedec-workspace/data/train.jsonl"
+    again = segment(made, *NO_SPLIT, "--level", "field", "--out", "again", "--json")
+    assert json.loads(again.stdout)["fields"] == printed["fields"], "the target has its plain name now"
+
+
+def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_said():
+    on = (write("data.jsonl", *objects()), "--level", "field", "--target-field", "facts", *NO_SPLIT)
+    names = lambda: [field.name for field in segmentation().fields]  # noqa: E731
+    result = segment(*on, "--set", "keep=0.1")
+    assert re.search(r"food +string +any +66\.7%", result.stderr)
+    assert names() == ["name", "stars", "food"]
+    assert "1 key left out, with 1 value in train: 'parking'" in result.stderr
+    assert "1 value of keys that are not in the schema left out" in result.stderr
+    segment(*on, "--fields", "stars, name")
+    assert names() == ["stars", "name"]
+    write("schema.json", {"properties": {"food": {"enum": ["Thai", "Greek"]}, "late": {"type": "string"}}})
+    segment(*on, "--schema", "schema.json")
+    food, late = segmentation().fields
+    assert (food.enum, late.kind, late.share) == (("Thai", "Greek"), "string", 0.0)
+    write("inputs.jsonl", *({"source": f"case {i}"} for i in range(9)))
+    segment("inputs.jsonl", "--level", "field", "--sources-only", "--schema", "schema.json")
+    assert names() == ["food", "late"]
+
+
+def test_five_hundred_keys_are_segmented():
+    every = {f"key {i}": f"v {i}" for i in range(500)}
+    write("data.jsonl", *({"source": f"case {i}", "target": every} for i in range(9)))
+    segment("data.jsonl", "--level", "field")
+    assert len(segmentation().fields) == len(data_of()["train"][0].target_segments) == 500
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "told"),
+    [
+        ('{"a": 1, "a": 2}', "", "data.jsonl:1: 'a' is there twice"),
+        ('{"a": "b"};"x"', "", "data.jsonl:2: the target"),
+        ('{"a": {"b": [{}, 1]}}', "", "data.jsonl:1: 'a.b' is [{}, 1]; a value is"),
+        ('{"a": 1}', "--fields b", "no training target has a value for 'b'"),
+        ('{"a": 1}', "--set sub_max=5", "sub_max=… does not go with --level field"),
+        ('{"a": 1}', "--schema none.json", "none.json: no such file"),
+        ('{"a": 1}', "--fields a --set keep=1", "keep is for keys that are"),
+        ("null", "--sources-only", "without targets there is nothing to read the keys off"),
+    ],
+)
+def test_what_is_no_object_of_values_is_refused(targets, options, told):
+    lines = (f'{{"source": "s{n}", "target": {target}}}' for n, target in enumerate(targets.split(";")))
+    Path("data.jsonl").write_text("\n".join(lines))
+    assert told in refusal("data.jsonl", "--level", "field", *options.split())
+
+
+def test_a_target_of_dev_that_is_no_object_is_refused_too():
+    write("dev.jsonl", {"source": "s", "target": "name: x"})
+    write("data.jsonl", *({**one, "target": one["facts"]} for one in objects()))
+    told = refusal("data.jsonl", "--dev", "dev.jsonl", "--level", "field")
+    assert "dev.jsonl:1: the target is not an object" in told
+
+
+def test_objects_and_their_options_belong_to_level_field():
+    write("data.jsonl", *objects())
+    told = refusal("data.jsonl", "--target-field", "facts")
+    assert "the target is an object; --level field makes a row of each of its keys" in told
+    assert "--fields does not go with --level sentence" in refusal("data.jsonl", "--fields", "name")

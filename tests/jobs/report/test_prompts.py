@@ -1,30 +1,12 @@
 """How `report` and exact mode ask models that read prompts: both decoders and the peers alike."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.checkpoints import SOURCES, TOLD, change, tiny_checkpoint
-from tests.jobs.report.running import options_of
+from tests.checkpoints import SOURCES, change, tiny_checkpoint
+from tests.jobs.report.running import options_of, remove, report_of, reported
 from tests.model.chats import CHATML
-from tests.running import lines_of, read_json, run, write_lines
-
-FEW = ("timing_examples=2", "repeats=1", "memory=false")
-QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
-reported = partial(run, "report", "--set", "protocol=rouge", *QUICK)
-
-
-@pytest.fixture
-def workspace(empty_folder, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.evaluate.timing.PAUSE_SECONDS", 0.0)
-    place = Path("pipedec-workspace")
-    rows = ({"source": source, "target": " ".join(told)} for source, told in TOLD[:3])
-    write_lines(place / "data/test.jsonl", *rows)
-    segmentation = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
-    write_lines(place / "data/segmentation.json", segmentation)
-    return place
+from tests.running import lines_of, read_json, run
 
 
 def talking(folder: Path) -> Path:
@@ -39,29 +21,22 @@ def from_elsewhere(folder: Path) -> Path:
     return talking(folder)
 
 
-def asked_of(workspace: Path) -> dict[str, tuple[Any, Any]]:
+def asked_of(workspace: Path) -> list[tuple[Any, Any]]:
     """How each of the predictions in the workspace was asked for: the prompt, and whether it was a chat."""
-    found = {}
-    for path in sorted(workspace.glob("generations/*.manifest.json")):
-        settings = read_json(path)["settings"]
-        found[path.name.partition(".")[0]] = (settings.get("prompt"), settings.get("chat"))
-    return found
-
-
-def entries(workspace: Path) -> dict[str, Any]:
-    return {entry["name"]: entry for entry in read_json(workspace / "report/report.json")["entries"]}
+    manifests = map(read_json, sorted(workspace.glob("generations/*.manifest.json")))
+    return [(made["settings"].get("prompt"), made["settings"].get("chat")) for made in manifests]
 
 
 def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(workspace):
+    remove(workspace / "models")
     asked = {"prompt": "Say\n{source}", "chat": True}
     talking(tiny_checkpoint(workspace / "models/pipelined", family="llama", **asked))
     plain = from_elsewhere(Path("my-chat"))
     reported("--baseline", plain, "--compare", "transformers,exact-source,exact-pipelined")
-    asked = asked_of(workspace)
-    assert len(asked) == 4 and {*asked.values()} == {("Say\n{source}", True)}
-    decoders = entries(workspace)
+    assert asked_of(workspace) == [("Say\n{source}", True)] * 4
+    _, decoders = report_of(workspace)
     for name in ("transformers", "exact-source", "exact-pipelined"):
-        assert decoders[name]["agreement"] == {"equal": 2, "of": 2}, name
+        assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
     words = r" --prompt-template $'Say\n{source}' --chat"
     assert [options_of(one) for one in decoders.values() if one["command"]] == [
         f"--model {plain}{words}",
@@ -78,11 +53,12 @@ def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(worksp
 
 
 def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher(workspace):
+    remove(workspace / "models")
     tiny_checkpoint(workspace / "models/pipelined", prompt="{source}", chat=True)
     plain = from_elsewhere(Path("my-chat"))
     reported("--baseline", plain)
-    assert [*asked_of(workspace).values()] == [(None, None), ("{source}", True)]
-    assert options_of(entries(workspace)["sequential"]) == f"--model {plain} --chat"
+    assert asked_of(workspace) == [(None, None), ("{source}", True)]
+    assert options_of(report_of(workspace)[1]["sequential"]) == f"--model {plain} --chat"
     told = ("generate", "--exact", plain, "--draft", "pipelined", "--text", SOURCES[0], "--device", "cpu")
     alone = ("generate", "--model", plain, "--text", SOURCES[0], "--device", "cpu")
     for more in ((), ("--no-chat",)):
