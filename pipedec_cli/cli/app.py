@@ -1,7 +1,5 @@
 """The `pipedec` command: its subcommands, and how errors end it."""
 
-from __future__ import annotations
-
 import atexit
 import errno
 import gc

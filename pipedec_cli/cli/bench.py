@@ -1,7 +1,5 @@
 """`pipedec bench`: what the method can give on this machine, without training."""
 
-from __future__ import annotations
-
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.view.console import make_console, write_stdout

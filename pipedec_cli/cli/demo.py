@@ -1,7 +1,5 @@
 """`pipedec demo`: the whole workflow on data that the package makes, by the functions of the other commands."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace

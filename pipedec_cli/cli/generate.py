@@ -1,7 +1,5 @@
 """`pipedec generate`: text from sources, with a checkpoint."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pipedec import`: published data sets as JSON lines that `segment` takes."""
 
-from __future__ import annotations
-
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import import_ as job
 from pipedec_cli.jobs.import_ import ImportSettings

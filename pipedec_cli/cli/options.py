@@ -4,8 +4,6 @@ Typer passes on the texts that were typed. `resolve` puts them over a config fil
 value with the same `Setting.parse`, so a setting means the same wherever it stands.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING

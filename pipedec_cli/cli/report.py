@@ -1,7 +1,5 @@
 """`pipedec report`: decoders side by side, and which one to take."""
 
-from __future__ import annotations
-
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.writing import to_json, write_json, write_text
 from pipedec_cli.jobs.report_settings import ReportSettings

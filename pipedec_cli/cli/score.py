@@ -1,7 +1,5 @@
 """`pipedec score`: how good predictions are, by the protocols that papers report."""
 
-from __future__ import annotations
-
 from pipedec_cli.jobs import score as job
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.view.console import write_stdout

@@ -1,7 +1,5 @@
 """`pipedec segment`: the data that the other commands work on, and what the method can save on them."""
 
-from __future__ import annotations
-
 from msgspec import to_builtins
 
 from pipedec_cli.data.writing import to_json

@@ -1,7 +1,5 @@
 """`pipedec shard merge`: the parts of a large corpus as one file."""
 
-from __future__ import annotations
-
 from msgspec import to_builtins
 
 from pipedec_cli.data.writing import to_json

@@ -1,7 +1,5 @@
 """`pipedec train`: a checkpoint from segmented data."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from pipedec_cli.data.writing import to_json, write_text

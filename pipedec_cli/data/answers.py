@@ -4,8 +4,6 @@ Besides JSON lines these are MultiSpanQA's predictions, one JSON object ``{id: [
 of the keyphrase literature, a document a line with ``;`` between phrases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ and the folder of a segmentation. Each has a manifest, a JSON file. The manifest
 what the artifact is made with: settings, data, model and versions. When all is written, the manifest gets a ``result``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ sentence of its kind and attribute. There are few words and short sentences, so 
 within minutes. All names are made up.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What a command says: the log, the error that the user can correct, and nouns with their numbers."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from collections.abc import Callable, Iterator

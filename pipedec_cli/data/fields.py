@@ -5,8 +5,6 @@ same as one text, ``key: value; key: value``, without the keys that have no valu
 value is doubled: ``|`` in the items of a list, ``:`` in the keys of a plain text, and ``;`` anywhere in it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

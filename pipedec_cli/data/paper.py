@@ -4,8 +4,6 @@ Source: "Pipelined Decoder for Efficient Context-Aware Text Generation" (Huang e
 of its section 5.3. Speeds are examples per second at batch 1 on one RTX 4090, Δt = 1; quality is on the test set.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.manifest.json stands beside it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

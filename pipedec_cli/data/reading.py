@@ -1,7 +1,5 @@
 """Reads text, JSON and TOML, and checks paths and types. Every fault is a `UserError` with its place."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

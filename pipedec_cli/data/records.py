@@ -4,8 +4,6 @@
 JSON lines. Fields that the commands do not know belong to the user; the commands carry them along unchanged.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from html import escape

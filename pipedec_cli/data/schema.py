@@ -1,7 +1,5 @@
 """The keys and kinds of objects: learnt from training targets, or given as a JSON Schema, a pydantic class or ``name, age int``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter, defaultdict

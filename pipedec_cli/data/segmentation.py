@@ -4,8 +4,6 @@ The joined segments give the text back, except for white space. At level ``phras
 them, and empty phrases, as in ``a;;b``, are dropped and counted.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Finds the ends of words and sentences: by the writing system, and by Punkt, trained on the data's own text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Its manifest, training.json, gets a ``result`` last. Until then the folder holds
 ``checkpoint-N`` folder, from which a training goes on, is whole if it has a trainer_state.json, which is written last.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable

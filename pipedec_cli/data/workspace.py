@@ -10,8 +10,6 @@ pipedec-workspace/
 Loading raises a `UserError` for what is not there or is not what `segment` writes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

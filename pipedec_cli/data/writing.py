@@ -1,7 +1,5 @@
 """Files that are whole or not there, files that grow by a line, the lock of their only writer, and what made a result."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """`pipedec import`: published data sets as JSON lines that `segment` takes."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass

@@ -1,7 +1,5 @@
 """Checks of what a caller passes: each gives the value to use, or raises a `UserError` that says what to give."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from numbers import Integral

@@ -1,7 +1,5 @@
 """A decoder over tables, for Ray Data's `map_batches` and other tools that work by batches of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

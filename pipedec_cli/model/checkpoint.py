@@ -1,7 +1,5 @@
 """Checkpoints: a folder that plain transformers loads, with the method's settings inside its config.json."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path

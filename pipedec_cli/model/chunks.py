@@ -1,7 +1,5 @@
 """Long sources in chunks that overlap: each is decoded as a source of its own, and their objects become one."""
 
-from __future__ import annotations
-
 import json
 import re
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Exact mode: a sequential model's own greedy text in fewer calls, because a draft guesses it; see `pipeline.exact`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What loading, training and the engine need of a family of models, and the table of all families."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

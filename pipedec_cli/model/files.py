@@ -4,8 +4,6 @@ The compiled kernels need weights and a config alone. They are read here if tran
 config.json and tokenizer.json when it writes them. All else, and whatever does not fit, is left to transformers.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Models in GGUF files. The first reading leaves a folder in transformers' format in the user's cache."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

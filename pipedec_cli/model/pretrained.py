@@ -1,7 +1,5 @@
 """The model, tokenizer and config of a folder or of the hub, by transformers; what is damaged or unknown is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ row asks for one key, or is a question of the user. Else it is the line of a key
 For a list of objects a row asks for the names of all items. When it has ended, rows for their other keys start.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """The model that training starts from: a checkpoint, or fresh weights with a tokenizer trained on the user's data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

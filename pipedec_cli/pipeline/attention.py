@@ -1,7 +1,5 @@
 """Which token sees which in the grid, and at what distance. Training and decoding both use these functions."""
 
-from __future__ import annotations
-
 from typing import Final, TypeVar
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The decoding loop: admit, plan, run, commit. It yields events; it prints nothing and reads no clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """When each subsequence starts, in time-steps. The rest of the method holds for any start_1 ≤ start_2 and so on."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """OpenAI's API as far as it is served: paths, keys, limits, answers, streams, log lines and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import re

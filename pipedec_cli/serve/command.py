@@ -1,7 +1,5 @@
 """`pipedec serve`: a model behind OpenAI's API."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """Published data sets as pipedec's records: the table of importers, and the objects that they write."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count

@@ -1,7 +1,5 @@
 """Files of published data sets: how they lie in folders, the fields of their rows, and the examples they give."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

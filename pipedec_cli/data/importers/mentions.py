@@ -4,8 +4,6 @@ A line holds a token and, in the last column, its tag; a blank line ends a sente
 BILOU.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -4,8 +4,6 @@ docs/datasets.md says where each is published and in which layouts: KP20k (Meng 
 and the hub's copies of both, MultiSpanQA (Li et al. 2022), parallel text as in Chan et al. (2019).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest

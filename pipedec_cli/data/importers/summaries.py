@@ -3,8 +3,6 @@
 docs/datasets.md says where each is published and in which layouts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sequences of a stepper, and the positions of tokens behind the prompt of a decoder-only model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ subsequence i stands at time start_i, its j-th token at start_i + j. Each token 
 the next one: Σ(m_i + 1) + 1 predictions.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from array import array

@@ -1,7 +1,5 @@
 """How to train, with defaults for each kind of start; the processes of a training; its progress and its result."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any, Final, Literal

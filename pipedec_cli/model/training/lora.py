@@ -4,8 +4,6 @@ peft adds them to the model. The ``checkpoint-N`` folders of a training hold the
 merged into the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

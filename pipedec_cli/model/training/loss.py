@@ -4,8 +4,6 @@ It drives the modules of the ordinary model and adds no parameters. The cached s
 The loss needs the logits of some positions only, and of a chunk of them at a time: `summed_loss`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial

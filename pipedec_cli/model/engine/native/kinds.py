@@ -5,8 +5,6 @@ bfloat16 is widened to float32 (``wide``), or multiplied two at a time with rows
 of it, so a short trial chooses. The choice changes the last bits of results: it is made once, and kept in the cache.
 """
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The library of the compiled kernels: found or compiled once, and its functions and structures."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

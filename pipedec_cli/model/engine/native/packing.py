@@ -1,7 +1,5 @@
 """A model as the compiled kernels see it, and its weights packed for them: matrices in panels, in the order of reading."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from ctypes import Structure
 from dataclasses import dataclass

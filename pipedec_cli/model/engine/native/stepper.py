@@ -1,7 +1,5 @@
 """Encoder and decoder calls by the compiled kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from ctypes import addressof, c_int64
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The instruction sets that the kernels are compiled for, and how. It imports nothing else: the build of a wheel reads it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

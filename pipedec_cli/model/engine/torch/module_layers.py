@@ -1,7 +1,5 @@
 """Decoding steps through transformers' own modules, with the cache of the grid in the place of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of a decoder: the layers of a T5 as functions, and decoders that run through transformers' own modules."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
