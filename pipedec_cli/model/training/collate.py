@@ -1,11 +1,11 @@
 """The order of the training examples, and records as batches: each target lies on its grid (Eq. 5 of the method).
 
-from __future__ import annotations
-
 The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F = [<bos>, <eos>]. <bos> of
 subsequence i stands at time start_i, its j-th token at start_i + j. Each token but the last of its subsequence learns
 the next one: Σ(m_i + 1) + 1 predictions.
 """
+
+from __future__ import annotations
 
 import math
 import random
