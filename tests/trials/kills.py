@@ -133,6 +133,20 @@ class Unsaved(Train):
         pass
 
 
+class Taught(Train):
+    """A training whose teacher writes the targets, into files that stay."""
+
+    command = Train.command.replace("--model", "-w {folder}/work --teacher {ground}/models/sequential --model")
+
+
+class Adapted(Train):
+    command = f"{Train.command} --lora 2"
+
+
+class Import(Trial):
+    command = "import parallel {ground}/sources.txt --targets {ground}/targets.txt --out {folder}/out.jsonl"
+
+
 class Report(Trial):
     command = (
         "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false"
@@ -175,6 +189,9 @@ TRIALS: Final = {
     "generate": Generate,
     "train": Train,
     "train-unsaved": Unsaved,
+    "train-teacher": Taught,
+    "train-lora": Adapted,
+    "import": Import,
     "report": Report,
     "segment": Segment,
 }
@@ -279,7 +296,9 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
 
 def prepare(ground: Path) -> None:
     """Data, and two models that are tiny: what is tried is the writing."""
-    write_json_lines(ground / "data.jsonl", make_demo(EXAMPLES, 0))
+    write_json_lines(ground / "data.jsonl", made := make_demo(EXAMPLES, 0))
+    for name in ("source", "target"):
+        (ground / f"{name}s.txt").write_text("".join(f"{one[name]}\n" for one in made), encoding="utf-8")
     if run(f"segment {ground}/data.jsonl --level sentence -w {ground}".split(), ground / "log"):
         raise SystemExit((ground / "log").read_text(encoding="utf-8"))
 
