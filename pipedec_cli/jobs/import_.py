@@ -2,11 +2,12 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
-from pipedec_cli.data.writing import rounded, write_json_lines
+from pipedec_cli.data.writing import atomic_writer, rounded, to_json
 from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.settings import Settings, argument, json_option, option, quiet_option, unescaped
 
@@ -144,14 +145,18 @@ def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
     """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
-    folder = next(iter(paths.values())).parent
-    there = next(place for place in (folder, *folder.parents) if place.is_dir())  # so that moving is renaming
-    with tempfile.TemporaryDirectory(prefix=".pipedec-", dir=there) as stage:
-        staged = {split: Path(stage, path.name) for split, path in paths.items()}
-        tallies = {split: _write(settings, path, split, listen) for split, path in staged.items()}
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, path in staged.items():
-            path.replace(paths[split])
+    folder, tallies = next(iter(paths.values())).parent, dict[SplitName | None, CleaningCounts]()
+    is_new = not folder.exists()
+    try:
+        with ExitStack() as written:  # all files get their names at its end
+            for split, path in paths.items():
+                file = written.enter_context(atomic_writer(path))
+                tallies[split] = _write(settings, file, split, listen)
+    except BaseException:
+        with suppress(OSError):  # it holds something
+            if is_new:
+                folder.rmdir()
+        raise
     for split, tally in tallies.items():
         for note in tally.notes():
             log.warning(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
@@ -178,14 +183,15 @@ def _import(
     return files
 
 
-def _write(settings: ImportSettings, path: Path, split: SplitName | None, listen: Listen) -> CleaningCounts:
+def _write(settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
     tally, read = CleaningCounts(), IMPORTERS[settings.name][1]
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
         read = partial(parallel, targets=settings.targets, separator=separator)
     objects = islice(cleaned(read(settings.location, split), tally), settings.limit)
-    write_json_lines(path, track(listen, objects, None, f"reading {split or settings.location}"))
+    for item in track(listen, objects, None, f"reading {split or settings.location}"):
+        file.write(to_json(item) + "\n")
     if not tally.examples:
         raise UserError("holds no example", where=settings.location)
     return tally

@@ -136,7 +136,9 @@ class Unsaved(Train):
 class Taught(Train):
     """A training whose teacher writes the targets, into files that stay."""
 
-    command = Train.command.replace("--model", "-w {folder}/work --teacher {ground}/models/sequential --model")
+    command = Train.command.replace(
+        "--model", "-w {folder}/work --teacher {ground}/models/sequential --model"
+    )
 
 
 class Adapted(Train):
