@@ -33,8 +33,15 @@ EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 _PRECEDENCE: Final = 10.0
 
 
-#: SIGTERM, once it has come. It ends a run as Ctrl-C does.
+#: SIGTERM, once it has come.
 _TERMINATED = threading.Event()
+#: Seconds after which SIGTERM comes again: where it came within an import, and where a library swallowed its exception.
+_LATER, _AGAIN = 0.05, 5.0
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a run as Ctrl-C does. Python notes an exact KeyboardInterrupt, and then ends as by SIGINT."""
+
 
 #: What the operating system says of the machine; all else it says of a path that was given.
 _OF_THE_MACHINE: Final = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM)
@@ -175,13 +182,24 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     """End the command. Within an import an exception may be swallowed or misread, so the signal comes again later."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            later = threading.Timer(0.05, os.kill, (os.getpid(), number))
-            later.daemon = True
-            later.start()
+            _send_later(number, _LATER)
             return
         frame = frame.f_back
     _TERMINATED.set()
-    raise KeyboardInterrupt
+    _send_later(number, _AGAIN)
+    raise _TerminatedError
+
+
+def _send_later(number: int, seconds: float) -> None:
+    """Send a signal to this process again, unless it has ended its work by then."""
+
+    def send() -> None:
+        if signal.getsignal(number) is _terminate:
+            os.kill(os.getpid(), number)
+
+    later = threading.Timer(seconds, send)
+    later.daemon = True
+    later.start()
 
 
 def _fail(message: str, code: int) -> NoReturn:

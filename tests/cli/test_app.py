@@ -172,6 +172,20 @@ def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(
     assert (done.returncode, done.stderr) == (143, "error: terminated\n")
 
 
+@pytest.mark.parametrize("swallowed", [True, False])
+def test_sigterm_comes_again_where_its_exception_is_swallowed_and_never_ends_as_by_sigint(
+    swallowed, tmp_path
+):
+    program = "import os, signal, sys, time; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli import app\n"
+    program += "from pipedec_cli.jobs import segment as job\napp._AGAIN = 0.2\nkill = lambda: os.kill(os.getpid(), 15)\n"
+    program += "def swallow():\n    try:\n        kill()\n    except BaseException:\n        time.sleep(9)\n"
+    # Python notes an exact KeyboardInterrupt within `exec`, and `python -m` then ends as by SIGINT.
+    work = "swallow()" if swallowed else "exec('kill()', {'kill': kill})"
+    (tmp_path / "work.py").write_text(f"{program}job.segment = lambda *_: {work}\napp.main()\n")
+    done = python("-m", "work", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert (done.returncode, done.stderr) == (143, "error: terminated\n")
+
+
 def test_a_command_ends_at_once_and_visits_no_object_that_goes_with_its_process():
     program = "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0)); "
     program += "from pipedec_cli.cli.app import main; main()"
