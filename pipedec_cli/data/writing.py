@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
-from importlib.metadata import PackageNotFoundError, version
 from io import RawIOBase
 from pathlib import Path
 from secrets import token_hex
@@ -274,6 +273,8 @@ def package_versions(*others: str) -> dict[str, str | None]:
 
 def package_version(name: str) -> str | None:
     """The installed version of a package, read without importing it; None if it is not installed, as pipedec in a source tree."""
+    from importlib.metadata import PackageNotFoundError, version  # 35 ms of `pipedec --help`
+
     with suppress(PackageNotFoundError):
         return version(name)
     return None

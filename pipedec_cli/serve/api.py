@@ -23,7 +23,7 @@ from starlette.requests import Request as Http
 from starlette.responses import Response, StreamingResponse
 from uvicorn import Config, Server
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.records import Generated
 from pipedec_cli.serve.service import BusyError, Request, Service, TooLongError
 
@@ -209,14 +209,20 @@ class Api:
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
 
-        def warn(more: Sequence[str]) -> None:
-            if said := "; ".join([*request.unchecked, *more]):
-                made["pipedec_warning"], entry["warning"] = said, said[:400]
+        def warn(end: Generated | None = None) -> None:
+            said = [*request.unchecked, *(end.violations if end else ())]
+            if end and end.values_lost:
+                said.append(
+                    f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"
+                )
+            if said:
+                made["pipedec_warning"] = "; ".join(said)
+                entry["warning"] = made["pipedec_warning"][:400]
 
-        warn(())
+        warn()
         if not body.stream:
             end = await anext(events)
-            warn(end.violations)
+            warn(end)
             return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
@@ -224,7 +230,7 @@ class Api:
                 async for event in events:
                     end = event if isinstance(event, Generated) else None
                     text, rows = ("", []) if end else event
-                    warn(end.violations if end else ())
+                    warn(end)
                     part = _answer(made, text, end, chat=chat, part=True)
                     yield _sse(part | ({"pipedec_rows": rows} if request.rows and not end else {}))
                     if end and body.stream_options.include_usage:

@@ -350,13 +350,16 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     tags = {"type": "array", "items": {"type": "string"}, "minItems": 2}
     form = form_of({"type": "object", "properties": {"tags": tags}})
     told = "response_format: no row is held to these keywords: minItems"
-    assert chat.chat("a", response_format=form).pipedec_warning == told
+    lost = f"{told}; 1 value lost: cut short, or none that the schema allows"
+    assert chat.chat("a", response_format=form).pipedec_warning == lost
     *parts, _ = chat.chat("a", response_format=form, stream=True)
     assert parts[0].pipedec_warning == told
-    until(lambda: [entry.get("warning") for entry in chat.log[-2:]] == [told] * 2)
-    must = form_of({"properties": {"a": {"type": "string", "minLength": 900}}, "required": ["a"]})
+    until(lambda: [entry.get("warning") for entry in chat.log[-2:]] == [lost] * 2)
+    long = {"type": "string", "minLength": 900}
+    must = form_of({"properties": {"a": long, "b": long}, "required": ["a"]})
     end = chat.chat("a", response_format=must).pipedec_warning
     assert "keywords: minLength; a: " in end and "shorter than 900" in end
+    assert end.endswith("2 values lost: cut short, or none that the schema allows")
     *parts, last = chat.chat("a", response_format=must, stream=True)
     assert last.pipedec_warning == end
     form["json_schema"]["strict"] = True
