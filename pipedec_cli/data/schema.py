@@ -607,7 +607,7 @@ class _Reader:
         return both
 
     def _chosen(self, parts: Sequence[dict[str, Any]], keys: Keys, *, once: bool) -> dict[str, Any]:
-        """The only alternative that is not null, or all as one enum; null as well if it is an alternative.
+        """The only alternative that is not null, or all as one enum, or all types of scalars; null too if it is there.
 
         With `once` a value is not allowed by more than one alternative.
         """

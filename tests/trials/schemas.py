@@ -72,16 +72,18 @@ def hostile_schema(chance: Random) -> Any:
     count, width = int(10 ** chance.uniform(1, 4.4)), chance.randrange(1, 9)
     word = chance.choice(KEYWORDS[4:7])
     texts, levels = [f"t{number}" for number in range(count)], min(count, 1_000)
-    around: Callable[[Any], Any] = chance.choice([
+    ways: list[Callable[[Any], Any]] = [
         lambda one: {word: [one] * width},
         lambda one: {"properties": {f"k{number}": one for number in range(width)}},
         lambda one: {"type": "array", "items": one},
         lambda one: {word: [{"properties": {"k": one}, "required": ["k"]}] * width},
         lambda one: {word: [one, {"enum": texts[:500]}], "properties": {"k": one}},
-    ])  # fmt: skip
+    ]  # fmt: skip
+    around = chance.choice(ways)
     links = {f"D{number}": around({"$ref": f"#/$defs/D{number + 1}"}) for number in range(levels)}
     deep: Any = {"type": "string"}
-    for _ in range(90 if width == 1 else 12 // width.bit_length()):
+    doubles = around is ways[-1]
+    for _ in range(90 if width == 1 and not doubles else 12 // width.bit_length()):
         deep = around(deep)
     part = chance.choice([
         {"$ref": "#/$defs/D0"},
