@@ -621,11 +621,12 @@ class _Reader:
         free = {kind for one in others if "enum" not in one for kind in _scalar_types(one)}
         # A value of `once` must fit one of them alone.
         apart = not once or (len({*kinds}) == len(kinds) and not {"integer", "number"} <= {*kinds})
-        if not are_same and apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others)):
-            chosen, are_same = {"type": [*dict.fromkeys([*kinds, "null"])]}, True
-        if not others or not (are_same or all("enum" in one for one in others)):
+        merged = apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others))
+        if merged and not are_same:
+            chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
+        elif not others or not (are_same or all("enum" in one for one in others)):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
-        if not are_same or (once and len(others) > 1 and "enum" in chosen):
+        elif not are_same or (once and len(others) > 1):
             fitting = [_fitting(one) or [] for one in others]
             times = Counter(value for values in fitting for value in _plain(values))
             again = {value for value in times if once and times[value] > 1}

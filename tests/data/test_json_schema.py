@@ -219,6 +219,7 @@ _DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
         ({"enum": ["a", "1", 2]}, "reads like one of another type"),
         ({"oneOf": [{"type": ["boolean", "null"]}, {"type": "string"}, {"type": "integer"}]}, "a string null +integer+boolean+string"),
         ({"type": ["number", "string"]}, "a string never +number+string"),
+        ({"oneOf": [{"type": "array", "items": {"enum": ["a"]}}] * 2}, "allows no value"),
         ({"properties": {"x": {}}, "enum": [1, 2]}, "a integer 1|2 never"),
         ({"enum": ["a", 1, None]}, "a string a|1 null +integer+string"),
         ({"type": "integer", "const": 1.0}, "a integer 1 never"),
