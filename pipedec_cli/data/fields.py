@@ -9,7 +9,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -170,6 +170,12 @@ _PAIR: Final = ";"
 _KEY: Final = ":"
 _ITEM_NUMBER: Final = re.compile(r"\[\s*([1-9][0-9]{0,3})\s*\]")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE][+-]?[0-9]{1,3})?")
+
+
+def scalars_of(kinds: Collection[str | None]) -> tuple[Kind, ...]:
+    """The `SCALARS` among some kinds; () for strings alone, as `Field.scalars` has it."""
+    found = tuple(kind for kind in SCALARS if kind in kinds)
+    return () if found == ("string",) else found
 
 
 class Field(Struct, frozen=True):

@@ -28,6 +28,7 @@ from pipedec_cli.data.fields import (
     leaves,
     path_name,
     require_kind,
+    scalars_of,
     shapes,
     text_of,
 )
@@ -93,8 +94,7 @@ def learn_schema(
         kind = kinds[name][0] if one.kind == "any" else one.kind
         share = round(filled[name] / max(1, total), 6)
         path = path if len(path) > 1 else ()
-        scalars = one.scalars or tuple(kind for kind in SCALARS if kind in items[name] - {None})
-        scalars = () if scalars == ("string",) else scalars
+        scalars = one.scalars or scalars_of(items[name])
         fields.append(replace(one, kind=kind, share=share, path=path, scalars=scalars))
     check_names(fields, {name: place for name, (_, place) in kinds.items()})
     return tuple(fields), Counter({name: times for name, times in filled.items() if name not in known})
@@ -504,7 +504,7 @@ class _Reader:
         is_one = items is not None or allowed is not None or "string" in wanted or len(wanted) == 1
         if not (is_one and kinds <= wanted <= {*SCALARS}):
             self._refuse(keys, *_OTHER_KIND)
-        scalars = tuple(kind for kind in SCALARS if kind in (wanted if allowed is None else kinds))
+        scalars = scalars_of(wanted if allowed is None else kinds)
         words = [value for value in allowed or () if isinstance(value, str)]
         if any(
             Field("", kind).parsed(word) is not None for kind in scalars if kind != "string" for word in words
@@ -512,7 +512,7 @@ class _Reader:
             self._refuse(keys, "has a choice that reads like one of another type", "leave one of the two out")
         enum = tuple(filter(None, dict.fromkeys(map(text_of, allowed or ()))))
         if items:
-            return "list", enum, () if scalars == ("string",) else scalars
+            return "list", enum, scalars
         return (_KINDS[wanted.pop()], enum, ()) if len(wanted) == 1 else ("string", enum, scalars)
 
     def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:

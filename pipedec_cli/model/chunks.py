@@ -25,7 +25,7 @@ from pipedec_cli.data.fields import (
     text_of,
 )
 from pipedec_cli.data.records import Generated
-from pipedec_cli.model.decoder import Decoder, ObjectReader
+from pipedec_cli.model.decoder import Decoder, ObjectReader, in_words
 from pipedec_cli.model.rows import Asked
 
 #: A chunk begins this part of its length before the end of the one before.
@@ -98,7 +98,7 @@ class Chunks:
             fields=values,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
             values_lost=sum(part.values_lost for part in parts),
-            violations=self.decoder.reader.violations(values),
+            violations=in_words(self.decoder.reader.check(values)),
         )
 
 

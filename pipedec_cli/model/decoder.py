@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import FieldSegmenter, list_places, path_name, rows_of
+from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name, rows_of
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.schema import Check
 from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
@@ -180,6 +180,11 @@ class TextReader:
         return Reading(settings.segmentation.joiner.join(segments), segments)
 
 
+def in_words(violations: Iterable[tuple[Keys, str]]) -> tuple[str, ...]:
+    """What an object violates in its schema, each with the path to it."""
+    return tuple(f"{path_name(keys)}: {what}".removeprefix(": ") for keys, what in violations)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectReader:
     """Reads objects in finished grids."""
@@ -193,7 +198,8 @@ class ObjectReader:
         """The object, as JSON too."""
         rows, texts = self.answers(end.grid)
         values, lost = self.fields.read(texts)
-        if wrong := {keys for keys, _ in self.check(values)}:
+        found = self.check(values)
+        if wrong := {keys for keys, _ in found}:
             # A value that its own keywords do not allow is lost, unless there must be one.
             rows_of_texts = zip(rows_of(self.fields.fields, len(texts)), texts, strict=True)
             held = [
@@ -204,15 +210,12 @@ class ObjectReader:
             ]
             lost += sum(text != before for text, before in zip(held, texts, strict=True))
             texts, values = held, self.fields.read(held)[0]
+            found = self.check(values)
         sure = self.fields.confidence(values, rows) if end.grid.method.confident else None
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts)), values, sure, lost, self.violations(values))
-
-    def violations(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """What an object violates in its schema, in words."""
-        return tuple(f"{path_name(keys)}: {what}".removeprefix(": ") for keys, what in self.check(values))
+        return Reading(text, tuple(filter(None, texts)), values, sure, lost, in_words(found))
 
 
 class Decoder:
