@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.model.batches import BatchGenerator
     from pipedec_cli.model.decoder import Decoder, load
     from pipedec_cli.model.exact import ExactDecoder
     from pipedec_cli.page.page import SavedReport, read_report
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
-    "BatchGenerator": "pipedec_cli.model.batches",
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
     **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
     "ExactDecoder": "pipedec_cli.model.exact",
@@ -39,7 +37,6 @@ _HOMES: Final = {
 
 __all__ = [
     "Admitted",
-    "BatchGenerator",
     "Decoder",
     "ExactDecoder",
     "Finished",

@@ -52,6 +52,13 @@ def _copy_kernels(source: Path, target: Path) -> None:
             shutil.copy2(path, target)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a module of an extra which is not installed."""
+    for mark in item.iter_markers("extra"):
+        pytest.importorskip(*mark.args)
+
+
 @pytest.fixture(autouse=True)
 def no_terminal() -> None:
     """No terminal of an earlier test shows what this test logs."""

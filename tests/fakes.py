@@ -31,6 +31,11 @@ def scripted_token(texts: Texts, subsequence: int, following: int) -> int:
     return text[following - 1] if following <= len(text) else EOS
 
 
+def tokens_in(mask: bytes) -> list[int]:
+    """The tokens of a bit mask, in rising order; see `Allowed`."""
+    return [token for token in range(8 * len(mask)) if mask[token // 8] >> token % 8 & 1]
+
+
 class Fake:
     """Keeps the books of a model, and fails where the loop breaks the protocol; `memory` is what a sequence keeps."""
 
@@ -97,7 +102,7 @@ class HashedModel(Fake):
         placed = Placed(slot.subsequence, slot.time, slot.token)
         memory[placed] = _state(source, placed, memory)
         logits = _logits(memory[placed])
-        return max(slot.allowed or range(VOCABULARY), key=logits.__getitem__)
+        return max(tokens_in(slot.allowed) or range(VOCABULARY), key=logits.__getitem__)
 
     def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
         logits = _logits(memory[Placed(slot.subsequence, slot.time, slot.token)])

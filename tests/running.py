@@ -15,6 +15,11 @@ from pipedec_cli.data.errors import UserError
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
+def extra(module: str, value: object = None) -> Any:
+    """A parameter whose tests need a module that not everybody has; by default its name."""
+    return pytest.param(value or module, marks=pytest.mark.extra(module))
+
+
 def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: Any) -> Result:
     """A command line that must succeed, or end as it is to, unless it raises."""
     environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}

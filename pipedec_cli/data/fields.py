@@ -190,6 +190,7 @@ class Field(Struct, frozen=True):
     absent: tuple[Absent, ...] = ()  # what is wanted at each key of the path without a value; see `Part`
     #: The `SCALARS` that a string, or an item of a list, is read as, the first that fits; () for strings alone.
     scalars: tuple[Kind, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()  # what else a schema says of its values; see `HELD`
 
     @property
     def keys(self) -> Keys:
@@ -204,7 +205,11 @@ class Field(Struct, frozen=True):
     @property
     def forced(self) -> bool:
         """Whether its row must have a value: the schema wants one, and no other kind of text can stand for it."""
-        free = self.kind in ("string", "list", "any") and not (self.enum and self.kind == "string")
+        words = dict(self.keywords)
+        filled = {"pattern", "format"} & words.keys() or words.get("minLength") or words.get("minItems")
+        free = self.kind in ("string", "list", "any") and not (
+            filled or (self.enum and self.kind == "string")
+        )
         return bool(self.absent) and not free and {*self.absent} == {"never"} and not self.listed
 
     def opening(self, item: int = 1) -> str:
@@ -215,17 +220,17 @@ class Field(Struct, frozen=True):
         """The keys that lead to its value in an item of a list."""
         return tuple(item if key == 0 else key for key in self.keys)
 
-    def part(self, item: int, value: Value | Any, *, unconstrained: bool) -> Part:
+    def part(self, item: int, value: Value | Any) -> Part:
         """A value at its place in the object; None is a lost value, which is null where nothing else is wanted."""
-        if unconstrained or not self.absent:
+        if not self.absent:
             return Part(self.at(item), value)
         least: Any = {"list": [], "string": NOTHING if self.enum else ""}.get(self.kind, NOTHING)
         return Part(self.at(item), NOTHING if value is None else value, self.absent, least)
 
-    def parsed(self, text: str, *, unconstrained: bool = False) -> Value | None:
-        """The value of a text; None if it is of another kind or, unless `unconstrained`, not in the enum."""
+    def parsed(self, text: str) -> Value | None:
+        """The value of a text; None if it is of another kind, or not in the enum."""
         items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
-        if not items or not (unconstrained or self.enum_holds(items)):
+        if not items or not self.enum_holds(items):
             return None
         if self.kind in ("string", "list"):
             values = [next((one for one in self._scalars(item) if one is not None), None) for item in items]
@@ -364,8 +369,6 @@ def _rows_in(values: Mapping[Keys, object], fields: Sequence[Field]) -> list[tup
 def read_values(
     texts: Sequence[str | None],
     fields: Sequence[Field],
-    *,
-    unconstrained: bool = False,
     forms: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[dict[str, Any], int]:
     """The object of the texts of all rows, without the keys that have no value, and the number of lost values.
@@ -376,18 +379,18 @@ def read_values(
     parts, lost = [], 0
     for (field, item), text in zip(rows_of(fields, len(texts)), texts, strict=True):
         value: Value | Any = NOTHING
-        forced = field.forced and not unconstrained
-        if text is None or text.strip() or forced:
-            parsed = None if text is None else field.parsed(text, unconstrained=unconstrained)
+        if text is None or text.strip() or field.forced:
+            parsed = None if text is None else field.parsed(text)
             lost += parsed is None
-            if parsed is None and forced:
-                parsed = field.parsed(field.enum[0]) if field.enum else {"boolean": False}.get(field.kind, 0)
+            if parsed is None and field.forced:
+                plain = {"boolean": False, "integer": 0, "number": 0}
+                parsed = field.parsed(field.enum[0]) if field.enum else plain.get(field.kind)
             meant = (forms or {}).get(field.name, {})
             if isinstance(parsed, list):
                 value = [meant.get(one, one) for one in parsed]
             else:
                 value = meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
-        parts.append(field.part(item, value, unconstrained=unconstrained))
+        parts.append(field.part(item, value))
     return assemble(parts), lost
 
 
@@ -429,7 +432,10 @@ def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tupl
     pieces = list(_parts(text, _PAIR))
     for number, piece in enumerate(pieces, start=1):
         key, value = split_pair(piece.replace(_PAIR * 2, _PAIR))
-        for name, item in ((key, 0), *_items_in(key)):
+        items_in = (
+            (f"{key[: of.start()]}[]{key[of.end() :]}", int(of[1])) for of in _ITEM_NUMBER.finditer(key)
+        )
+        for name, item in ((key, 0), *items_in):  # `menu[].price` for `menu[2].price`
             if (field := names.get(alike(name))) and field.listed == bool(item):
                 found.setdefault((field.name, item), None if cut and number == len(pieces) else value)
     items: dict[Keys, set[int]] = {}
@@ -444,12 +450,6 @@ def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tupl
 def _list_of(field: Field) -> Keys:
     """The keys that lead to the list whose items have the field; () if there is no such list."""
     return field.path[: field.path.index(0)] if field.listed else ()
-
-
-def _items_in(key: str) -> Iterator[tuple[str, int]]:
-    """The names of fields that a key may stand for, ``menu[].price`` for ``menu[2].price``, with the item."""
-    for match in _ITEM_NUMBER.finditer(key):
-        yield f"{key[: match.start()]}[]{key[match.end() :]}", int(match[1])
 
 
 def alike(name: str) -> str:

@@ -343,6 +343,23 @@ _OTHER_KIND: Final = (
 )
 
 
+#: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
+_BOUNDS: Final = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("minLength", "maxLength", "minItems", "maxItems"),
+)
+_OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
+HELD: Final = (*_BOUNDS, *_OF_TEXTS[:2], "multipleOf")
+
+
+def _makes_sense(keyword: str, value: Any) -> bool:
+    """Whether a keyword of `HELD` has a value of its kind."""
+    if keyword in ("pattern", "format"):
+        return isinstance(value, str)
+    counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
+    return isinstance(value, int if counts else int | float) and not isinstance(value, bool)
+
+
 #: Drafts in which what stands beside ``$ref`` does not count.
 _OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
 
@@ -444,6 +461,7 @@ class _Reader:
         if items and items.is_object:
             if 0 in keys:
                 self._refuse(keys, "is a list of objects within another", "make it a list of values")
+            self.passed |= {"minItems", "maxItems"} & part.schema.keys()
             fields = [*self._object(items, (*keys, 0), (*absent, "omit"))]
             at = next((at for at, one in enumerate(fields) if one.kind in ("string", "any")), 0)  # the names
             fields[at] = replace(fields[at], description=fields[at].description or described)
@@ -453,7 +471,13 @@ class _Reader:
         name = path_name(keys)
         self._count("keys", 1)
         self._count("characters", len(name))
-        yield Field(name, kind, enum, 0.0, keys if len(keys) > 1 else (), described, absent, scalars)
+        said = {**(items.schema if items else {}), **part.schema}
+        keywords = tuple((word, said[word]) for word in HELD if _makes_sense(word, said.get(word)))
+        # These rows are free. What they hold is checked at the end.
+        loose = {*HELD} if kind == "any" or "string" in scalars else {*_OF_TEXTS} if kind == "list" else set()
+        self.passed |= loose & said.keys()
+        path = keys if len(keys) > 1 else ()
+        yield Field(name, kind, enum, 0.0, path, described, absent, scalars, keywords)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
@@ -538,7 +562,7 @@ class _Reader:
             self._blame(keys, "is no schema", 'write for example {"type": "string"}')
         if refused := sorted(_REFUSED & part.keys()):
             self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
-        self.passed |= part.keys() - _READ - _SILENT
+        self.passed |= part.keys() - _READ - _SILENT - {*HELD}
         texts = sum(len(value) for value in part.values() if isinstance(value, str))
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
@@ -601,6 +625,8 @@ class _Reader:
                 both[name] = first and second
             elif name == "items":
                 both[name] = {"allOf": [first, second]}
+            elif name in _BOUNDS and _makes_sense(name, first) and _makes_sense(name, second):
+                both[name] = (min if "max" in name.lower() else max)(first, second)
         self._count("characters", _length(both))
         if both.get("type") == [] or both.get("enum") == []:
             self._refuse(keys, *_NOTHING)

@@ -55,7 +55,9 @@ def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) ->
     mine, usual = entry.quality.scored, baseline.quality.scored
     assert mine is not None and usual is not None
     steps, usual_steps = ({each.id: each.steps for each in one.run.predictions} for one in (mine, usual))
-    seconds, usual_seconds = (_seconds(one, timed) for one in (entry, baseline))
+    # One at a time, if that was timed.
+    clocks = (one.timings[1].example_seconds if 1 in one.timings else () for one in (entry, baseline))
+    seconds, usual_seconds = (dict(zip(timed, clock, strict=bool(clock))) for clock in clocks)
     rows = []
     for size in sorted({*groups, *PAPER_SIZES}) if groups else ():
         members = groups.get(size, [])
@@ -76,12 +78,6 @@ def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) ->
 def _ratio(usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]) -> float | None:
     spent = sum(mine[example] for example in ids)
     return sum(usual[example] for example in ids) / spent if spent else None
-
-
-def _seconds(entry: Entry, timed: Sequence[str]) -> dict[str, float]:
-    """The seconds of each timed example, one at a time; {} if nothing was timed so."""
-    seconds = entry.timings[1].example_seconds if 1 in entry.timings else ()
-    return dict(zip(timed, seconds, strict=bool(seconds)))
 
 
 def _segmented(entry: Entry) -> list[ScoringItem]:

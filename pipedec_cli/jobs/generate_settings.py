@@ -33,7 +33,6 @@ class RunSettings(WorkflowSettings):
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
     max_tokens: int | None = _decoding(None, "The most tokens [default: 512 for wait and sequential].", min=1)
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
-    unconstrained: bool = False  # let fields have values that the schema does not allow
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
     spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(

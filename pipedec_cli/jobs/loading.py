@@ -251,7 +251,6 @@ def _blind_decoder(
     from pipedec_cli.model.rows import blind_decoder, calibrate
 
     decoder = blind_decoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
-    decoder.unconstrained = settings.unconstrained
     if records:
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
@@ -312,8 +311,6 @@ def load_decoder(
         cut = load_segmenter(place.data)
         is_object = isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
         decoder.checkpoint.segmenter = None if is_object else cut
-    if settings.unconstrained:
-        decoder.unconstrained = True
     if model == "pipelined" and decoder.settings.decoder == "sequential":
         what = f"{name} is a sequential model, not a pipelined decoder"
         raise UserError(what, todo="make one with `pipedec train`")

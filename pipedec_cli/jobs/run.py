@@ -94,9 +94,8 @@ class Run:
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
         if isinstance(method.schedule, Together):
-            free = ", unconstrained" if self.decoder.unconstrained else ""
             what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
-            words = f"{many(len(method.openings), what)} at a time{apart}{free}"
+            words = f"{many(len(method.openings), what)} at a time{apart}"
             if isinstance(method.schedule, Listed):
                 words += f", items: {_start(method.schedule.between)}"
         else:
@@ -171,7 +170,6 @@ def _used(
         "empty_rows": method.empty_rows if has_starts else None,
         "stop_on_repeat": method.stop_on_repeat if has_starts else None,
         "exact": decoder.drafter.kind if decoder.drafter else None,
-        **({"unconstrained": decoder.unconstrained} if decoder.fields else {}),
         **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
         **asdict(method.limits),
         **decoder.text.described,
@@ -209,7 +207,6 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
         method.empty_rows if method.empty_rows != "retry" else None,
         "norepeat" if method.stop_on_repeat else None,
         *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
-        "unconstrained" if settings.unconstrained else None,
         settings.max_source_tokens and f"source{settings.max_source_tokens}",
         settings.chunk and f"chunk{settings.chunk}",
         settings.dtype if settings.dtype != "float32" else None,

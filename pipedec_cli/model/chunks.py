@@ -80,7 +80,7 @@ class Chunks:
         items = max((key for keys in found for key in keys if isinstance(key, int)), default=1)
         rows = rows_with(fields, items)
         texts = [text_of(found[at][1]) if (at := field.at(item)) in found else "" for field, item in rows]
-        values, _ = read_values(texts, fields, unconstrained=self.decoder.unconstrained)
+        values, _ = read_values(texts, fields)
         cut = [part.truncated for part in parts if part.truncated]
         longest = max(parts, key=lambda part: len(part.source_ids))
         return replace(

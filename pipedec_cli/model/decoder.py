@@ -287,16 +287,6 @@ class Decoder:
             return ObjectReader(self.fields, self.fields.answers)
         return ObjectReader(self.fields, self.fields.plain_answers, self.checkpoint.settings is None)
 
-    @property
-    def unconstrained(self) -> bool:
-        """Whether values of fields may be any text, rather than what the schema allows."""
-        return self.fields is not None and self.fields.unconstrained
-
-    @unconstrained.setter
-    def unconstrained(self, value: bool) -> None:
-        if self.fields is not None:
-            self.fields.unconstrained = value
-
     @cached_property
     def sha256(self) -> str | None:
         """See `fingerprint`."""

@@ -1,9 +1,8 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,23 +16,12 @@ from pipedec_cli.data.fields import (
     read_values,
     rows_of,
     rows_with,
-    text_of,
     texts_of,
 )
+from pipedec_cli.model.grammar import allowed_of
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token
+from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
-
-#: The beginnings of a number, by kind.
-_BEGUN: Final = {
-    "number": re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*|(?:\.\d+)?[eE][+-]?\d{0,3})?)?"),
-    "integer": re.compile(r"-?(?:0|[1-9]\d*)?"),
-}
-_NUMBER: Final = re.compile(r"(-?\d?)\d*(\.?\d?)\d*(.*)")
-#: A token within a number; a tokenizer may mark a space before it with a character of its own.
-_PIECE: Final = re.compile(r".?[0-9eE.+-]*")
-
-_Tree = dict[int, Any]  # each token, and the tree of what may follow it
 
 
 def row_text(codec: TextCodec, row: Subsequence) -> str:
@@ -51,7 +39,6 @@ class FieldCodec:
 
     def __init__(self, codec: TextCodec, fields: Sequence[Field]) -> None:
         self.codec, self.fields = codec, fields
-        self.unconstrained = False  # whether values may be any text, rather than what the schema allows
         # A tokenizer may write other forms of letters: decoded enum values, and the values that they stand for.
         self._forms = {
             field.name: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
@@ -67,16 +54,12 @@ class FieldCodec:
         return self._known[item]
 
     def openings(self, places: Sequence[int], before: Sequence[Any] = ()) -> tuple[Opening, ...]:
-        """How the rows of these fields begin and, unless `unconstrained`, which tokens may follow.
-
-        Rows of lists are those of the item that follows the items `before`.
-        """
+        """How the rows of these fields begin, those of lists for the item that follows the items `before`."""
         item, made = len(before) + 1, []
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
-            allowed = any_token if self.unconstrained else self.allowed[number]
             place = field.name, item if field.listed else 0
-            made.append(Opening(known, allowed, place, path_name(field.at(item))))
+            made.append(Opening(known, self.allowed[number], place, path_name(field.at(item))))
         return tuple(made)
 
     def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
@@ -98,7 +81,7 @@ class FieldCodec:
 
     def read(self, texts: Sequence[str | None]) -> tuple[dict[str, Any], int]:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
-        return read_values(texts, self._spelled, unconstrained=self.unconstrained, forms=self._forms)
+        return read_values(texts, self._spelled, self._forms)
 
     def confidence(self, values: Mapping[str, Any], rows: Sequence[Subsequence]) -> dict[str, Any]:
         """How sure each value of an object is, from its row: an object of the same shape."""
@@ -113,26 +96,12 @@ class FieldCodec:
     @cached_property
     def allowed(self) -> list[Allowed]:
         """Which tokens may follow in the row of each field."""
-        choices = list[Allowed]()
-        for field in self.fields:
-            choice: Allowed = any_token
-            if field.enum or field.kind == "boolean":
-                choice = _Choices(self.codec, field)
-            elif field.kind in _BEGUN and self._pieces:
-                choice = _Number(self._pieces, field, self.codec.eos)
-            choices.append(choice)
-        return choices
+        return self.allowed_with("", self.codec.eos)
 
-    @cached_property
-    def _pieces(self) -> Sequence[tuple[int, str, str]]:
-        """The tokens of numbers: id, text at the beginning, text behind a digit."""
-        tokenizer, decode = self.codec.tokenizer, self.codec.decode
-        digit = self.codec.ids(["1"])[0][-1]
-        if decode([digit]) != "1":
-            return ()
-        pieces = {id_ for piece, id_ in tokenizer.get_vocab().items() if _PIECE.fullmatch(piece)}
-        ids = sorted(pieces - set(tokenizer.all_special_ids))
-        return [(id_, decode([id_]), decode([digit, id_])[1:]) for id_ in ids]
+    def allowed_with(self, none: str, end: int) -> list[Allowed]:
+        """The same for rows that may say `none` where there is no value, and that `end` as this token says."""
+        tokenizer = self.codec.tokenizer
+        return [allowed_of(tokenizer, end, field, [*self._forms[field.name]], none) for field in self.fields]
 
 
 def place_rows(
@@ -157,60 +126,3 @@ def place_rows(
         for number, start in enumerate(place(plan, [*longest, 0]), start=1):
             rows += ((start, n, number, at.get((fields[n].name, number))) for n in places)
     return sorted(rows, key=lambda row: row[:2])
-
-
-class _Choices:
-    """The tokens that may follow if a value, or each item of a list, is one of some texts."""
-
-    def __init__(self, codec: TextCodec, field: Field) -> None:
-        self._eos, self._forced = codec.eos, field.forced
-        self._first, self._more = _Tree(), _Tree()
-        listed, texts = field.kind == "list", field.enum or ("true", "false")
-        for ids in codec.ids([text_of([text]) if listed else text for text in texts]):
-            self._add(self._first, ids)
-        if listed:
-            before = codec.ids([text_of([texts[0]])])[0]
-            for ids in codec.ids([text_of([texts[0], text]) for text in texts]):
-                if ids[: len(before)] == before:
-                    self._add(self._more, ids[len(before) :])
-
-    def _add(self, tree: _Tree, ids: Sequence[int]) -> None:
-        for token in (*ids, self._eos) if ids else ():
-            tree = tree.setdefault(token, _Tree())
-
-    def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        places = [self._first]
-        for token in made:
-            places = [place[token] for place in places if token in place]
-            if any(self._eos in place for place in places):  # an item is complete, and another may follow
-                places.append(self._more)
-        following = {token for place in places for token in place}
-        must = following and (made or self._forced)
-        return sorted(following if must else {*following, self._eos})
-
-
-class _Number:
-    """The tokens that may follow in a number as JSON writes it."""
-
-    def __init__(self, pieces: Sequence[tuple[int, str, str]], field: Field, eos: int) -> None:
-        self._field, self._eos = field, eos
-        self._first = {id_: text for id_, text, _ in pieces}
-        self._later = {id_: text for id_, _, text in pieces}
-        self._known: dict[tuple[bool, str], list[int]] = {}
-
-    def __call__(self, made: Sequence[int]) -> Sequence[int]:
-        text = "".join((self._later if at else self._first).get(token, "") for at, token in enumerate(made))
-        # What may follow depends on the form of the number alone: one digit stands for many. The first may be 0.
-        whole, part, power = _NUMBER.fullmatch(text).groups()  # type: ignore[union-attr]
-        key = bool(made), whole + re.sub(r"\d", "0", part + power)
-        if key not in self._known:
-            self._known[key] = self._following(*key)
-        return self._known[key]
-
-    def _following(self, begun: bool, number: str) -> list[int]:
-        form, texts = _BEGUN[self._field.kind], self._later if begun else self._first
-        fitting = (id_ for id_, text in texts.items() if form.fullmatch(number + text))
-        goes_on = [id_ for id_ in fitting if texts[id_] or not begun]
-        is_empty = not begun and not self._field.forced
-        may_end = is_empty or not goes_on or self._field.parsed(number) is not None
-        return sorted([*goes_on, self._eos] if may_end else goes_on)

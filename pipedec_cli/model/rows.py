@@ -26,10 +26,10 @@ from pipedec_cli.data.schema import checker
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
-from pipedec_cli.model.text import QUESTION, SOURCE, TextCodec, prompt_around
+from pipedec_cli.model.text import QUESTION, SOURCE, prompt_around
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token
+from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token, mask_of
 from pipedec_cli.pipeline.schedule import Subsequence, Together
 
 #: The answer that means "no value".
@@ -95,52 +95,17 @@ def _inner(field: Field) -> str:
     return path_name(field.path[field.path.index(0) + 1 :])
 
 
-def with_none(field: Field) -> Field:
-    """The field with the answer for "no value" among its choices, unless the schema wants a value."""
-    texts = field.enum or (("true", "false") if field.kind == "boolean" else ())
-    return replace(field, enum=(*texts, NONE)) if texts and not field.forced else field
-
-
-class LineCodec:
-    """A codec for the values in a line of a key: they begin with the space behind the colon, and a line break ends them."""
-
-    def __init__(self, codec: TextCodec) -> None:
-        self._codec, self.tokenizer, self.decode = codec, codec.tokenizer, codec.decode
-        self._key = codec.ids([":"])[0]
-        self.eos = codec.ids(["a\n"])[0][-1]
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts behind a colon and a space."""
-        found = self._codec.ids([f": {text}" for text in texts])
-        return [ids[len(self._key) :] if ids[: len(self._key)] == self._key else ids for ids in found]
-
-
-def number_or_none(number: Allowed, none: Sequence[int]) -> Allowed:
-    """Allows a number, or the tokens of the answer for "no value"."""
-    first = frozenset(number(()))
-    if not first:  # any token may follow
-        return any_token
-
-    def allowed(made: Sequence[int]) -> Sequence[int]:
-        following = set(number(made)) if not made or made[0] in first else set[int]()
-        if tuple(made) == tuple(none[: len(made)]):
-            following.add(none[len(made)])
-        return sorted(following)
-
-    return allowed
-
-
 def names_once(names: Allowed, decode: Callable[[Sequence[int]], str], end: int) -> Allowed:
     """Allows the names of items, and the end alone where a name has come for the third time.
 
     A small model that repeats itself would not end; two items may have the same name.
     """
 
-    def allowed(made: Sequence[int]) -> Sequence[int]:
+    def allowed(made: Sequence[int]) -> bytes:
         if "|" in decode(made[-1:]):  # a name has come to its end
             *before, last, _ = (name.strip() for name in decode(made).split("|"))
             if last and [*before, last].count(last) > 2:
-                return (end,)
+                return mask_of([end])
         return names(made)
 
     return allowed
@@ -187,7 +152,11 @@ class BlindPlan:
             raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
         self.rows = rows
         #: What the rows that start at once ask for, in the order of the schema.
-        self._asked = self._first_rows()
+        lists = [Asked([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
+        named = {asked.key.name: asked for asked in lists}
+        self._asked = [
+            named.get(f.name) or Asked([f]) for f in rows.fields if not f.listed or f.name in named
+        ]
         self._lists = [asked for asked in self._asked if asked.listed]
         #: For each key the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
@@ -207,13 +176,6 @@ class BlindPlan:
         self.fields = FieldCodec(self.text, fields)
         usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         self._read(template or usual)
-
-    def _first_rows(self) -> list[Asked]:
-        """What each row asks for that starts at once."""
-        fields = self.rows.fields
-        lists = [Asked([fields[at] for at in places]) for places in list_places(fields)]
-        named = {asked.key.name: asked for asked in lists}
-        return [named.get(f.name) or Asked([f]) for f in fields if not f.listed or f.name in named]
 
     def _read(self, template: str) -> None:
         """Make the prompt, and the known tokens of each row, which go on behind it.
@@ -328,16 +290,13 @@ class BlindPlan:
         fields = [*self.rows.fields, *(asked.row for asked in self._lists)]
         names = [*(field.name for field in fields), *self.rows.questions]
         choices: dict[str, Allowed] = dict.fromkeys(names, any_token)
-        if self.fields.unconstrained:
-            return choices
-        codec: Any = self.text if self.chat else LineCodec(self.text)
-        allowed = FieldCodec(codec, [with_none(field) for field in fields]).allowed
+        # Outside a chat a line break ends the line of a key.
+        end = self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
+        allowed = FieldCodec(self.text, fields).allowed_with(NONE, end)
         for number, (field, choice) in enumerate(zip(fields, allowed, strict=True)):
             choices[field.name] = choice
             if number >= len(self.rows.fields):  # the names of a list's items
-                choices[field.name] = names_once(choice, self.text.decode, codec.eos)
-            if field.kind in ("number", "integer") and not (field.enum or field.forced):
-                choices[field.name] = number_or_none(choice, (*codec.ids([NONE])[0], codec.eos))
+                choices[field.name] = names_once(choice, self.text.decode, end)
         return choices
 
     def _items(

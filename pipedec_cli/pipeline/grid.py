@@ -8,7 +8,7 @@ subsequences are complete *and* the newest is empty or there may be no more).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
@@ -61,13 +61,19 @@ class Limits:
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
-#: The tokens that may follow those that a row has made, <eos> among them, in rising order; () for any token.
-Allowed = Callable[[Sequence[int]], Sequence[int]]
+#: The tokens that may follow those that a row has made, <eos> among them, as a bit mask: token t is bit t % 8 of byte
+#: t // 8. At least one bit is set. b"" is any token.
+Allowed = Callable[[Sequence[int]], bytes]
 
 
-def any_token(_: Sequence[int]) -> Sequence[int]:
+def any_token(_: Sequence[int]) -> bytes:
     """Allows every token."""
-    return ()
+    return b""
+
+
+def mask_of(tokens: Collection[int]) -> bytes:
+    """The bit mask of some tokens; see `Allowed`."""
+    return sum(1 << token for token in {*tokens}).to_bytes(max(tokens, default=-1) // 8 + 1, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ class Slot(NamedTuple):
     #: False for the <eos> of an ended subsequence, which is fed once for later tokens to see, and for all known tokens
     #: but the last.
     answers: bool = True
-    allowed: Sequence[int] = ()  # the tokens that the answer is chosen from, in rising order; () is any token
+    allowed: bytes = b""  # the tokens that the answer is chosen from; see `Allowed`
     number: int = -1  # in a blind row: the tokens before it in the row
 
 
@@ -277,7 +283,7 @@ class Grid:
             *before, last = row.known if self.method.blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
                 yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
-        allowed = openings[number - 1].allowed(row.tokens) if openings and live else ()
+        allowed = openings[number - 1].allowed(row.tokens) if openings and live else b""
         yield Slot(number, time, last, live, allowed, -1 if first is None else time - first)
 
     def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:

@@ -71,6 +71,7 @@ def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(
     assert peak(read, 9_000) - peak(read, 3_000) < 6_000 * 100
 
 
+@pytest.mark.slow
 def test_the_memory_that_segment_takes_does_not_grow_with_the_records(tmp_path):
     def segment(count):
         rows = ({"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"} for i in range(count))

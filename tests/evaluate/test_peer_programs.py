@@ -51,7 +51,6 @@ def installed(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Random weights in a GGUF file, whose rows are long enough for blocks of 32."""
-    pytest.importorskip("gguf")
     from tests.model.test_gguf import written
 
     return written(tmp_path_factory.mktemp("peers"), dtype="int8")
@@ -68,6 +67,7 @@ def folder(file):
     return place
 
 
+@pytest.mark.extra("gguf")
 @pytest.mark.parametrize("is_the_model", [True, False])
 def test_llama_cpp_is_timed_beside_ours_on_a_file(folder, file, installed, is_the_model):
     model = ("--model", file) if is_the_model else ("--model", folder, "--set", f"peer_gguf={file}")
@@ -81,6 +81,7 @@ def test_llama_cpp_is_timed_beside_ours_on_a_file(folder, file, installed, is_th
     assert 0 < speed["encoder_seconds"] < speed["seconds"]
 
 
+@pytest.mark.extra("gguf")
 def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, installed):
     few = ("--subsequences", "3", "--tokens", "4", "--source", "13", "--set", "repeats=1")
     content = json.loads(run("bench", "--model", file, *few, "--compare", "llama.cpp", "--json").stdout)
@@ -89,6 +90,7 @@ def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, installed)
     assert absent == {"name": "llama.cpp", "why": why}
 
 
+@pytest.mark.extra("gguf")
 def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, installed, tmp_path, monkeypatch):
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
     compared = ("--compare", "llama.cpp")
@@ -100,6 +102,7 @@ def test_without_a_gguf_file_llama_cpp_is_refused_with_what_to_give(folder, inst
     assert f"peer_gguf: no such file: {tmp_path}/no.gguf; name a GGUF file" in said
 
 
+@pytest.mark.extra("gguf")
 def test_a_file_with_another_vocabulary_or_none_is_left_out_with_the_reason(
     folder, file, installed, tmp_path
 ):
@@ -112,6 +115,7 @@ def test_a_file_with_another_vocabulary_or_none_is_left_out_with_the_reason(
     assert "it is cut short" in make_peer("llama.cpp", checkpoint, tmp_path, gguf=broken).why
 
 
+@pytest.mark.extra("gguf")
 def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(file, installed, tmp_path):
     checkpoint = load(file, consume=False).checkpoint
     checkpoint.eos = 7
@@ -123,8 +127,8 @@ def test_a_prompt_is_read_anew_in_every_pass_and_a_text_ends_with_its_eos(file, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.extra("llama_cpp")
 def test_the_real_program_generates_and_in_a_float_type_begins_as_ours(dtype, folder, tmp_path):
-    pytest.importorskip("llama_cpp")
     from tests.model.test_gguf import written
 
     decoder, sources = load(folder, consume=False), [[*range(9, 9 + count)] for count in (5, 40, 9)]

@@ -17,7 +17,7 @@ from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.decoder import load
 from tests.checkpoints import SMALL, TOLD, fresh_toy, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock
-from tests.running import slow
+from tests.running import extra, slow
 
 MOST = 40
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
@@ -45,16 +45,13 @@ def ours(decoder, sources):
     return EngineRunner(decoder, {"max_tokens": MOST}).run(sources, 1, time.perf_counter)
 
 
-@pytest.fixture(params=["transformers", "ctranslate2"], scope="module")
+@pytest.fixture(params=["transformers", extra("ctranslate2")], scope="module")
 def peer(request, plain, tmp_path_factory):
-    if request.param == "ctranslate2":
-        pytest.importorskip("ctranslate2")
     return make_peer(request.param, plain, tmp_path_factory.mktemp("peers") / "converted", MOST)
 
 
 @pytest.fixture
 def ctranslate2():
-    pytest.importorskip("ctranslate2")
     from pipedec_cli.evaluate.peers import ctranslate2
 
     return ctranslate2
@@ -114,6 +111,7 @@ def test_transformers_decodes_greedily_whatever_the_checkpoint_would_have_it_do(
     assert [output.tokens for output in peer.outputs] == [output.tokens for output in ours.outputs]
 
 
+@pytest.mark.extra("ctranslate2")
 def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path, ctranslate2):
     save_checkpoint(fresh_toy("sequential", shape=replace(SMALL, family="smollm3")), tmp_path / "smollm3")
     checkpoint = load(str(tmp_path / "smollm3"), consume=False).checkpoint
@@ -121,6 +119,7 @@ def test_a_family_that_ctranslate2_does_not_know_is_absent_in_one_line(tmp_path,
     assert absent.why.endswith("No conversion is registered for the model configuration SmolLM3Config")
 
 
+@pytest.mark.extra("ctranslate2")
 @pytest.mark.parametrize(
     ("family", "special", "words"),
     [
@@ -160,6 +159,7 @@ def test_a_peer_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(mon
     assert Fastest(worker="tried", device="cuda", threads=4).run("abc", 1, clock) == 4
 
 
+@pytest.mark.extra("ctranslate2")
 def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, sources, tmp_path, ctranslate2):
     peer = make_peer("ctranslate2", plain, tmp_path / "converted", MOST)
     assert peer.settings["process"] == "its own"
@@ -171,6 +171,7 @@ def test_ctranslate2_has_a_process_of_its_own_and_goes_on_after_errors(plain, so
         peer.spec()
 
 
+@pytest.mark.extra("ctranslate2")
 def test_ctranslate2_in_another_dtype_shares_the_files_or_is_absent(
     plain, sources, tmp_path, monkeypatch, ctranslate2
 ):
@@ -186,6 +187,7 @@ def test_ctranslate2_in_another_dtype_shares_the_files_or_is_absent(
     assert make_peer("ctranslate2:bfloat16", plain, place).why == "CTranslate2 has no bfloat16 on this device"
 
 
+@pytest.mark.extra("ctranslate2")
 def test_ctranslate2_without_the_dtype_falls_back_to_float32(monkeypatch, ctranslate2):
     import ctranslate2 as package
 

@@ -29,6 +29,7 @@ from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 from tests.evaluate.decoders import FakeClock, entry
 from tests.model.chats import foreign
+from tests.running import extra
 
 BOS, EOS = 0, 1
 
@@ -189,6 +190,7 @@ def sources_of(decoder, count):
     return LENGTHS.sources(count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_plain_text(tmp_path):
     decoder = load(tiny_checkpoint(tmp_path / "llama", family="llama"), consume=False)
     clock, engine = FakeClock(), decoder.engine()
@@ -229,9 +231,8 @@ def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_
         assert again.run(some, 1, time.perf_counter).outputs == made.outputs
 
 
-@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+@pytest.mark.parametrize("name", ["transformers", extra("ctranslate2")])
 def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
-    pytest.importorskip("ctranslate2") if name == "ctranslate2" else None
     peer = make_peer(name, decoder.checkpoint, tmp_path / name, 8, exactly=True)
     assert not isinstance(peer, Absent)
     made = peer.run(sources_of(decoder, 2), 2, time.perf_counter)

@@ -17,7 +17,7 @@ from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import _ratios
 from tests.checkpoints import tiny_checkpoint
-from tests.running import refused, run, slow
+from tests.running import refused, run
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
 
@@ -47,8 +47,9 @@ def test_json_compares_the_decoders_on_forced_lengths(folder):
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
 
 
+@pytest.mark.slow
+@pytest.mark.extra("ctranslate2")
 def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
-    pytest.importorskip("ctranslate2")
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
     command = ("bench", "--model", folder, *FEW, "--compare", "sequential,transformers,ctranslate2")
     said = " ".join(run(*command).stdout.split())
@@ -60,7 +61,8 @@ def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
 
 
-@pytest.mark.parametrize("memory", [False, slow(True)])
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [False, True])
 def test_fields_are_timed_beside_blind_rows(tmp_path, memory):
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
     few = ("--shape", "fields", "--subsequences", "3", "--tokens", "2", *FEW[4:])
@@ -81,6 +83,7 @@ def test_fresh_weights_are_named(monkeypatch):
     assert json.loads(result.stdout)["model"].endswith("fresh weights of a T5")
 
 
+@pytest.mark.slow
 def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--set", "memory=true")
     lengths = "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4"

@@ -202,7 +202,7 @@ def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_viol
     schema = {"properties": {"name": long, "food": long}, "required": ["name"]}
     (place / "long.json").write_text(json.dumps(schema), encoding="utf-8")
     told, lines = generate(place, "--schema", place / "long.json")
-    assert "long.json: no row is held to these keywords: minLength" in told
+    assert "no row is held" not in told
     assert f"{len(lines)} of {len(lines)} objects do not hold to the schema" in told
     assert "values of fields lost" in told
     for line in lines:

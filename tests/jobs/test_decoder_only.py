@@ -107,6 +107,7 @@ def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looke
     assert "nowhere" not in told
 
 
+@pytest.mark.slow
 def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
     asked = ("--set", "prompt_template=Say {source}:")
     train(workspace, "--set", "family=llama", "--decoder", "sequential", *asked)
@@ -136,8 +137,8 @@ def test_prompts_are_refused_where_an_encoder_reads_and_families_for_other_weigh
     assert told == "the model's tokenizer has no chat template; leave --chat out"
 
 
+@pytest.mark.extra("peft")
 def test_adapters_are_trained_resumed_and_merged(workspace, tmp_path):
-    pytest.importorskip("peft")
     model = foreign(tmp_path / "base")
     talk = train(workspace, "--model", model, "--lora", "4")
     assert "adamw at a learning rate of 0.0002" in talk
@@ -188,6 +189,7 @@ def test_sources_beyond_the_positions_that_a_model_was_made_for_are_counted(work
     assert (f"reach beyond the {positions:,} positions" in talk) is told
 
 
+@pytest.mark.slow
 def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_they_are_generated(tmp_path):
     folder = tiny_checkpoint(tmp_path / "model", family="llama")
     asked = ("generate", "--model", folder, "--text", SOURCES[0], "--text", "a", "--json", "--device", "cpu")
@@ -202,6 +204,7 @@ def test_texts_beyond_the_positions_that_a_model_was_made_for_are_counted_as_the
     assert told in " ".join(run(*asked).stderr.split())
 
 
+@pytest.mark.slow
 def test_the_baseline_of_a_chat_model_is_trained_by_the_command_that_the_report_names(workspace):
     base = foreign(workspace / "a base")
     train(workspace, "--model", base, "--chat", "--delay", "1")

@@ -51,7 +51,7 @@ def test_every_line_has_an_object_that_the_schema_allows(workspace):
     (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
     check_objects(lines_of(path), 6)
     settings = read_json(path.with_name("pipelined-together-timemax6.manifest.json"))["settings"]
-    assert (settings["delay"], settings["empty_rows"], settings["unconstrained"]) == ("together", None, False)
+    assert (settings["delay"], settings["empty_rows"]) == ("together", None)
     assert None not in [value for line in lines_of(path) for value in line["fields"].values()]
     assert re.search("[0-9] values of fields lost: cut short", told)
     free = run("generate", "-w", workspace, "--set", "time_max=6", "--text", "Aromi", "--json")
@@ -114,6 +114,7 @@ def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
     assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
 
 
+@pytest.mark.slow
 def test_the_report_compares_values_and_steps(workspace):
     run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *REPORT)
     content = read_json(workspace / "report" / "report.json")
@@ -173,6 +174,7 @@ def listed(tmp_path_factory):
     return folder / "work"
 
 
+@pytest.mark.slow
 def test_items_are_written_scored_and_shown_by_their_names(listed):
     told = run("generate", "-w", listed, "--delay", 3, "--set", "time_max=9", "--live").stderr
     assert "3 fields at a time, items: Δt = 3" in told
@@ -188,6 +190,7 @@ def test_items_are_written_scored_and_shown_by_their_names(listed):
     assert "sub_max does not apply" in refused("generate", "-w", listed, "--set", "sub_max=3")
 
 
+@pytest.mark.slow
 def test_the_report_and_its_page_and_card_know_lists(listed):
     run("report", "-w", listed, *REPORT)
     content = read_json(listed / "report" / "report.json")

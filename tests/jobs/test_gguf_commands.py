@@ -11,7 +11,7 @@ from tests.checkpoints import SOURCES
 from tests.model.test_gguf import made_checkpoint, written
 from tests.running import lines_of, read_json, refused, run, write_lines
 
-pytestmark = pytest.mark.usefixtures("empty_folder")
+pytestmark = [pytest.mark.usefixtures("empty_folder"), pytest.mark.extra("gguf")]
 
 
 def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
@@ -36,6 +36,7 @@ def test_a_file_counts_the_tokens_of_targets(tmp_path):
     assert refused("segment", data, "--tokenizer", "none.gguf", *whole).startswith("no GGUF file 'none.gguf'")
 
 
+@pytest.mark.slow
 def test_a_file_serves_wherever_a_model_is_named(tmp_path):
     path = written(tmp_path)
     rows = [{"source": text, "target": f"{text}. It is so."} for text in SOURCES for _ in range(6)]

@@ -40,7 +40,7 @@ def _in_an_empty_folder(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["wikihowqa", "kp20k", "msqa", *map(slow, ["kptimes", "cnn_dailymail", "pubmed"])]
+    "name", ["wikihowqa", *map(slow, ["kp20k", "msqa", "kptimes", "cnn_dailymail", "pubmed"])]
 )
 def test_published_files_become_a_report_beside_the_papers_figures(name):
     metrics = METRICS[recipe(name, "score")["task"]]

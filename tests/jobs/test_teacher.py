@@ -144,6 +144,7 @@ def test_texts_that_repeat_themselves_are_learnt_up_to_there_and_cut_ones_left_o
     assert "none of the teacher's texts can be learnt from" in told and str(written(workspace)) in told
 
 
+@pytest.mark.slow
 def test_limits_hold_the_datas_own_targets_which_may_be_longer_than_the_teachers(tmp_path, teacher):
     long = [{**row, "target": "word " * 90 + "end."} for row in ROWS]
     workspace = segmented(tmp_path, *long)
@@ -227,6 +228,7 @@ def test_scratch_is_the_teachers_shape_and_tokenizer_with_fresh_weights(workspac
     assert "scratch with --teacher" in running.refused(*alone)
 
 
+@pytest.mark.slow
 def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
     own = tiny_checkpoint(tmp_path / "own", decoder="sequential", source_prefix="say: ", max_source_tokens=40)
     train(workspace, "--teacher", own)
@@ -261,6 +263,7 @@ def test_several_processes_take_texts_that_one_has_written(workspace, teacher, m
     assert len(data_of(workspace, teacher, dev_examples=2).dev) == 2
 
 
+@pytest.mark.slow
 def test_a_training_tells_what_a_model_started_from_wherever_it_was_moved(workspace, teacher, tmp_path):
     student = workspace / "models" / "pipelined"
     assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}

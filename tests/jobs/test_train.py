@@ -69,6 +69,7 @@ def forget_the_end(folder: Path) -> None:
     change(folder / "training.json", "result")
 
 
+@pytest.mark.slow
 def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
     said = train(workspace, "--delay", "1", "--overwrite")
     (command,) = re.findall("`(pipedec train [^`]*)`, which `report` needs to compare with", said)

@@ -4,7 +4,7 @@ import copy
 import itertools
 import random
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from pipedec_cli.model.engine.native.library import BuildError, library
 from pipedec_cli.model.engine.torch import stepper as torch_stepper
 from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.pipeline.decode import Row
-from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot
+from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot, mask_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, RandomStarts, Together, Waiting, Whole
 from tests import fakes
 from tests.oracle import (
@@ -386,6 +386,10 @@ BLIND_ENDS = frozenset({4, 6})
 LISTS = (0, None, 0, 1)
 
 
+def _masked(allowed, row):
+    return lambda tokens: mask_of(allowed(row, tokens))
+
+
 def allowed_in(row, tokens):
     """Of every second row the first tokens are some of many, and the later ones of few, the end among them."""
     some = random.Random(f"{row} {len(tokens)}").sample(range(2, VOCABULARY), 3 if tokens else 30)
@@ -409,11 +413,11 @@ def _allowed_in_item(leaf, tokens):
 
 
 def _item_opening(leaf, item):
-    return Opening(tuple(_item_key(leaf, item)), partial(_allowed_in_item, leaf), (str(leaf), item))
+    return Opening(tuple(_item_key(leaf, item)), _masked(_allowed_in_item, leaf), (str(leaf), item))
 
 
 def together(keys=KEYS, allowed=allowed_in, limits=Limits(time_max=9, sub_max=2), kind="t5", **more):  # noqa: B008
-    openings = tuple(Opening(key, partial(allowed, row)) for row, key in enumerate(keys))
+    openings = tuple(Opening(key, _masked(allowed, row)) for row, key in enumerate(keys))
     return Method(Together(), bos_of(kind), EOS, limits, openings=openings, **more)
 
 

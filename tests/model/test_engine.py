@@ -69,7 +69,7 @@ from tests.running import slow
 
 
 @engines_of(
-    *KINDS, *FAMILIES, slow=("mt5", "qwen2", "smollm3", "pegasus")
+    *KINDS, *FAMILIES, slow=("mt5", "qwen2", "qwen3", "smollm3", "bart", "pegasus", "t5gemma")
 )  # each is near another in its code
 @pytest.mark.parametrize("often", [True, slow(False)])
 def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
@@ -126,7 +126,7 @@ def greedy(kind, number):
     return made[: made.index(EOS) + 1] if EOS in made else made
 
 
-@engines_of(*KINDS, *FAMILIES)
+@engines_of(*KINDS, *FAMILIES, slow=("mt5", "qwen2", "smollm3", "bart", "t5gemma"))
 def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked(kind, stepping):
     """Without a draft, with a right one, one that is wrong in its middle, and a wrong one."""
     limits, sources = Limits(None, None, 24), sources_of(kind)
@@ -233,6 +233,7 @@ def learnt(trained):
     return sources, answers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernels")
 def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
     for method, results in learnt[1].values():
@@ -242,6 +243,7 @@ def test_a_trained_model_has_no_ties_and_the_oracles_tokens(trained, learnt):
             assert outcomes == list(map(fakes.outcome_of, results))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernels")
 def test_bfloat16_says_what_a_trained_model_has_learnt_with_logits_near_those_in_float32(trained, learnt):
     """To 3 % of the logits' spread; the engine sums up in float32 what the layers add."""

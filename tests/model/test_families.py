@@ -15,7 +15,7 @@ from pipedec_cli.model.training.collate import Turn, collator, encode
 from pipedec_cli.model.training.loss import TeacherForcing, recompute, recomputes
 from pipedec_cli.model.training.trainer import _Trainer, run_longest, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
-from tests.running import read_json
+from tests.running import extra, read_json
 
 FAMILIES = get_args(Family)
 _WHOLE, _WINDOW = "full_attention", "sliding_attention"
@@ -128,7 +128,7 @@ def test_how_a_base_sampled_and_where_it_ended_is_not_kept(tmp_path):
     assert not {"do_sample", "num_beams", "temperature"} & {name for name, value in told.items() if value}
 
 
-@pytest.mark.parametrize("how", ["float32", "bfloat16", "adapters"])
+@pytest.mark.parametrize("how", ["float32", "bfloat16", extra("peft", "adapters")])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_computed_again_changes_no_gradient(family, how):
     gradients = []
@@ -136,7 +136,6 @@ def test_what_is_computed_again_changes_no_gradient(family, how):
         checkpoint = fresh_toy(shape=replace(SMALL, family=family, dropout=0.1))
         examples = [(Turn(0, number), one) for number, one in enumerate(examples_of(checkpoint)[:3])]
         if how == "adapters":
-            pytest.importorskip("peft")
             lora.add_adapters(checkpoint.model, 4, seed=0)
         if what:
             recompute(checkpoint.model, what)

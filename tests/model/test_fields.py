@@ -21,6 +21,7 @@ from pipedec_cli.model.training.collate import encode, fit_limits
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Subsequence, Together
 from tests.checkpoints import TOY_SHAPE, learn_by_heart
+from tests.fakes import tokens_in
 
 SCHEMA = (
     Field("name"),
@@ -120,7 +121,7 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
 
 def allowed_of(codec, field):
     (allowed,) = FieldCodec(codec, (field,)).allowed
-    return allowed
+    return lambda made: tokens_in(allowed(made))
 
 
 @pytest.mark.parametrize("field", SCHEMA, ids=lambda field: field.name)
@@ -132,38 +133,9 @@ def test_whatever_an_object_may_hold_can_be_written(field):
     for value in (*OBJECTS, *numbers, {"likes": ["soul", "jazz", "soul"]}):
         made, (ids,) = [], codec.ids(value_texts({field.name: value.get(field.name)}, (field,), "x:1"))
         for token in (*ids, codec.eos):
-            choice = list(allowed(made))
-            assert choice == sorted(set(choice))
+            choice = allowed(made)
             assert token in choice or not choice
             made.append(token)
-
-
-def test_what_cannot_become_a_number_is_not_allowed():
-    codec = fresh().codec()
-    price, stars = (allowed_of(codec, Field("x", kind)) for kind in ("number", "integer"))
-    ids = {text: codec.ids([text])[0] for text in ("-", "0", "1.", "1.5", "1")}
-
-    def says(allowed, made):
-        return {codec.decode([*made, token]) for token in allowed(made)}
-
-    assert codec.eos not in price(ids["-"])
-    assert codec.eos not in price(ids["1."])
-    assert codec.eos in price(ids["1.5"])
-    assert says(price, ids["0"]) <= {"0", "0.", "0e", "0E", *(f"0.{digits}" for digits in range(100))}
-    assert says(stars, ids["0"]) == {"0"}
-    assert "1." not in says(stars, ids["1"])
-    assert "15" in says(stars, ids["1"])
-    for allowed in (price, stars):
-        assert codec.eos in allowed([])
-        assert not {"a", "+1"} & says(allowed, [])
-
-
-def test_unconstrained_a_model_that_has_learnt_nothing_says_anything():
-    decoder = Decoder(fresh(seed=5))
-    decoder.unconstrained = True
-    (free,) = decoder.texts(["a text"], decoder.method(time_max=7))
-    assert all(opening.allowed([]) == () for opening in decoder.method().openings)
-    assert free.truncated
 
 
 def test_a_checkpoint_for_fields_that_has_none_is_refused():

@@ -20,6 +20,7 @@ from tests.checkpoints import change
 from tests.model.chats import CHATML, DATED, foreign
 from tests.model.engines import CAUSAL, KINDS, VOCABULARY, needs_kernels, small_model
 from tests.model.test_checkpoint import SETTINGS, words_tokenizer
+from tests.running import slow
 
 pytestmark = needs_kernels
 TEXTS = ["w3 w9 w27", "w31", "w8 w8 w12 w30 w5 w6"]
@@ -77,7 +78,7 @@ def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama, no panel"])
+@pytest.mark.parametrize("kind", ["t5", slow("llama, no panel")])
 def test_a_start_imports_nothing_of_transformers(kind, tmp_path):
     command = [sys.executable, "-c", DECODE, str(saved(tmp_path, kind))]
     ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

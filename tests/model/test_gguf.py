@@ -20,6 +20,7 @@ from tests.checkpoints import refused
 from tests.model.gguf_files import TYPES, write_gguf
 
 gguf = pytest.importorskip("gguf")
+pytestmark = pytest.mark.extra("gguf")
 TEXTS = ("The river's mouth lies 1234 m away, isn't it?", "Sie trinkt  zwei\n\nKaffees: 5 €.", "<|im_end|> x")
 CHAT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 SHAPE = Shape(d_model=64, d_ff=96, layers=1, heads=4, vocabulary=320, dropout=0.0, d_kv=16)

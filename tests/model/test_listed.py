@@ -88,6 +88,7 @@ def taught():
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("delay", [1, 2, 3, "wait"])
 def test_what_was_learnt_is_written_at_every_delay(taught, delay):
@@ -108,6 +109,7 @@ def test_what_was_learnt_is_written_at_every_delay(taught, delay):
         assert (one.truncated, one.values_lost) == (None, 0)
 
 
+@pytest.mark.slow
 def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
     plain, pipelined = (Decoder(taught[decoder]) for decoder in ("sequential", "pipelined"))
     made = [*plain.texts(SOURCES)]
@@ -119,6 +121,7 @@ def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
     assert sum(one.steps for one in drafted) < sum(one.steps for one in made)
 
 
+@pytest.mark.slow
 def test_a_list_is_cut_by_item_max_and_a_delay_that_was_not_trained_for_is_refused(taught):
     settings = structs.replace(taught["pipelined"].settings, item_max=2)
     decoder = Decoder(replace(taught["pipelined"], settings=settings))

@@ -220,7 +220,7 @@ def test_a_chats_tokens_are_those_that_apply_chat_template_gives(family, kind, m
         ("Q: {source}", ("system", "user", "assistant")),
         ("{source} A:", ("system", "user", "assistant", "user", "assistant")),
     ]:
-        for _ in range(3):
+        for _ in range(2):
             turns = [(role, texts_of(chance) + chance.choice(["x", "x ", "x\n"])) for role in roles]
             source = texts_of(chance) + chance.choice(["x", "x ", "x\n\n", "."])
             said = [*turns, ("user", template.replace("{source}", source))]

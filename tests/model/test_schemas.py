@@ -9,6 +9,7 @@ from msgspec import structs
 
 from pipedec_cli.data.schema import read_schema
 from pipedec_cli.model.decoder import Decoder
+from tests.fakes import tokens_in
 from tests.model.test_fields import fresh
 
 ADDRESS = {
@@ -78,10 +79,11 @@ class Whim:
         return [self.answer(row.slot) for row in rows]
 
     def answer(self, slot):
-        ends = self.eos in slot.allowed or not slot.allowed
+        allowed = tokens_in(slot.allowed)
+        ends = self.eos in allowed or not allowed
         if ends and self.chance.random() < 0.2:
             return self.eos
-        return self.chance.choice(slot.allowed or self.words)
+        return self.chance.choice(allowed or self.words)
 
 
 def decoder_of(tmp_path, schema, seed=0):
@@ -103,7 +105,7 @@ def written(tmp_path, schema, texts, **limits):
 
 
 @pytest.mark.parametrize("limits", [{}, {"time_max": 2}], ids=["whole", "cut"])
-@pytest.mark.parametrize("texts", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("texts", [100, pytest.param(500, marks=pytest.mark.slow)])
 def test_random_objects_validate(tmp_path, limits, texts):
     made = written(tmp_path, NESTED, texts, **limits)
     objects = [one.fields for one in made]
@@ -121,7 +123,7 @@ def test_random_objects_validate(tmp_path, limits, texts):
         assert dict in kinds["post"] & kinds["bill"] and lost < texts / 10
 
 
-@pytest.mark.parametrize("texts", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("texts", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("limits", [{}, {"time_max": 3}, {"delay": "wait", "max_tokens": 20}], ids=str)
 def test_random_lists_validate(tmp_path, limits, texts):
     made = written(tmp_path, LISTED, texts, **limits)
@@ -129,7 +131,8 @@ def test_random_lists_validate(tmp_path, limits, texts):
         jsonschema.validate(one.fields, LISTED)
     lengths = {len(one.fields["menu"]) for one in made}
     assert max(lengths) >= 1 if limits else max(lengths) >= 12
-    assert {type(one.fields["old"]) for one in made} == {list, type(None)}
+    of_old = {type(one.fields["old"]) for one in made}
+    assert of_old == {list, type(None)} if limits else list in of_old  # hardly any list has no item by chance
 
 
 def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tmp_path):
@@ -145,9 +148,10 @@ def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tm
 
         def answer(self, slot):
             begins = slot.subsequence <= 198 + 49 * 4 and slot.subsequence not in begun
-            words = [token for token in slot.allowed or self.words if token != eos]
+            allowed = tokens_in(slot.allowed)
+            words = [token for token in allowed or self.words if token != eos]
             begun.update([slot.subsequence] if slot.answers else [])
-            return self.chance.choice(words) if begins or eos not in (slot.allowed or [eos]) else eos
+            return self.chance.choice(words) if begins or eos not in (allowed or [eos]) else eos
 
     decoder._engines[8] = Fifty(0, len(decoder.text.tokenizer), eos)
     (made,) = decoder.texts(["a text"], method)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, openings_of
+from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, any_token, mask_of, openings_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Together, Waiting, place
 from tests.fakes import (
     BOS,
@@ -28,7 +28,7 @@ limits = st.builds(Limits, st.integers(1, 9), st.just(2), st.one_of(st.none(), s
 
 
 def method(known, limit=None, allowed=None):
-    choices = allowed or [lambda made: ()] * len(known)
+    choices = allowed or [any_token] * len(known)
     openings = tuple(Opening(tuple(key), choice) for key, choice in zip(known, choices, strict=True))
     return Method(Together(), BOS, EOS, limit or Limits(), openings=openings)
 
@@ -87,7 +87,7 @@ def test_a_model_that_sees_the_keys_says_what_the_oracle_says(sequences, sources
     def allowed(row, made):
         return choices[row][len(made) % len(choices[row])]
 
-    each = [lambda made, row=row: allowed(row, made) for row in range(len(known))]
+    each = [lambda made, row=row: mask_of(allowed(row, made)) for row in range(len(known))]
     how, model = method(known, Limits(8), each), HashedModel()
     events = list(decode(model, enumerate(sources), how, sequences))
     for number, source in enumerate(sources):

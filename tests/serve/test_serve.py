@@ -35,6 +35,7 @@ from tests.running import lines_of, refused, run, write_lines
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.extra("uvicorn")
 
 SOURCES = [source for source, _ in TOLD]
 JSON = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: "
@@ -347,9 +348,9 @@ def test_forms_of_a_message_that_mean_the_same_are_taken_and_without_a_chat_one_
 
 
 def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
-    tags = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+    tags = {"type": "array", "items": {"type": "string", "minLength": 900}}
     form = form_of({"type": "object", "properties": {"tags": tags}})
-    told = "response_format: no row is held to these keywords: minItems"
+    told = "response_format: no row is held to these keywords: minLength"
     lost = f"{told}; 1 value lost: cut short, or none that the schema allows"
     assert chat.chat("a", response_format=form).pipedec_warning == lost
     *parts, _ = chat.chat("a", response_format=form, stream=True)
@@ -358,7 +359,7 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     long = {"type": "string", "minLength": 900}
     must = form_of({"properties": {"a": long, "b": long}, "required": ["a"]})
     end = chat.chat("a", response_format=must).pipedec_warning
-    assert "keywords: minLength; a: " in end and "shorter than 900" in end
+    assert end.startswith("a: ") and "shorter than 900" in end
     assert end.endswith("2 values lost: cut short, or none that the schema allows")
     *parts, last = chat.chat("a", response_format=must, stream=True)
     assert last.pipedec_warning == end
@@ -499,6 +500,7 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
     made.client.close()
 
 
+@pytest.mark.slow
 def test_a_schema_stops_nobody_while_it_is_read(models):
     fan = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}} for n in range(24)}
     wide = {"$defs": fan | {"d24": {}}, "$ref": "#/$defs/d0"}

@@ -11,6 +11,7 @@ from tests.running import write_lines
 from tests.trials.serve import Server
 
 pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.extra("uvicorn")
 
 
 @pytest.mark.slow

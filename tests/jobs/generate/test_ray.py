@@ -165,8 +165,8 @@ def locked(path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.extra("ray")
 def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_single_runs_texts(place):
-    pytest.importorskip("ray")
     rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES) for row in ROWS]
     write_lines("corpus/a.jsonl", *rows)
     whole = written("whole.jsonl", "corpus")

@@ -147,6 +147,7 @@ def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_s
     assert told not in done("--out", "whole.jsonl").stderr
 
 
+@pytest.mark.slow
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):
     text = SOURCES[0] * 300  # more tokens than tokenizers like to see
     command = ["-m", "pipedec_cli", "generate", "-q", "--max-source-tokens", "100", "--text"]

@@ -54,6 +54,7 @@ def test_models_that_were_trained_for_different_lengths_are_named_before_anythin
     assert said in reported("--delays", "1").stderr
 
 
+@pytest.mark.slow
 def test_a_taught_checkpoint_is_compared_with_its_teacher_unless_another_baseline_is_given(workspace):
     shutil.copytree(workspace / "models/sequential", "my-t5")
     taught_by({"name": "my-t5", "sha256": None})

@@ -50,8 +50,9 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     assert (saved.advice, saved.content) == (content["advice"]["text"], content)
 
 
+@pytest.mark.slow
+@pytest.mark.extra("ctranslate2")
 def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(workspace):
-    pytest.importorskip("ctranslate2")
     remove(workspace / "models")
     for kind in ("pipelined", "sequential"):
         tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
@@ -146,6 +147,7 @@ def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained
     assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
 
 
+@pytest.mark.slow
 def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
     result = reported("--delays", "1,2", "--compare", "exact,transformers", "--batch-sizes", "1,2")
     content, decoders = report_of(workspace)
@@ -280,8 +282,8 @@ def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, 
 
 
 @pytest.mark.slow
+@pytest.mark.extra("ctranslate2")
 def test_memory_is_that_of_a_process_of_its_own(workspace):
-    pytest.importorskip("ctranslate2")
     reported("--delays", "1", "--compare", "transformers,ctranslate2", "--set", "memory=true")
     memory = {name: entry["memory"] for name, entry in report_of(workspace)[1].items()}
     assert all(found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values())

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.checkpoints import SOURCES, change, tiny_checkpoint
 from tests.jobs.report.running import options_of, remove, report_of, reported
 from tests.model.chats import CHATML
@@ -27,6 +29,7 @@ def asked_of(workspace: Path) -> list[tuple[Any, Any]]:
     return [(made["settings"].get("prompt"), made["settings"].get("chat")) for made in manifests]
 
 
+@pytest.mark.slow
 def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(workspace):
     remove(workspace / "models")
     asked = {"prompt": "Say\n{source}", "chat": True}
@@ -52,6 +55,7 @@ def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(worksp
     assert made == kept
 
 
+@pytest.mark.slow
 def test_a_chat_model_beside_an_encoder_decoder_is_asked_as_it_was_as_a_teacher(workspace):
     remove(workspace / "models")
     tiny_checkpoint(workspace / "models/pipelined", prompt="{source}", chat=True)

@@ -264,5 +264,6 @@ def test_a_page_has_the_advice_and_every_cell_of_every_table_as_text():
     assert page.index("Take it.") < page.index("Mind the gap.") < page.index("Decoders side by side")
 
 
+@pytest.mark.slow
 def test_a_page_is_the_same_each_time_it_is_made():
     assert report_page(make_report(**ALL), CURVES) == report_page(make_report(**ALL), CURVES)

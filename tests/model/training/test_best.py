@@ -67,6 +67,7 @@ def undisturbed(tmp_path_factory):
     return scored(tmp_path_factory.mktemp("whole"))[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [slow(2), 4, slow(5), 6])
 def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, undisturbed, killed):
     made, whole = undisturbed
@@ -98,6 +99,7 @@ def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(
     assert equal(left, undisturbed[1])
 
 
+@pytest.mark.slow
 def test_a_training_ends_when_its_patience_does_and_is_not_gone_on_with(tmp_path):
     hyper = replace(EACH, patience=1)
     made, left, seen = scored(tmp_path, hyper)

@@ -133,6 +133,7 @@ def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(tmp
     assert peak(300) - peak(100) < 200 * 500, "600 tokens take more"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.integers(1, 60), max_size=6), min_size=1, max_size=30),
     st.sampled_from([1, 3, "any"]),

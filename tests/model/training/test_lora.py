@@ -11,6 +11,7 @@ from pipedec_cli.model.training.trainer import train
 from tests.checkpoints import QUICK, SMALL, examples_of, fresh_toy, refused, weights_of
 
 pytest.importorskip("peft")
+pytestmark = pytest.mark.extra("peft")
 FAMILIES = ("t5", "llama", "gemma3", "t5gemma", "bart")
 HYPER = replace(QUICK, max_steps=4, learning_rate=1e-2)
 

@@ -36,6 +36,7 @@ def killed(checkpoint, folder, hyper, after, **options):
         run(checkpoint, folder, hyper, show=show, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "optimizer"),
     [(7, "adamw"), (6, "adafactor"), slow(3, "adamw")],
@@ -66,6 +67,7 @@ def test_a_training_that_was_killed_while_its_result_was_saved_makes_no_further_
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-6"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [slow("gated"), "umt5"])
 def test_resuming_keeps_an_output_matrix_of_its_own(tmp_path, kind):
     """v1.1, Flan-T5, mT5 and UMT5 have one, although transformers' config calls them tied."""

@@ -15,12 +15,11 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     using B::m, B::team;
 
     Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows) {
-        long choices = 0;
+        long masks = 0;
         for (long r = 0; r < count; ++r) {
             if (rows[r].choices < 0) continue;
             asked.push_back(r);
-            first_choice.push_back(choices);
-            choices += rows[r].choices;
+            mask_at.push_back(rows[r].choices ? masks++ * mask_bytes : -1);
         }
         largest.assign(asked.size() * largest_row, -INF);
     }
@@ -38,9 +37,9 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     }
 
     // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `probabilities`, if
-    // not null, gets the softmax of each answer over the tokens that it is chosen from; this overwrites the logits. Rows with choices find theirs in `allowed`, one row
-    // behind the other.
-    void answer(Scratch &s, const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+    // not null, gets the softmax of each answer over the tokens that it is chosen from; this overwrites the logits. `allowed` has a bit mask for each row with choices,
+    // one behind the other.
+    void answer(Scratch &s, const uint8_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
         const Rows x = B::template normalised<H>(s, wanted, m.final_norm, static_cast<float>(m.scale));
         B::panels(vocabulary, x, [&](long first, long count, long p) {
@@ -54,17 +53,12 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         });
         team.share(wanted, [&](long k) {
             float *row = logits + k * vocabulary;
-            const long r = asked[k], count = rows[r].choices;
-            const int64_t *from = allowed + first_choice[k];
-            const auto less = [&](int64_t a, int64_t b) { return row[a] < row[b]; };
-            answers[r] = count ? *std::max_element(from, from + count, less) : best(row, largest.data() + k * largest_row);
+            const long r = asked[k];
+            const uint8_t *mask = mask_at[k] < 0 ? nullptr : allowed + mask_at[k];
+            answers[r] = mask ? best_of(row, mask) : best(row, largest.data() + k * largest_row);
             if (answers[r] >= 0 && std::isnan(row[answers[r]])) answers[r] = NO_NUMBER;
             if (!probabilities || answers[r] < 0) return;
-            if (count) {
-                const auto add = [&](float sum, int64_t token) { return sum + std::exp(row[token] - row[answers[r]]); };
-                probabilities[r] = 1.0f / std::accumulate(from, from + count, 0.0f, add);
-                return;
-            }
+            if (mask) close(row, mask);
             const float sum = exponentials(row, vocabulary);
             probabilities[r] = row[answers[r]] / sum;
         });
@@ -88,9 +82,30 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         return token < PANEL ? panel * PANEL + token : NO_NUMBER;
     }
 
+    // The most probable of the tokens whose bits are set; among equals the lowest id.
+    int64_t best_of(const float *row, const uint8_t *mask) const {
+        int64_t found = NO_NUMBER;
+        for (long byte = 0; byte < mask_bytes; ++byte) {
+            const float *eight = row + 8 * byte; // a row of logits is whole panels
+            if (found >= 0 && mask[byte] == 0xFF && *std::max_element(eight, eight + 8) <= row[found]) continue;
+            for (unsigned bits = mask[byte]; bits; bits &= bits - 1) {
+                const long token = 8 * byte + __builtin_ctz(bits);
+                if (token < m.vocabulary && (found < 0 || row[token] > row[found])) found = token;
+            }
+        }
+        return found;
+    }
+
+    // Put −∞ in the place of each token whose bit is not set.
+    void close(float *row, const uint8_t *mask) const {
+        for (long byte = 0; byte < mask_bytes; ++byte)
+            for (unsigned bits = ~mask[byte] & 0xFFu; bits; bits &= bits - 1) row[8 * byte + __builtin_ctz(bits)] = -INF;
+    }
+
+    const long mask_bytes = (m.vocabulary + 7) / 8;
     const long largest_row = round_up(round_up(m.vocabulary, PANEL) / PANEL, PANEL);
     std::vector<float> largest; // largest logit of each row and panel, −∞ behind the last panel
-    std::vector<long> first_choice; // of each row that wants an answer, in `allowed`
+    std::vector<long> mask_at; // of each row that wants an answer, where its mask begins in `allowed`; −1 without one
 };
 
 } // namespace

@@ -53,7 +53,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     }
 
     // See `Answering::answer`.
-    void run(const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+    void run(const uint8_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         team.run([&](int thread) {
             Scratch &s = scratch[thread];
             team.share(n, [&](long r) {

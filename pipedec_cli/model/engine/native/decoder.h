@@ -39,7 +39,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
     }
 
     // See `Answering::answer`.
-    void run(const int64_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+    void run(const uint8_t *allowed, int64_t *answers, float *logits, float *probabilities) {
         place_rows();
         team.run([&](int thread) {
             Scratch &s = scratch[thread];

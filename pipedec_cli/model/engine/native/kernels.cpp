@@ -58,11 +58,9 @@ bool all_within(int64_t count, const int64_t *tokens, int64_t vocabulary) {
     return std::all_of(tokens, tokens + count, [&](int64_t token) { return within(token, vocabulary); });
 }
 
-bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows, const int64_t *allowed) {
+bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows) {
     constexpr int64_t FAR = 1 << 29; // sums of three such numbers are int32_t
-    int64_t choices = 0;
-    for (const Row *row = rows; row < rows + count; ++row) choices += std::max<int64_t>(row->choices, 0);
-    return count > 0 && all_within(choices, allowed, m.vocabulary) && std::all_of(rows, rows + count, [&](const Row &row) {
+    return count > 0 && std::all_of(rows, rows + count, [&](const Row &row) {
         const Row &before = &row == rows ? row : (&row)[-1];
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
@@ -196,9 +194,9 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
 
 // One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `logits` and `probabilities` are
 // those of `Answering::answer`; the last two may be null.
-int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const int64_t *allowed,
+int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const uint8_t *allowed,
                      int64_t threads, int64_t *answers, float *logits, float *probabilities) {
-    return attempt(all_within(*decoder, *cache, count, rows, allowed), [&] {
+    return attempt(all_within(*decoder, *cache, count, rows), [&] {
         const int64_t wanted = std::count_if(rows, rows + count, [](const Row &row) { return row.choices >= 0; });
         std::unique_ptr<float[]> own(logits ? nullptr : new float[wanted * round_up(decoder->vocabulary, PANEL)]);
         if (!logits) logits = own.get();

@@ -207,7 +207,7 @@ class CacheStruct(Structure):
 
 
 class RowStruct(Structure):
-    """``Row``: a token and its place. `choices` counts the tokens that may answer; 0: all may; −1: no answer is wanted.
+    """``Row``: a token and its place. `choices` is 1 if a bit mask has the tokens that may answer; 0: all may; −1: no answer is wanted.
 
     Only decoder-only models use the position.
     """
@@ -299,7 +299,7 @@ class Library:
         decoder: ModelStruct,
         cache: CacheStruct,
         rows: Sequence[int],
-        allowed: Sequence[int] = (),
+        allowed: bytes = b"",
         logits: Tensor | None = None,
         probabilities: Tensor | None = None,
     ) -> list[int]:
@@ -311,15 +311,14 @@ class Library:
             decoder: the model.
             cache: of all sequences.
             rows: for each row the fields of a `RowStruct`; rows are ordered by sequence and column.
-            allowed: the tokens that may answer, of those rows that have choices, row after row.
+            allowed: the bit masks of those rows that have one, each (vocabulary + 7) / 8 bytes, row after row.
             logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `probabilities`.
             probabilities: to be filled with the softmax of each answer; float32 [rows].
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
-        choices = (c_int64 * len(allowed))(*allowed)
         wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
-        self._call("step", decoder, cache, count, given, choices, threads, answers, *wanted)
+        self._call("step", decoder, cache, count, given, allowed, threads, answers, *wanted)
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -45,7 +45,7 @@ struct Cache {
 // One row of a call. Rows are ordered by sequence, and within a sequence by column.
 struct Row {
     int64_t token, sequence, column, subsequence, time;
-    int64_t choices;  // how many tokens may answer; 0: all tokens may; −1: no answer is wanted
+    int64_t choices;  // 1: a bit mask has the tokens that may answer; 0: all tokens may; −1: no answer is wanted
     int64_t position; // for decoder-only models
 };
 }

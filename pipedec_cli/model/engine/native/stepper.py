@@ -90,15 +90,19 @@ class NativeStepper(Sequences):
         probabilities: Tensor | None = None,
     ) -> list[int]:
         """Run rows that stand at these times and positions. They get the next columns of their sequences."""
-        placed, allowed = list[int](), list[int]()
+        placed, masks = list[int](), list[bytes]()
+        size = -(-self.weights.struct.vocabulary // 8)
         for (sequence, slot), (time, position) in zip(rows, places, strict=True):
-            column, choices = self.filled[sequence], len(slot.allowed) if slot.answers else -1
+            column, choices = self.filled[sequence], bool(slot.allowed) if slot.answers else -1
             placed += (slot.token, sequence, column, slot.subsequence, time, choices, position)
-            allowed += slot.allowed
+            if choices > 0:
+                masks.append(slot.allowed.ljust(size, b"\0")[:size])
             self.filled[sequence] += 1
         self._grow(max(self.filled))
         weights = self.weights
-        return weights.library.step(weights.struct, self._cache, placed, allowed, logits, probabilities)
+        return weights.library.step(
+            weights.struct, self._cache, placed, b"".join(masks), logits, probabilities
+        )
 
     def _grow(self, columns: int) -> None:
         """Make room for this many columns in each sequence."""

@@ -360,13 +360,13 @@ class TorchStepper(Sequences):
 
 def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """The logits of rows, −∞ at each token that a row's slot does not allow."""
-    open_places = [(at, token) for at, row in enumerate(rows) for token in row.slot.allowed]
-    if not open_places:
+    size, width = -(-logits.shape[1] // 8), logits.shape[1]
+    if not any(row.slot.allowed for row in rows):
         return logits
-    narrow = torch.tensor([[bool(row.slot.allowed)] for row in rows], device=logits.device)
-    closed = narrow.repeat(1, logits.shape[1])
-    closed[torch.tensor(open_places, device=logits.device).T.unbind()] = False
-    return logits.masked_fill(closed, -torch.inf)
+    masks = ((row.slot.allowed or b"\xff" * size).ljust(size, b"\0")[:size] for row in rows)
+    packed = torch.frombuffer(bytearray(b"".join(masks)), dtype=torch.uint8).view(len(rows), size, 1)
+    bits = packed.to(logits.device) >> torch.arange(8, device=logits.device) & 1
+    return logits.masked_fill(bits.view(len(rows), -1)[:, :width] == 0, -torch.inf)
 
 
 def _best(logits: Tensor) -> Tensor:

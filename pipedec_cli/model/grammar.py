@@ -1,0 +1,209 @@
+"""Which tokens may follow in a row whose value is held to a schema: a grammar of its text, and a bit mask for each step.
+
+llguidance matches the bytes of the tokens with the grammar, so a tokenizer may divide a value as it likes.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pipedec_cli.data.fields import Field, text_of
+from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
+
+_INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
+#: How values of a kind are written.
+_WRITTEN: Final = {
+    "integer": f"/{_INTEGER}/",
+    "number": rf"/{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{{1,2}})?/",
+    "boolean": '"true" | "false"',
+}
+_TIME: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_LONG, _SHORT, _FEBRUARY = (
+    r"(?:0[13578]|1[02])-(?:[0-2]\d|3[01])",
+    r"(?:0[469]|11)-(?:[0-2]\d|30)",
+    r"02-[0-2]\d",
+)
+_BYTE: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#: Strings of a format: some of what its standard allows, and hardly anything else. The object is checked at the end.
+_DATE: Final = rf"\d{{4}}-(?:{_LONG}|{_SHORT}|{_FEBRUARY})"
+_FORMATS: Final = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}T{_TIME}",
+    "email": rf"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+",
+    "hostname": rf"{_LABEL}(?:\.{_LABEL})*",
+    "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
+    "ipv6": "[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){7}",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~/?#@!$&'()*+,;=-]+",
+    "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+}
+_BOUNDS: Final = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+#: What a pattern has that is no sign of its own: an escaped character, or a class.
+_ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+#: States of a grammar that are kept.
+_KEPT: Final = 256
+
+
+def searched(pattern: str) -> str | None:
+    """The expression of texts in which a pattern is found; None if anchors stand within the pattern."""
+    signs = _ATOM.sub("x", pattern)
+    begins, ends = signs.startswith("^"), signs.endswith("$")
+    inner, signs = pattern[begins : len(pattern) - ends], signs[begins : len(signs) - ends]
+    is_anchored = begins or ends
+    if {"^", "$"} & {*signs}:
+        return None
+    while (outer := re.sub(r"\([^()]*\)", "x", signs)) != signs:
+        signs = outer
+    if is_anchored and "|" in signs:
+        return None
+    return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
+
+
+def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str | None:
+    """The grammar, in llguidance's Lark, of a row's text; None if the field holds its row to nothing.
+
+    `texts` are the choices as the tokenizer spells them, `none` is the answer that means no value. A row is empty, or
+    says `none`, unless it is forced.
+    """
+    keywords, is_list = dict(field.keywords), field.kind == "list"
+    kinds = (field.scalars or ("string",)) if field.kind in ("string", "list") else (field.kind,)
+    counted = is_list and {"minItems", "maxItems"} & keywords.keys()
+    if texts:
+        value = " | ".join(
+            json.dumps(text_of([text]) if is_list else text, ensure_ascii=False) for text in texts
+        )
+    elif {"string", "any"} & {*kinds}:
+        expressions = [] if is_list or len(kinds) > 1 or field.kind == "any" else [*_strings(keywords)]
+        if not (expressions or counted):
+            return None
+        slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
+        value = " & ".join(f"/{one}/" for one in slashed) or r"/\S([^|\n]|\|\|)*/"
+    else:
+        bounds = {word: keywords[word] for word in sorted(_BOUNDS & keywords.keys())}
+        bounded = [kind for kind in kinds if bounds and kind != "boolean"]
+        value = " | ".join(
+            f"%json {json.dumps({'type': kind, **bounds})}" if kind in bounded else _WRITTEN[kind]
+            for kind in kinds
+        )
+    # Terminals alone become one automaton, which needs no look ahead where an item ends.
+    row, name = ("row", "value") if "%json" in value else ("ROW", "VALUE")
+    least, most = max(1, keywords.get("minItems", 1)), keywords.get("maxItems", "")
+    more = rf" (/ ?\| ?/ {name}){{{least - 1},{most and max(most, least) - 1}}}" if is_list else ""
+    absent = "" if field.forced else f' | "{none}"' if none else ""
+    lines = (
+        '%llguidance {"no_forcing": true}',
+        f"start: (/ ?/ ({row}{absent})){'' if field.forced else '?'}",
+        f"{row}: {name}{more}",
+        f"{name}: {value}",
+    )
+    return "\n".join(lines)
+
+
+def _strings(keywords: dict[str, Any]) -> Iterator[str]:
+    """The expressions that all hold for a string with these keywords."""
+    if (name := keywords.get("format")) in _FORMATS:
+        yield _FORMATS[name].replace(r"\d", "[0-9]")
+    found = searched(keywords["pattern"]) if "pattern" in keywords else None
+    if found:
+        yield found
+    if found or {"minLength", "maxLength"} & keywords.keys():
+        least, most = max(1, keywords.get("minLength", 1)), keywords.get("maxLength", "")
+        # A value has no white space around it.
+        longer = rf"\S.{{{max(0, least - 2)},{most and max(0, most - 2)}}}\S"
+        yield r"\S" if most == 1 else longer if least > 1 else rf"\S|{longer}"
+
+
+@lru_cache(maxsize=8)
+def spelled(tokenizer: Any) -> list[bytes]:
+    """The bytes that each token of a tokenizer writes within a text; none of special tokens."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = str(json.loads(backend.to_str()).get("decoder")) if backend is not None else ""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = (byte for byte in range(256) if byte not in printable)
+    letters = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    special = {
+        *tokenizer.all_special_ids,
+        *(n for n, token in tokenizer.added_tokens_decoder.items() if token.special),
+    }
+    vocabulary = tokenizer.get_vocab()
+    texts = [b""] * (1 + max(vocabulary.values()))
+    written = partial(tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    anchor = tokenizer("1", add_special_tokens=False)["input_ids"][-1:]
+    before = len(written(anchor))
+    for piece, number in vocabulary.items():
+        if number in special:
+            continue
+        if "ByteLevel" in decoder and letters.keys() >= {*piece}:
+            texts[number] = bytes(map(letters.__getitem__, piece))
+        elif "▁" in decoder:
+            byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
+            texts[number] = bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode()
+        else:
+            texts[number] = written([*anchor, number])[before:].encode()
+    return texts
+
+
+@lru_cache(maxsize=8)
+def _trie(tokenizer: Any, end: int) -> Any:
+    """The tokens as llguidance reads them."""
+    from llguidance import LLTokenizer, TokenizerWrapper  # late: most models write no values
+
+    tokens = spelled(tokenizer)
+    special = [number for number, text in enumerate(tokens) if not text or number == end]
+    made = SimpleNamespace(tokens=tokens, eos_token_id=end, bos_token_id=None, special_token_ids=special)
+    return LLTokenizer(TokenizerWrapper(made), n_vocab=len(tokens))
+
+
+class Grammar:
+    """Allows the tokens with which a text goes on to fit a grammar, and `end` where the text may end.
+
+    A pure function of the tokens that a row has made: states of the matcher are kept for the rows that go on.
+    """
+
+    def __init__(self, tokenizer: Any, end: int, grammar: str) -> None:
+        """A ValueError if llguidance does not take the grammar."""
+        from llguidance import LLMatcher
+
+        start = LLMatcher(_trie(tokenizer, end), grammar, log_level=0)
+        if start.is_error():
+            raise ValueError(start.get_error())
+        self._start, self._end = start, mask_of([end])
+        self._states = dict[tuple[int, ...], Any]()
+
+    def __call__(self, made: Sequence[int]) -> bytes:
+        """The mask behind these tokens; see `Allowed`."""
+        state = self._state(tuple(made))
+        mask: bytes = self._end if state.is_stopped() else state.compute_bitmask()
+        return mask if any(mask) else self._end  # nothing fits: the row ends, and its value is lost
+
+    def _state(self, made: tuple[int, ...]) -> Any:
+        if not made:
+            return self._start
+        if made not in self._states:
+            known = self._states.get(made[:-1], self._start)
+            state = known.deep_copy()
+            state.consume_tokens([*(made if known is self._start else made[-1:])])
+            if len(self._states) >= _KEPT:
+                self._states.pop(next(iter(self._states)))
+            self._states[made] = state
+        return self._states[made]
+
+
+def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "") -> Allowed:
+    """Which tokens may follow in the row of a field; see `grammar_of`. A pattern that llguidance cannot read holds nothing."""
+    plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))
+    for keywords in (field.keywords, plain, ()):
+        grammar = grammar_of(replace(field, keywords=keywords), texts, none)
+        if grammar is None:
+            return any_token
+        try:
+            return Grammar(tokenizer, end, grammar)
+        except ValueError:
+            continue
+    return any_token
