@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipedec_cli.evaluate.entry import Entry, Quality
-from pipedec_cli.evaluate.estimate import FEW_SUBSEQUENCES, WORTHWHILE
+from pipedec_cli.evaluate.expected_calls import FEW_SUBSEQUENCES, WORTHWHILE
 from pipedec_cli.evaluate.scoring import LABELS
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the paper's own loss on its longest answers.

@@ -32,7 +32,7 @@ from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, suggest
+from pipedec_cli.evaluate.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage, track
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped

@@ -242,7 +242,7 @@ def estimate(
 
     A `UserError` if the disk or the memory is too small.
     """
-    from pipedec_cli.evaluate.estimate import TOO_FEW
+    from pipedec_cli.evaluate.expected_calls import TOO_FEW
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
     from pipedec_cli.model.training.trainer import require_memory, run_longest, training_disk
 

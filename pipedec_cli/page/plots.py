@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
 from pipedec_cli.evaluate.comparison import MANY
-from pipedec_cli.evaluate.estimate import WORTHWHILE
+from pipedec_cli.evaluate.expected_calls import WORTHWHILE
 from pipedec_cli.evaluate.scoring import LABELS
 from pipedec_cli.view.console import fit, one_line
 from pipedec_cli.view.results import time_parts

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.evaluate.estimate import Estimate, doubt, estimate, suggest
+from pipedec_cli.evaluate.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.pipeline.grid import Limits
 
 
