@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pipedec_cli.pipeline.decode import Finished, Row, decode
-from pipedec_cli.pipeline.grid import Limits, Method, Slot
+from pipedec_cli.pipeline.grid import Limits, Method, Odds, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
 from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, sees
 
@@ -60,8 +60,8 @@ class Fake:
         self.calls.append(list(rows))
         return [self.answer(self.sources[number], self.memory[number], slot) for number, slot in rows]
 
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        return self.step(rows), [self.certainty(self.memory[number], slot) for number, slot in rows]
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+        return self.step(rows), [Odds(self.certainty(self.memory[number], slot)) for number, slot in rows]
 
     def take_back(self, sequence: int, count: int) -> None:
         newest = [row.slot for row in self.calls[-1] if row.sequence == sequence][-count:]

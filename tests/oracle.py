@@ -53,6 +53,8 @@ class OracleSubsequence:
     known: list[int] = field(default_factory=list)
     #: The product of the probabilities of its tokens, among those that might have come.
     confidence: float = 1.0
+    #: The most probable beginning with an end behind it, among all tokens: its probability and length; see `oracle_blind`.
+    best: tuple[float, int] = (0.0, -1)
 
 
 class OracleCall(NamedTuple):
@@ -180,20 +182,26 @@ def oracle_blind(
     ends: Sequence[int],
     allowed: Callable[[int, list[int]], Sequence[int]],
     time_max: int,
+    noted: int = -1,
 ) -> OracleResult:
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
-    Every token comes by a plain pass of transformers over all; the calls say their time alone.
+    Every token comes by a plain pass of transformers over all; the calls say their time alone. In rows that may not say
+    everything, the most probable end by the token `noted` is kept.
     """
     result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
     for number, row in enumerate(result.subsequences):
+        joint = 1.0
         while len(row.tokens) < time_max and not {*ends}.intersection(row.tokens):
             with torch.no_grad():
                 ids = torch.tensor([[*prompt, *row.known, *row.tokens]])
                 logits = model(input_ids=ids).logits[0, -1].float()
             choice = list(allowed(number, row.tokens)) or list(range(len(logits)))
-            chances = logits[choice].softmax(dim=0)
+            chances, free = logits[choice].softmax(dim=0), logits.softmax(dim=0)
             best = int(logits[choice].argmax())
+            if noted in choice and len(choice) < len(logits):
+                row.best = max(row.best, (joint * float(free[noted]), len(row.tokens)))
+            joint *= float(free[choice[best]])
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
                 result.gap = min(result.gap, first - second)

@@ -24,7 +24,7 @@ pipedec generate docs.jsonl --model my-chat-model --schema person.json  # object
 
 
 def generate(settings: GenerateSettings) -> None:
-    """Generate a text from each source, several subsequences of it at the same time: greedy, no beams or sampling."""
+    """Generate a text from each source, several subsequences at a time: greedy, no sampling."""
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:
         whole = settings.out or settings.as_json or settings.confidence or settings.spans

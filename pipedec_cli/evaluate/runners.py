@@ -14,7 +14,7 @@ from pipedec_cli.data.records import Draft
 from pipedec_cli.evaluate.child import spec_of
 from pipedec_cli.evaluate.timing import Clock, Output, Pass, Source, combine_known, time_of, watched
 from pipedec_cli.pipeline.decode import Finished, Row, StepModel, decode
-from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Opening
+from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method, Odds, Opening
 from pipedec_cli.pipeline.schedule import Fixed, Together, Whole
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ class Metered:
         """Compute, and return the answers."""
         return self._counted(rows, self.model.step(rows))
 
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
-        """The same; the probabilities are the model's."""
-        tokens, probabilities = self.model.step_with_probabilities(rows)
-        return self._counted(rows, tokens), probabilities
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[Odds]]:
+        """The same; the odds are the model's."""
+        tokens, odds = self.model.step_with_odds(rows)
+        return self._counted(rows, tokens), odds
 
     def _counted(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
         self.calls, self.rows = self.calls + 1, self.rows + len(rows)

@@ -34,6 +34,11 @@ class RunSettings(WorkflowSettings):
     max_tokens: int | None = _decoding(None, "The most tokens [default: 512 for wait and sequential].", min=1)
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
+    grounded: bool | None = _decoding(
+        None,
+        "Take free values out of the source [default: without training].",
+        "--grounded/--free",
+    )
     spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(
         None,

@@ -228,6 +228,10 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     else:
         decoder = load_decoder(settings)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
+        from pipedec_cli.model.decoder import FieldPlan
+
+        if isinstance(decoder.plan, FieldPlan):
+            decoder.plan.grounded = bool(settings.grounded)
     if not decoder.plan.pipelined:
         unused = ["empty_rows", "stop_on_repeat"]
         unused += ["delay"] if settings.delay == "wait" else []
@@ -236,7 +240,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
             what = f"{name} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
-    of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence"]
+    of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence", "grounded"]
     of_objects = ["spans"] if decoder.fields is None else []
     for name in settings.asked(*of_rows, *of_objects):
         what = f"{name} is for a model that writes objects, a row for each value"
@@ -250,7 +254,8 @@ def _blind_decoder(
     """The decoder of blind rows of a loaded model. Its thresholds are fitted to the records, if there are any."""
     from pipedec_cli.model.rows import blind_decoder, calibrate
 
-    decoder = blind_decoder(plain, rows, template=settings.prompt_template, chat=settings.chat)
+    how: Any = {"template": settings.prompt_template, "chat": settings.chat}
+    decoder = blind_decoder(plain, rows, grounded=settings.grounded is not False, **how)
     if records:
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"

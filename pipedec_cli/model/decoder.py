@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +44,7 @@ class Source:
 
     ids: list[int]
     cut: bool
+    text: str
     admitted: float = 0.0
     calls: list[int] = field(default_factory=list)  # the time after each
     taken_back: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -129,6 +131,7 @@ class FieldPlan:
 
     def __init__(self, checkpoint: Checkpoint, fields: FieldCodec) -> None:
         self.checkpoint, self.fields = checkpoint, fields
+        self.grounded = False  # whether values are parts of the source; see `is_free`
 
     def method(self, choice: Choice) -> Method:
         """See `TextPlan.method`. A delay applies to items of lists alone."""
@@ -140,14 +143,23 @@ class FieldPlan:
             assert isinstance(between, Fixed | Waiting), "items of lists need a schedule"
             schedule = Listed(between, usual.item_max)
             time_max *= usual.item_max if isinstance(between, Waiting) else 1
-        return Method(
+        made = Method(
             schedule,
             checkpoint.bos,
             checkpoint.eos,
             limits=Limits(choice.time_max or time_max, None, choice.max_tokens),
-            openings=fields.openings(range(len(fields.fields))),
-            lists=tuple(ItemRows(places, partial(fields.openings, places)) for places in lists),
+            confident=self.grounded,
+            of_source=self._of_source if self.grounded else None,
         )
+        return self._with_rows(made, fields)
+
+    def _of_source(self, method: Method, source: str) -> Method:
+        return self._with_rows(method, self.fields.held_to(source))
+
+    def _with_rows(self, method: Method, fields: FieldCodec) -> Method:
+        lists = (ItemRows(places, partial(fields.openings, places)) for places in list_places(fields.fields))
+        openings = fields.openings(range(len(fields.fields)))
+        return dataclasses.replace(method, openings=openings, lists=tuple(lists))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +357,9 @@ class Decoder:
         require_ids("the method", (how.eos if how.bos is None else how.bos, how.eos), self.weights.vocabulary)
         known: dict[int, Source] = {}
         due, away = 0, 0.0  # the next result's index; seconds that the reader of the events took
-        for event in decode(self.engine(size), self._sorted(sources, known, size), how, size):
+        held = how.of_source
+        of = (lambda index: held(how, known[index].text)) if held else how
+        for event in decode(self.engine(size), self._sorted(sources, known, size), of, size):
             source = known[event.example]
             if isinstance(event, Admitted):
                 source.admitted = time.perf_counter() - away
@@ -376,7 +390,7 @@ class Decoder:
         """Sources as (index, ids), the longest first within a window, so that a batch holds sources of like lengths."""
         numbered = enumerate(check_texts(sources))
         while window := list(islice(numbered, window_of(batch_size))):
-            known |= {index: Source(*self.text.source(text)) for index, text in window}
+            known |= {index: Source(*self.text.source(text), text) for index, text in window}
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 

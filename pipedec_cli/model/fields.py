@@ -1,8 +1,9 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from pipedec_cli.data.fields import (
     rows_with,
     texts_of,
 )
-from pipedec_cli.model.grammar import allowed_of
+from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, span_grammar
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
@@ -45,6 +46,7 @@ class FieldCodec:
             for field in fields
         }
         self._known: dict[int, list[list[int]]] = {}
+        self.source: str | None = None  # of which free values are parts
         self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
     def known_of(self, item: int) -> list[list[int]]:
@@ -59,8 +61,16 @@ class FieldCodec:
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
             place = field.name, item if field.listed else 0
-            made.append(Opening(known, self.allowed[number], place, path_name(field.at(item))))
+            end = self.codec.eos if self.source is not None and is_free(field) else -1
+            made.append(Opening(known, self.allowed[number], place, path_name(field.at(item)), end))
         return tuple(made)
+
+    def held_to(self, source: str | None) -> Self:
+        """The same codec, for a source of which free values are parts; without a source they are any text."""
+        made = copy.copy(self)
+        made.source = source
+        made.__dict__.pop("allowed", None)
+        return made
 
     def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
         """See `Answers`: each row is a value, an empty row where a list is shorter than another."""
@@ -69,7 +79,8 @@ class FieldCodec:
             placed, nothing = grid.placed, Subsequence(0, [self.codec.eos], ended=True)
             items = max(item for _, item in placed)
             rows = [placed.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]
-        return rows, [self.codec.decode(row.text_tokens) if row.ended else None for row in rows]
+        found = [row.value_tokens for row in rows]
+        return rows, [None if tokens is None else self.codec.decode(tokens) for tokens in found]
 
     def plain_answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
         """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
@@ -86,7 +97,7 @@ class FieldCodec:
     def confidence(self, values: Mapping[str, Any], rows: Sequence[Subsequence]) -> dict[str, Any]:
         """How sure each value of an object is, from its row: an object of the same shape."""
         placed = zip(rows_of(self.fields, len(rows)), rows, strict=True)
-        sure = {field.at(item): float(f"{row.confidence:.4g}") for (field, item), row in placed}
+        sure = {field.at(item): float(f"{row.value_confidence:.4g}") for (field, item), row in placed}
         return mapped(values, lambda keys, _: sure.get(keys))
 
     def plain(self, values: Mapping[str, Any]) -> str:
@@ -100,8 +111,16 @@ class FieldCodec:
 
     def allowed_with(self, none: str, end: int) -> list[Allowed]:
         """The same for rows that may say `none` where there is no value, and that `end` as this token says."""
-        tokenizer = self.codec.tokenizer
-        return [allowed_of(tokenizer, end, field, [*self._forms[field.name]], none) for field in self.fields]
+        tokenizer, made = self.codec.tokenizer, list[Allowed]()
+        parts = {
+            listed: Grammar(tokenizer, end, span_grammar(self.source, listed=listed, none=none))
+            for listed in {field.kind == "list" for field in self.fields if is_free(field)}
+            if self.source is not None
+        }
+        for field in self.fields:
+            held = parts.get(field.kind == "list") if is_free(field) else None
+            made.append(held or allowed_of(tokenizer, end, field, tuple(self._forms[field.name]), none))
+        return made
 
 
 def place_rows(

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, Final
 
+import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, text_of
@@ -119,6 +120,29 @@ def _strings(keywords: dict[str, Any]) -> Iterator[str]:
         yield r"\S" if most == 1 else longer if least > 1 else rf"\S|{longer}"
 
 
+def is_free(field: Field) -> bool:
+    """Whether a value, or each item of a list, may be any text."""
+    return field.kind in ("string", "list") and not (field.enum or field.scalars or field.keywords)
+
+
+def span_grammar(source: str, *, listed: bool, none: str) -> str:
+    """The grammar of a part of a source that begins and ends where a word does, or of several such items.
+
+    Without a value a row says `none`; it is empty if that is "". Words are those of Unicode (UAX 29), the possessive 's apart. White space is one space.
+    """
+    text = " ".join(source.split()).replace("|", "||" if listed else "|")
+    words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
+    row = r"SPAN (/ ?\| ?/ SPAN)*" if listed else "SPAN"
+    lines = (
+        '%llguidance {"no_forcing": true}',
+        f'start: / ?/ (ROW | "{none}")' if none else "start: (/ ?/ ROW)?",
+        f"ROW: {row}",
+        r"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/",
+        f"PART: %regex {json.dumps({'substring_chunks': words})}",
+    )
+    return "\n".join(lines)
+
+
 @lru_cache(maxsize=8)
 def spelled(tokenizer: Any) -> list[bytes]:
     """The bytes that each token of a tokenizer writes within a text; none of special tokens."""
@@ -195,6 +219,7 @@ class Grammar:
         return self._states[made]
 
 
+@lru_cache(maxsize=256)  # the examples of a run share them
 def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "") -> Allowed:
     """Which tokens may follow in the row of a field; see `grammar_of`. A pattern that llguidance cannot read holds nothing."""
     plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))

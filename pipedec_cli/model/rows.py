@@ -26,6 +26,7 @@ from pipedec_cli.data.schema import checker
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
+from pipedec_cli.model.grammar import is_free
 from pipedec_cli.model.text import QUESTION, SOURCE, prompt_around
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
@@ -143,8 +144,11 @@ class BlindPlan:
 
     pipelined = False
 
-    def __init__(self, plain: Decoder, rows: Rows, template: str | None, chat: bool | None) -> None:
+    def __init__(
+        self, plain: Decoder, rows: Rows, template: str | None, chat: bool | None, *, grounded: bool = True
+    ) -> None:
         """See `blind_decoder`."""
+        self.grounded = grounded
         name, prompted = plain.checkpoint.name, plain.checkpoint.backbone.prompted
         if not prompted or plain.settings.decoder != "sequential":
             kind = "pipelined decoder" if prompted else plain.checkpoint.backbone.name
@@ -264,52 +268,64 @@ class BlindPlan:
         time_max = choice.time_max or (LIST_MAX if self._lists else VALUE_MAX)
         if time_max + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
-        allowed, eos = self._allowed(), self.checkpoint.eos
-        asked = [*self._asked, *(Asked([Field(question)]) for question in self.rows.questions)]
-        openings = [
-            Opening(known, allowed[row.row.name], (row.key.name, 0), row.row.name)
-            for row, known in zip(asked, self.known, strict=True)
-        ]
-        lists = [
-            ItemRows((at,), partial(self._items, row, allowed)) for at, row in enumerate(asked) if row.others
-        ]
-        return Method(
+        eos = self.checkpoint.eos
+        made = Method(
             Together(),
             eos,
             eos,
             limits=Limits(time_max, None, choice.max_tokens),
-            openings=tuple(openings),
-            blind=True,
             ends=self.ends,
-            confident=bool(self.thresholds),
-            lists=tuple(lists),
+            confident=bool(self.thresholds) or self.grounded,
+            of_source=self._with_rows if self.grounded else None,
         )
+        return self._with_rows(made)
 
-    def _allowed(self) -> Mapping[str, Allowed]:
-        """Which tokens may follow in the rows of each key, list and question."""
-        fields = [*self.rows.fields, *(asked.row for asked in self._lists)]
-        names = [*(field.name for field in fields), *self.rows.questions]
-        choices: dict[str, Allowed] = dict.fromkeys(names, any_token)
+    def _with_rows(self, method: Method, source: str | None = None) -> Method:
+        """The method with rows whose free values are parts of a source, or any text without a source."""
+        held = self._held(source)
+        asked = [*self._asked, *(Asked([Field(question)]) for question in self.rows.questions)]
+        openings = [
+            Opening(known, allowed, (row.key.name, 0), row.row.name, end)
+            for row, known in zip(asked, self.known, strict=True)
+            for allowed, end in [held[row.row.name]]
+        ]
+        lists = [
+            ItemRows((at,), partial(self._items, row, held)) for at, row in enumerate(asked) if row.others
+        ]
+        return dataclasses.replace(method, openings=tuple(openings), lists=tuple(lists), blind=True)
+
+    @cached_property
+    def _codec(self) -> FieldCodec:
+        """The keys, and behind them the names of the items of each list."""
+        return FieldCodec(self.text, [*self.rows.fields, *(asked.row for asked in self._lists)])
+
+    def _held(self, source: str | None) -> Mapping[str, tuple[Allowed, int]]:
+        """By the names of keys, lists and questions which tokens may follow in a row, and its `end`; see `Opening`."""
+        held: dict[str, tuple[Allowed, int]] = dict.fromkeys(self.rows.questions, (any_token, -1))
         # Outside a chat a line break ends the line of a key.
         end = self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
-        allowed = FieldCodec(self.text, fields).allowed_with(NONE, end)
-        for number, (field, choice) in enumerate(zip(fields, allowed, strict=True)):
-            choices[field.name] = choice
-            if number >= len(self.rows.fields):  # the names of a list's items
-                choices[field.name] = names_once(choice, self.text.decode, end)
-        return choices
+        codec = self._codec.held_to(source)
+        for number, (field, allowed) in enumerate(
+            zip(codec.fields, codec.allowed_with(NONE, end), strict=True)
+        ):
+            is_name = number >= len(self.rows.fields)  # of the items of a list
+            choice = names_once(allowed, self.text.decode, end) if is_name else allowed
+            held[field.name] = choice, end if source is not None and is_free(field) else -1
+        return held
 
     def _items(
-        self, of: Asked, allowed: Mapping[str, Allowed], rows: Sequence[Sequence[Subsequence]]
+        self, of: Asked, held: Mapping[str, tuple[Allowed, int]], rows: Sequence[Sequence[Subsequence]]
     ) -> Sequence[Opening]:
         """The rows of the items whose names the first row has given."""
         made = list[Opening]()
-        names = self._names(self.text.decode(rows[0][0].text_tokens))
+        first = rows[0][0]
+        names = self._names(self.text.decode(first.value_tokens or first.text_tokens))
         for item, name in enumerate(names, start=1):
             for field, words in zip(of.others, of.of_item(item, name, chat=self.chat), strict=True):
                 label = path_name(field.at(item))
                 known = tuple(self._whole(words)[self._shared :])
-                made.append(Opening(known, allowed[field.name], (field.name, item), label))
+                allowed, end = held[field.name]
+                made.append(Opening(known, allowed, (field.name, item), label, end))
         return made
 
     def _names(self, text: str) -> list[str]:
@@ -340,22 +356,30 @@ class BlindPlan:
     def _text(self, row: Subsequence, least: float, name: str) -> str | None:
         """The text of a row; of a key "" for no value, or for one less sure than the `least`, and None if it was cut."""
         end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
-        text = self.text.decode([*row.text_tokens, *end])
-        text = text if row.ended else text.rstrip("\ufffd").rstrip()  # it may stop within a character
+        chosen = row.best[1] >= 0
+        text = self.text.decode((chosen and row.value_tokens) or [*row.text_tokens, *end])
+        ended = row.ended or chosen
+        text = text if ended else text.rstrip("\ufffd").rstrip()  # it may stop within a character
         is_key = name not in self.rows.questions
-        is_empty = row.confidence < least or (is_key and row.ended and is_none(text))
-        return "" if is_empty else text if row.ended or not is_key else None
+        is_empty = row.value_confidence < least or (is_key and ended and is_none(text))
+        return "" if is_empty else text if ended or not is_key else None
 
 
 def blind_decoder(
-    plain: Decoder, rows: Rows, *, template: str | None = None, chat: bool | None = None
+    plain: Decoder,
+    rows: Rows,
+    *,
+    template: str | None = None,
+    chat: bool | None = None,
+    grounded: bool = True,
 ) -> Decoder:
     """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
 
     `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it into the model's chat template;
-    by default it does so if there is a chat template and there are no examples.
+    by default it does so if there is a chat template and there are no examples. With `grounded` values that the schema
+    leaves free are parts of the source.
     """
-    plan = BlindPlan(plain, rows, template, chat)
+    plan = BlindPlan(plain, rows, template, chat, grounded=grounded)
     return plain.sharing(
         checkpoint=plan.checkpoint,
         settings=plan.checkpoint.settings,
@@ -393,7 +417,7 @@ def calibrate(
             rows = zip(*plan.answers(event.grid), strict=True)
             for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
                 if text != "":
-                    answers.append((row.confidence, text == right))
+                    answers.append((row.value_confidence, text == right))
     filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
     fitted = [best_threshold(*answers) for answers in zip(found, filled, strict=True)]
     pairs = zip(fields, fitted, strict=True)

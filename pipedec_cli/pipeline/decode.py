@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
+from pipedec_cli.pipeline.grid import Grid, Method, Odds, Slot, Step, split_opener
 
 
 class Row(NamedTuple):
@@ -27,8 +27,8 @@ class StepModel(Protocol):
         to rows whose slot does not answer have no meaning.
         """
 
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[float]]:
-        """The same, and the probability of each of those tokens."""
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[Odds]]:
+        """The same, and the probability of each of those tokens and of each slot's `end`."""
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: no later row sees them."""
@@ -112,15 +112,13 @@ def decode(
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             confident = any(grid.method.confident for _, grid in running.values())
-            answers, probabilities = (
-                model.step_with_probabilities(rows) if confident else (model.step(rows), ())
-            )
+            answers, odds = model.step_with_odds(rows) if confident else (model.step(rows), ())
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]
                 its = slice(done, done + len(slots))
                 done += len(slots)
-                step = grid.commit(answers[its], probabilities[its])
+                step = grid.commit(answers[its], odds[its])
                 if step.taken_back:
                     model.take_back(number, len(step.taken_back))
                 yield Stepped(example, step)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from pipedec_cli.pipeline.grid import Grid, Method, Slot, Step, split_opener
+from pipedec_cli.pipeline.grid import Grid, Method, Odds, Slot, Step, split_opener
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
 #: The lengths of the n-grams that are looked up, the longest first.
@@ -111,7 +111,7 @@ class Verification(Grid):
             self._planned = tuple(Slot(1, len(text) + number, token) for number, token in enumerate(fed))
         return self._planned
 
-    def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
+    def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
         """Keep the guesses that equal the answers, and the answer behind the last of them; take the other rows back."""
         fed = self._take_planned(answers)
         guesses = [slot.token for slot in fed[1:]]

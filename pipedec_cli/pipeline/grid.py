@@ -84,6 +84,8 @@ class Opening:
     allowed: Allowed = any_token
     place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
     label: str = ""
+    #: The token that ends it, if the text may end in any place and the most probable one is chosen; −1 if the row ends itself.
+    end: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Method:
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
     lists: tuple[ItemRows, ...] = ()
+    #: This method for a source, if rows are held to what the source says.
+    of_source: Callable[[Method, str], Method] | None = None
     guesses: ClassVar[bool] = False  # whether a call may make several tokens of a row
 
     def __post_init__(self) -> None:
@@ -148,6 +152,15 @@ class Slot(NamedTuple):
     answers: bool = True
     allowed: bytes = b""  # the tokens that the answer is chosen from; see `Allowed`
     number: int = -1  # in a blind row: the tokens before it in the row
+    end: int = -1  # the token whose probability is wanted, too; see `Opening`
+
+
+class Odds(NamedTuple):
+    """Of a row: the probabilities of its answer and of its slot's `end` among the tokens that are allowed, and theirs in all."""
+
+    answer: float = 1.0
+    end: float = 0.0
+    allowed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,28 +296,32 @@ class Grid:
             *before, last = row.known if self.method.blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
                 yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
-        allowed = openings[number - 1].allowed(row.tokens) if openings and live else b""
-        yield Slot(number, time, last, live, allowed, -1 if first is None else time - first)
+        opening = openings[number - 1] if openings and live else Opening(())
+        fed = -1 if first is None else time - first
+        yield Slot(number, time, last, live, opening.allowed(row.tokens), fed, opening.end)
 
-    def commit(self, answers: Sequence[int], probabilities: Sequence[float] = ()) -> Step:
+    def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The probabilities of the answers make the confidence of each row. Raises
-        ValueError if the numbers do not fit.
+        Rows that do not answer ignore theirs. The `odds` make the confidence of each row. Raises ValueError if the numbers
+        do not fit.
         """
         method, planned, made = self.method, self._take_planned(answers), list[Slot]()
         self.time += 1
         self.steps += 1
-        probabilities = probabilities or [1.0] * len(answers)
-        for slot, token, probability in zip(planned, answers, probabilities, strict=True):
+        for slot, token, chance in zip(planned, answers, odds or [Odds()] * len(answers), strict=True):
             row = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
                 row.eos_fed = row.ended  # false for a known token: its row has not begun to answer
                 continue
+            ending = row.probability * chance.end * chance.allowed
+            if ending and ending >= row.best[0]:  # of equals the longest
+                row.best = ending, len(row.tokens)
+            row.probability *= chance.answer * chance.allowed
             row.tokens.append(token)
             row.ended = token == method.eos or token in method.ends
             row.eos_fed = row.ended and method.blind  # no other row would see it
-            row.confidence *= probability
+            row.confidence *= chance.answer
             made.append(Slot(slot.subsequence, self.time, token))
         if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
             self._drop_repeats()

@@ -19,8 +19,12 @@ class Subsequence:
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # the newest token is <eos>, or another token that ends it
     eos_fed: bool = False  # the <eos> has gone through the decoder, or no row would see it
-    confidence: float = 1.0  # the product of its tokens' probabilities, where these are asked for
+    #: Where they are asked for, the products of its tokens' probabilities among those that are allowed, and among all.
+    confidence: float = 1.0
+    probability: float = 1.0
     known: Sequence[int] = ()
+    #: The most probable beginning with an end behind it: its probability and number of tokens; −1 if ends are not noted.
+    best: tuple[float, int] = (0.0, -1)
 
     @property
     def end(self) -> int | None:
@@ -36,6 +40,18 @@ class Subsequence:
     def text_tokens(self) -> list[int]:
         """The token ids without <eos>."""
         return self.tokens[:-1] if self.ended else list(self.tokens)
+
+    @property
+    def value_tokens(self) -> list[int] | None:
+        """The token ids up to the most probable end, where ends are noted, else up to <eos>; None if there is no end."""
+        if self.best[1] >= 0:
+            return self.tokens[: self.best[1]]
+        return self.text_tokens if self.ended else None
+
+    @property
+    def value_confidence(self) -> float:
+        """The probability of the `value_tokens` and their end."""
+        return self.best[0] if self.best[1] >= 0 else self.confidence
 
 
 class Schedule(Protocol):

@@ -32,7 +32,7 @@ class ServeSettings(RunSettings):
     )
     hidden = frozenset(
         {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field"}
-        | {"schema", "fields", "shots", "ask", "calibrate", "confidence", "spans"}
+        | {"schema", "fields", "shots", "ask", "calibrate", "confidence", "spans", "grounded"}
         | {"draft", "empty_rows", "stop_on_repeat", "chunk", "time_max", "sub_max"}
         | {"source_prefix", "out", "trace", "recipe", "as_json", "quiet"}
     )

@@ -57,7 +57,7 @@ class Request:
     unchecked: Sequence[str] = ()  # what values are not held to
     tell: Callable[[Any], Any] = print
     gone: bool = False  # nobody waits for it
-    read: Source = field(default_factory=lambda: Source([], False))
+    read: Source = field(default_factory=lambda: Source([], False, ""))
     sent: str = ""
     decoder: Any = None
     method: Any = None
@@ -113,7 +113,7 @@ class Service:
                     what = request.unchecked[0].removeprefix("response_format: ")
                     todo = "leave them out, or leave strict out"
                     raise UserError(what, where="response_format", todo=todo)
-                request.method = method
+                request.method = method.of_source(method, request.source) if method.of_source else method
             except Exception as error:  # of this request alone
                 with suppress(ValueError):  # an ending server has refused it
                     self.waiting.remove(request)
@@ -172,7 +172,8 @@ class Service:
         except UserError as error:
             todo = "send the user's message alone"
             raise UserError(error.what, where="messages", todo=todo) from None
-        request.read = Source(*text.source(request.source))
+        ids, cut = text.source(request.source)
+        request.read = Source(ids, cut, request.source)
         if request.read.cut:
             most = decoder.text.max_source_tokens
             what = f"the text is too long: with the prompt it may have {most:,} tokens"

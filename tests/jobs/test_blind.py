@@ -182,6 +182,24 @@ def test_of_a_thousand_random_texts_no_object_has_what_its_schema_forbids(place,
     assert placed and len(lines) == 1000 and any(line["fields"]["menu"] for line in lines)
 
 
+def test_free_values_are_parts_of_their_source_unless_the_model_may_word_them(place):
+    how = ("--fields", "name, tags list, stars int, menu[].dish, menu[].price", "--set", "time_max=24")
+    _, lines = generate(place, *how, "--batch-size", 8)
+    _, alone = generate(place, *how, "--batch-size", 1, "--grounded")
+    assert [line["fields"] for line in alone] == [line["fields"] for line in lines]
+    found = 0
+    for line in lines:
+        source = " ".join(line["source"].split())
+        for keys, value in leaves(line["fields"]):
+            for text in filter(None, value if isinstance(value, list) else [value]):
+                assert keys[-1] == "stars" or text in source
+                found += keys[-1] != "stars"
+    assert found
+    assert read_json(place / "out.manifest.json")["settings"]["grounded"] is True
+    _, free = generate(place, *how, "--free")
+    assert [line["fields"] for line in free] != [line["fields"] for line in lines]
+
+
 def test_every_value_has_a_confidence_and_a_place(place):
     _, lines = generate(place, "--fields", "name, a.b, tags list", "--confidence", "--spans")
     for line in lines:

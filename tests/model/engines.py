@@ -427,6 +427,8 @@ def method_of(name, kind="t5"):
         return together(allowed=allowed_in if rule == "few tokens" else lambda row, tokens: (), kind=kind)
     if name == "blind":
         made = together(BLIND_KEYS, _allowed_in_blind, Limits(9, None), blind=True, ends=BLIND_ENDS)
+        noted = (replace(one, end=-1 if row % 2 else EOS) for row, one in enumerate(made.openings))
+        made = replace(made, openings=tuple(noted))
         return replace(made, bos=EOS)
     if name == "listed":
         lists = [
@@ -450,7 +452,7 @@ def expected_of(kind, name):
     for source in sources_of(kind):
         logits = next_logits_of(small_model(kind), source)
         if name == "blind":
-            bounds = {"ends": {EOS, *BLIND_ENDS}, "allowed": _allowed_in_blind, "time_max": 9}
+            bounds = {"ends": {EOS, *BLIND_ENDS}, "allowed": _allowed_in_blind, "time_max": 9, "noted": EOS}
             result = oracle_blind(small_model(kind), source, BLIND_KEYS, **bounds)
         elif name == "together":
             few = allowed_in if rule == "few tokens" else lambda row, tokens: ()

@@ -94,7 +94,7 @@ def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind
         for number, result in enumerate(expected_of(kind, name)):
             assert fakes.rows_of(ends[number].grid) == result.rows
             found, wanted = (
-                [row.confidence for row in rows]
+                [number for row in rows for number in (row.confidence, *row.best)]
                 for rows in (ends[number].grid.subsequences, result.subsequences)
             )
             assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)

@@ -8,7 +8,7 @@ import pytest
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.schema import HELD
-from pipedec_cli.model.grammar import allowed_of, searched, spelled
+from pipedec_cli.model.grammar import Grammar, allowed_of, searched, span_grammar, spelled
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
@@ -70,6 +70,46 @@ def test_a_row_may_say_what_its_schema_allows_and_nothing_else(held, good, bad):
         assert [text for text in good if text and not fits(allowed, codec.ids([space + text])[0])] == []
         assert [text for text in bad if text and fits(allowed, codec.ids([space + text])[0])] == []
     assert ("" in bad) != fits(allowed, [])
+
+
+SOURCE = "The Eagle is a  family-friendly\npub near Café Rouge, and Anna's meal (soup | fish) costs $3.50."
+
+
+@pytest.mark.parametrize(
+    ("listed", "good", "bad"),
+    [
+        (
+            False,
+            [
+                "The Eagle",
+                "a family-friendly pub",
+                "friendly",
+                "3.50",
+                "$3.50",
+                "Anna",
+                "Café Rouge",
+                "none",
+                "soup | fish",
+            ],
+            ["Eag", "the Eagle", "Eagle near", "3.5", "pub near Café Rouge,", ", and", "Caf", "a  family"],
+        ),
+        (
+            True,
+            ["The Eagle", "Anna | Eagle | Anna", "soup || fish", "none"],
+            ["Eagle | Eag", "The Eagle |", "a | none of"],
+        ),
+    ],
+)
+def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad):
+    tokenizer = tokenizer_of("_gpt2")
+    codec = TextCodec(tokenizer, "", 99, END)
+    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none="none"))
+    assert [text for text in good if not fits(allowed, codec.ids([text])[0])] == []
+    assert [text for text in ["", *bad] if fits(allowed, codec.ids([text])[0])] == []
+    trained = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none=""))
+    assert fits(trained, []) and fits(trained, codec.ids(["The Eagle"])[0])
+    nothing = Grammar(tokenizer, END, span_grammar(" ", listed=listed, none="none"))
+    assert fits(nothing, codec.ids(["none"])[0]) and not fits(nothing, codec.ids(["a"])[0])
 
 
 @pytest.mark.parametrize("held", [field(), field("any"), field("list"), field(pattern="^a|b$")], ids=repr)

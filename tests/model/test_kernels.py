@@ -157,9 +157,9 @@ def test_answers_probabilities_and_choices_follow_the_logits(kind, dtype):
     chosen = 3 if logits[3, 3] >= logits[3, 8] else 8
     assert [answers[n] for n in asked] == [best[0], best[2], chosen, 7]
     engine.admit([(0, source)])
-    tokens, probabilities = engine.step_with_probabilities(call)
+    tokens, odds = engine.step_with_odds(call)
     assert [tokens[n] for n in asked] == [best[n] for n in asked]
-    assert [probabilities[n] for n in asked] == pytest.approx([most[n] for n in asked], rel=1e-5)
+    assert [odds[n].answer for n in asked] == pytest.approx([most[n] for n in asked], rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
@@ -171,7 +171,7 @@ def test_weights_that_are_no_numbers_are_refused_at_the_first_answer(dtype):
     weights = compiled(model, dtype) if dtype else by_torch(model)
     engine = Engine(weights)
     for rows in (grid_rows(0, 3), [Row(0, Slot(1, 0, 3, allowed=mask_of([4, 5])))]):
-        for ask in (engine.step, engine.step_with_probabilities):
+        for ask in (engine.step, engine.step_with_odds):
             engine.admit([(0, SOURCES[0])])
             with pytest.raises(UserError, match="no number"):
                 ask(rows)
@@ -264,7 +264,7 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
     library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._cache
     for column in (-1, cache.room):
         with pytest.raises(IndexError):
-            library.step(model, cache, [3, 0, column, 1, 0, 0, 0])
+            library.step(model, cache, [3, 0, column, 1, 0, 0, 0, -1])
     for sequence, length in ((2, 1), (-1, 1), (0, cache.source_room + 1)):
         with pytest.raises(IndexError):
             library.remember_source(model, cache, sequence, torch.zeros(length, model.width))
@@ -272,7 +272,7 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
         make_engine("gemma3_text", "native", 1).stepper.read([(0, [VOCABULARY])])
     stepper._source_length[0] = cache.source_room + 1
     with pytest.raises(IndexError):
-        library.step(model, stepper._cache, [3, 0, 0, 1, 0, 0, 0])
+        library.step(model, stepper._cache, [3, 0, 0, 1, 0, 0, 0, -1])
 
 
 @needs_kernels

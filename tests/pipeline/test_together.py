@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, any_token, mask_of, openings_of
+from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Odds, Opening, any_token, mask_of, openings_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Together, Waiting, place
 from tests.fakes import (
     BOS,
@@ -93,6 +93,25 @@ def test_a_model_that_sees_the_keys_says_what_the_oracle_says(sequences, sources
     for number, source in enumerate(sources):
         bounds = {"bos": BOS, "eos": EOS, "allowed": allowed, "time_max": 8}
         assert_oracles(events, number, oracle_together(hashed_next_logits(source), known, **bounds))
+
+
+def test_the_most_probable_end_of_a_row_is_chosen_and_of_equals_the_longest():
+    how = Method(Together(), BOS, EOS, Limits(4), openings=(Opening((8,), end=EOS), Opening((9,))))
+    grid = how.new_grid()
+    for answers, odds in (
+        ((3, 3), Odds(0.5, 0.0, 0.5)),  # no end is allowed
+        ((4, EOS), Odds(0.5, 0.25, 0.5)),
+        ((5, 0), Odds(1.0, 0.5, 1.0)),
+        ((6, 0), Odds(1.0, 0.5, 1.0)),
+    ):
+        planned = grid.plan()
+        places = iter(answers)
+        chosen = [next(places) if slot.answers else 0 for slot in planned]
+        grid.commit(chosen, [odds._replace(end=odds.end * (slot.end == EOS)) for slot in planned])
+    first, second = grid.subsequences
+    assert (first.best, first.value_tokens, first.value_confidence) == ((0.03125, 3), [3, 4, 5], 0.03125)
+    assert (second.best, second.value_tokens, second.value_confidence) == ((0.0, -1), [3], 0.25)
+    assert (first.confidence, first.probability, first.ended) == (0.25, 0.0625, False)
 
 
 def test_the_oracle_sees_the_keys_of_all_rows_above():

@@ -422,7 +422,7 @@ def test_a_full_queue_says_when_to_come_again_and_a_client_that_leaves_frees_its
             leaving = [socket.create_connection(made.address) for _ in range(2)]
             for number, one in enumerate(leaving):
                 one.sendall(f"{POST}{len(body)}\r\n\r\n".encode() + body)
-                until(lambda: len(made.service.running) + len(made.service.waiting) > number)  # noqa: B023
+                until(lambda: (len(made.service.running), len(made.service.waiting)) == (1, number))  # noqa: B023
             status, told, _ = made.raw("POST", "/v1/completions", body)
             assert status == 429 and "retry-after: 1" in told
             with pytest.raises(openai.RateLimitError, match="1 requests are waiting"):

@@ -22,6 +22,7 @@ from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
 from pipedec_cli.model.engine.torch.stepper import BlockLayers, StepLayers, TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Odds
 
 #: Rows that are computed at once: memory grows with their number times the number of columns.
 MOST_ROWS: Final = 1024
@@ -149,13 +150,13 @@ class Engine:
             answers += self.stepper.step(part)
         return _checked(answers)
 
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """One decoder call: the most probable next token of each row and its probability: a softmax over the tokens that are allowed."""
-        answers, probabilities = list[int](), list[float]()
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+        """One decoder call: the most probable next token of each row and its `Odds`, a softmax over the tokens that are allowed."""
+        answers, odds = list[int](), list[Odds]()
         for part in self._parts(rows):
-            more = self.stepper.step_with_probabilities(part)
-            answers, probabilities = answers + more[0], probabilities + more[1]
-        return _checked(answers), probabilities
+            more = self.stepper.step_with_odds(part)
+            answers, odds = answers + more[0], odds + more[1]
+        return _checked(answers), odds
 
     def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
         """The rows in parts of `MOST_ROWS`. The result is the same, since no row sees the rows behind it."""

@@ -36,10 +36,10 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
         });
     }
 
-    // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `probabilities`, if
-    // not null, gets the softmax of each answer over the tokens that it is chosen from; this overwrites the logits. `allowed` has a bit mask for each row with choices,
+    // Answer the rows that are kept. `logits` gets [rows that want an answer][vocabulary in whole panels]. `odds`, if
+    // not null, gets three numbers for each answer; see `Odds` in pipeline/grid.py. This overwrites the logits. `allowed` has a bit mask for each row with choices,
     // one behind the other.
-    void answer(Scratch &s, const uint8_t *allowed, int64_t *answers, float *logits, float *probabilities) {
+    void answer(Scratch &s, const uint8_t *allowed, int64_t *answers, float *logits, float *odds) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
         const Rows x = B::template normalised<H>(s, wanted, m.final_norm, static_cast<float>(m.scale));
         B::panels(vocabulary, x, [&](long first, long count, long p) {
@@ -57,10 +57,13 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
             const uint8_t *mask = mask_at[k] < 0 ? nullptr : allowed + mask_at[k];
             answers[r] = mask ? best_of(row, mask) : best(row, largest.data() + k * largest_row);
             if (answers[r] >= 0 && std::isnan(row[answers[r]])) answers[r] = NO_NUMBER;
-            if (!probabilities || answers[r] < 0) return;
-            if (mask) close(row, mask);
-            const float sum = exponentials(row, vocabulary);
-            probabilities[r] = row[answers[r]] / sum;
+            if (!odds || answers[r] < 0) return;
+            float *chance = odds + 3 * r, top = row[answers[r]], whole = 0, most = largest_of(largest.data() + k * largest_row, largest_row);
+            if (mask) whole = sum_of_exponentials(row, vocabulary, most), close(row, mask);
+            const float sum = exponentials(row, vocabulary); // the answer has the largest logit that is left
+            chance[0] = row[answers[r]] / sum;
+            if (rows[r].end >= 0) chance[1] = row[rows[r].end] / sum;
+            chance[2] = mask ? std::min(1.0f, std::exp(top - most) * sum / whole) : 1;
         });
     }
 

@@ -65,7 +65,7 @@ bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *ro
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
                within(row.sequence, cache.sequences) && within(row.column, cache.room) && -FAR < row.time && row.time < FAR &&
-               within(row.subsequence, FAR) && -FAR < row.position && row.position < FAR &&
+               within(row.subsequence, FAR) && row.end < m.vocabulary && -FAR < row.position && row.position < FAR &&
                (m.causal || within(cache.source_length[row.sequence], cache.source_room + 1));
     });
 }
@@ -192,10 +192,10 @@ int64_t pipedec_encode(const Model *encoder, int64_t count, const int64_t *lengt
     });
 }
 
-// One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `logits` and `probabilities` are
+// One decoder call. `answers` gets a token id for each row that wants an answer. `allowed`, `logits` and `odds` are
 // those of `Answering::answer`; the last two may be null.
 int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, const Row *rows, const uint8_t *allowed,
-                     int64_t threads, int64_t *answers, float *logits, float *probabilities) {
+                     int64_t threads, int64_t *answers, float *logits, float *odds) {
     return attempt(all_within(*decoder, *cache, count, rows), [&] {
         const int64_t wanted = std::count_if(rows, rows + count, [](const Row &row) { return row.choices >= 0; });
         std::unique_ptr<float[]> own(logits ? nullptr : new float[wanted * round_up(decoder->vocabulary, PANEL)]);
@@ -204,8 +204,8 @@ int64_t pipedec_step(const Model *decoder, const Cache *cache, int64_t count, co
             using E = decltype(e);
             using K = decltype(kept);
             const int team = static_cast<int>(threads);
-            if (decoder->causal) Causal<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, probabilities);
-            else Step<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, probabilities);
+            if (decoder->causal) Causal<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, odds);
+            else Step<E, K>(*decoder, *cache, count, rows, team).run(allowed, answers, logits, odds);
         });
     });
 }

@@ -212,7 +212,7 @@ class RowStruct(Structure):
     Only decoder-only models use the position.
     """
 
-    _fields_ = _fields(c_int64, "token sequence column subsequence time choices position")
+    _fields_ = _fields(c_int64, "token sequence column subsequence time choices position end")
 
 
 _MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
@@ -301,7 +301,7 @@ class Library:
         rows: Sequence[int],
         allowed: bytes = b"",
         logits: Tensor | None = None,
-        probabilities: Tensor | None = None,
+        odds: Tensor | None = None,
     ) -> list[int]:
         """One decoder call, which adds the rows to the cache: the most probable token of each.
 
@@ -312,12 +312,12 @@ class Library:
             cache: of all sequences.
             rows: for each row the fields of a `RowStruct`; rows are ordered by sequence and column.
             allowed: the bit masks of those rows that have one, each (vocabulary + 7) / 8 bytes, row after row.
-            logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `probabilities`.
-            probabilities: to be filled with the softmax of each answer; float32 [rows].
+            logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `odds`.
+            odds: to be filled with the `Odds` of each row; float32 [rows, 3].
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
-        wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, probabilities)]
+        wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, odds)]
         self._call("step", decoder, cache, count, given, allowed, threads, answers, *wanted)
         return list(answers)
 

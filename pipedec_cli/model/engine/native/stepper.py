@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from ctypes import addressof, c_int64
+from itertools import starmap
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,7 @@ from pipedec_cli.model.engine.native.library import CacheStruct
 from pipedec_cli.model.engine.native.packing import NativeWeights, describe_t5, pack
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
 from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Odds
 
 #: Prompt tokens that one call reads: enough for the arithmetic, with small buffers.
 READ_TOGETHER: Final = 512
@@ -55,7 +57,7 @@ class NativeStepper(Sequences):
             buffer[1:] = buffer[:1]
 
     def step(
-        self, rows: Sequence[Row], logits: Tensor | None = None, probabilities: Tensor | None = None
+        self, rows: Sequence[Row], logits: Tensor | None = None, odds: Tensor | None = None
     ) -> list[int]:
         """One decoder call; see `Library.step`."""
         if self.weights.struct.causal:
@@ -63,12 +65,12 @@ class NativeStepper(Sequences):
             places = [self.place(*row) for row in rows]
         else:
             places = [(row.slot.time, 0) for row in rows]
-        return self._run(rows, places, logits, probabilities)
+        return self._run(rows, places, logits, odds)
 
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """The most probable next token of each row, and its probability."""
-        probabilities = torch.zeros(len(rows))
-        return self.step(rows, probabilities=probabilities), probabilities.tolist()
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+        """The most probable next token of each row, and its odds."""
+        odds = torch.zeros(len(rows), 3)
+        return self.step(rows, odds=odds), list(starmap(Odds, odds.tolist()))
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Run a call: logits, float32 [rows, vocabulary]."""
@@ -87,22 +89,20 @@ class NativeStepper(Sequences):
         rows: Sequence[Row],
         places: Sequence[tuple[int, int]],
         logits: Tensor | None = None,
-        probabilities: Tensor | None = None,
+        odds: Tensor | None = None,
     ) -> list[int]:
         """Run rows that stand at these times and positions. They get the next columns of their sequences."""
         placed, masks = list[int](), list[bytes]()
         size = -(-self.weights.struct.vocabulary // 8)
         for (sequence, slot), (time, position) in zip(rows, places, strict=True):
             column, choices = self.filled[sequence], bool(slot.allowed) if slot.answers else -1
-            placed += (slot.token, sequence, column, slot.subsequence, time, choices, position)
+            placed += (slot.token, sequence, column, slot.subsequence, time, choices, position, slot.end)
             if choices > 0:
                 masks.append(slot.allowed.ljust(size, b"\0")[:size])
             self.filled[sequence] += 1
         self._grow(max(self.filled))
         weights = self.weights
-        return weights.library.step(
-            weights.struct, self._cache, placed, b"".join(masks), logits, probabilities
-        )
+        return weights.library.step(weights.struct, self._cache, placed, b"".join(masks), logits, odds)
 
     def _grow(self, columns: int) -> None:
         """Make room for this many columns in each sequence."""

@@ -184,6 +184,13 @@ inline long first_equal(const float *numbers, long padded, float wanted) {
     return i < padded ? std::find(numbers + i, numbers + i + LANES, wanted) - numbers : padded;
 }
 
+// The sum of e^(score − largest).
+inline float sum_of_exponentials(const float *scores, long padded, float largest) {
+    Floats sums = {};
+    for (long i = 0; i < padded; i += LANES) sums = sums + exponential(load(scores + i) - all(largest));
+    return sum_of(sums);
+}
+
 // Replace scores by e^(score − largest); gives their sum.
 inline float exponentials(float *scores, long padded) {
     const float largest = largest_of(scores, padded);

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import Any, Final
 
 import torch
@@ -30,6 +31,7 @@ from pipedec_cli.model.engine.torch.parts import (
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
 from pipedec_cli.pipeline.decode import Row
+from pipedec_cli.pipeline.grid import Odds
 
 
 class StepLayers(ABC):
@@ -269,10 +271,14 @@ class TorchStepper(Sequences):
         return [found[place] for place in where]
 
     @torch.inference_mode()
-    def step_with_probabilities(self, rows: Sequence[Row]) -> tuple[list[int], list[float]]:
-        """The most probable next token of each row, and its probability."""
-        logits = _allowed(self.logits(rows).float(), rows)
-        return _best(logits).tolist(), logits.softmax(dim=-1).amax(dim=-1).tolist()
+    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+        """The most probable next token of each row, and its odds."""
+        free = self.logits(rows).float()
+        logits, ends = _allowed(free, rows), torch.tensor([row.slot.end for row in rows], device=free.device)
+        made, shares = logits.softmax(dim=-1), (logits.logsumexp(dim=-1) - free.logsumexp(dim=-1)).exp()
+        of_ends = made.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1) * (ends >= 0)
+        odds = torch.stack([made.amax(dim=-1), of_ends, shares], dim=1).tolist()
+        return _best(logits).tolist(), list(starmap(Odds, odds))
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
