@@ -55,6 +55,7 @@ class OracleSubsequence:
     confidence: float = 1.0
     #: The most probable beginning with an end behind it, among all tokens: its probability and length; see `oracle_blind`.
     best: tuple[float, int] = (0.0, -1)
+    forced: float = 0.0  # the largest share of probability of the tokens that might not come
 
 
 class OracleCall(NamedTuple):
@@ -202,6 +203,7 @@ def oracle_blind(
             if noted in choice and len(choice) < len(logits):
                 row.best = max(row.best, (joint * float(free[noted]), len(row.tokens)))
             joint *= float(free[choice[best]])
+            row.forced = max(row.forced, 1 - float(free[choice].sum()))
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
                 result.gap = min(result.gap, first - second)

@@ -33,7 +33,7 @@ def line(
 
     The source and the target are added under these names, if the input has other names for them: other commands look
     for these names. With `trace` the line also holds the grid and the token ids of the source, with `confidence` how
-    sure each value is, with `spans` where it stands in the source.
+    sure each value is and how far the schema forced it, with `spans` where it stands in the source.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -49,6 +49,7 @@ def line(
         "segments": list(generated.segments),
         "fields": values,
         "confidence": generated.confidence if confidence else None,
+        "forced": generated.forced if confidence else None,
         "spans": spans_of(values, record.source) if spans and values is not None else None,
         "violations": list(generated.violations) or None,
         "steps": generated.steps,

@@ -88,6 +88,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     record: Record | None = None  # the record of the source; None from the decoder, which gets texts
     #: Of each value of `fields`, 0 to 1: the product of its tokens' probabilities.
     confidence: Mapping[str, Any] | None = None
+    #: The largest share of probability, 0 to 1, that the schema took away in a step: near 1, the model did not want the value.
+    forced: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
     violations: tuple[str, ...] = ()  # what of the JSON Schema does not hold of the object
@@ -187,6 +189,7 @@ class _Output(Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "g
     segments: tuple[str, ...] | None = None
     fields: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
+    forced: dict[str, Any] | None = None
     spans: dict[str, Any] | None = None
     violations: tuple[str, ...] = ()
     steps: _Amount = 0

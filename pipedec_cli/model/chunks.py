@@ -96,6 +96,7 @@ class Chunks:
             taken_back=(),
             source_cut=any(part.source_cut for part in parts),
             fields=values,
+            forced=None,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
             values_lost=sum(part.values_lost for part in parts),
             violations=in_words(self.decoder.reader.check(values)),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -170,6 +171,7 @@ class Reading:
     segments: tuple[str, ...]
     fields: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
+    forced: dict[str, Any] | None = None
     values_lost: int = 0
     violations: tuple[str, ...] = ()
 
@@ -223,11 +225,14 @@ class ObjectReader:
             lost += sum(text != before for text, before in zip(held, texts, strict=True))
             texts, values = held, self.fields.read(held)[0]
             found = self.check(values)
-        sure = self.fields.confidence(values, rows) if end.grid.method.confident else None
+        sure = forced = None
+        if end.grid.method.confident:
+            sure = self.fields.of_rows(values, rows, attrgetter("value_confidence"))
+            forced = self.fields.of_rows(values, rows, attrgetter("forced"))
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts)), values, sure, lost, in_words(found))
+        return Reading(text, tuple(filter(None, texts)), values, sure, forced, lost, in_words(found))
 
 
 class Decoder:
@@ -421,6 +426,7 @@ class Decoder:
             source_cut=source.cut,
             fields=reading.fields,
             confidence=reading.confidence,
+            forced=reading.forced,
             values_lost=reading.values_lost,
             violations=reading.violations,
         )

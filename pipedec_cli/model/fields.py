@@ -94,11 +94,13 @@ class FieldCodec:
         """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
         return read_values(texts, self._spelled, self._forms)
 
-    def confidence(self, values: Mapping[str, Any], rows: Sequence[Subsequence]) -> dict[str, Any]:
-        """How sure each value of an object is, from its row: an object of the same shape."""
+    def of_rows(
+        self, values: Mapping[str, Any], rows: Sequence[Subsequence], number: Callable[[Subsequence], float]
+    ) -> dict[str, Any]:
+        """A number of the row of each value: an object of the same shape, to four digits."""
         placed = zip(rows_of(self.fields, len(rows)), rows, strict=True)
-        sure = {field.at(item): float(f"{row.value_confidence:.4g}") for (field, item), row in placed}
-        return mapped(values, lambda keys, _: sure.get(keys))
+        numbers = {field.at(item): float(f"{number(row):.4g}") for (field, item), row in placed}
+        return mapped(values, lambda keys, _: numbers.get(keys))
 
     def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""

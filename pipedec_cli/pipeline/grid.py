@@ -322,6 +322,7 @@ class Grid:
             row.ended = token == method.eos or token in method.ends
             row.eos_fed = row.ended and method.blind  # no other row would see it
             row.confidence *= chance.answer
+            row.forced = max(row.forced, 1 - chance.allowed)
             made.append(Slot(slot.subsequence, self.time, token))
         if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
             self._drop_repeats()

@@ -22,6 +22,7 @@ class Subsequence:
     #: Where they are asked for, the products of its tokens' probabilities among those that are allowed, and among all.
     confidence: float = 1.0
     probability: float = 1.0
+    forced: float = 0.0  # the largest share of probability that tokens had in a step which were not allowed
     known: Sequence[int] = ()
     #: The most probable beginning with an end behind it: its probability and number of tokens; −1 if ends are not noted.
     best: tuple[float, int] = (0.0, -1)

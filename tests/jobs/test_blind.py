@@ -203,8 +203,9 @@ def test_free_values_are_parts_of_their_source_unless_the_model_may_word_them(pl
 def test_every_value_has_a_confidence_and_a_place(place):
     _, lines = generate(place, "--fields", "name, a.b, tags list", "--confidence", "--spans")
     for line in lines:
-        flat = [dict(leaves(line[name])) for name in ("fields", "confidence", "spans")]
-        assert flat[0].keys() == flat[1].keys() == flat[2].keys()
+        flat = [dict(leaves(line[name])) for name in ("fields", "confidence", "spans", "forced")]
+        assert flat[0].keys() == flat[1].keys() == flat[2].keys() == flat[3].keys()
+        assert all(0 <= share <= 1 for share in flat[3].values()) and any(flat[3].values())
         assert all(0 < sure <= 1 for sure in flat[1].values())
         for text, span in zip(flat[0].values(), flat[2].values(), strict=True):
             for one, where in zip(text, span, strict=True) if isinstance(text, list) else [(text, span)]:

@@ -98,6 +98,10 @@ def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind
                 for rows in (ends[number].grid.subsequences, result.subsequences)
             )
             assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+            if name == "blind":
+                assert [row.forced for row in ends[number].grid.subsequences] == pytest.approx(
+                    [row.forced for row in result.subsequences], abs=1e-3
+                )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
