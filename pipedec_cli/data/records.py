@@ -72,7 +72,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     draft_steps: int | None = None  # in exact mode, those of the calls that made a draft
     tokens: int = 0  # the tokens generated, without <eos> and <bos>
     truncated: str | None = None  # the limit that cut the text short: time_max, sub_max or max_tokens
-    seconds: float = 0.0  # wall time from admission to exit
+    seconds: float = 0.0  # wall time from admission to exit, in which the rest of the batch ran as well
     #: Start time and token ids of every subsequence: without <bos>, with <eos>, with empty explorations.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
     #: The newest token's time after each call: in exact mode of calls that check a draft, else of texts stopped on a repeat.

@@ -48,7 +48,7 @@ _BOUNDS: Final = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", 
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 #: States of a grammar that are kept.
-_KEPT: Final = 256
+_KEPT: Final = 64
 
 
 def searched(pattern: str) -> str | None:
@@ -219,7 +219,7 @@ class Grammar:
         return self._states[made]
 
 
-@lru_cache(maxsize=256)  # the examples of a run share them
+@lru_cache(maxsize=64)  # the examples of a run share them
 def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "") -> Allowed:
     """Which tokens may follow in the row of a field; see `grammar_of`. A pattern that llguidance cannot read holds nothing."""
     plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))
