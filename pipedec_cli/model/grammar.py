@@ -24,15 +24,12 @@ _WRITTEN: Final = {
     "boolean": '"true" | "false"',
 }
 _TIME: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-_LONG, _SHORT, _FEBRUARY = (
-    r"(?:0[13578]|1[02])-(?:[0-2]\d|3[01])",
-    r"(?:0[469]|11)-(?:[0-2]\d|30)",
-    r"02-[0-2]\d",
-)
+_DAY: Final = r"(?:0[1-9]|1\d|2\d)"
+_MONTH_DAY: Final = rf"(?:(?:0[1-9]|1[0-2])-{_DAY}|(?:0[13-9]|1[0-2])-30|(?:0[13578]|1[02])-31)"
 _BYTE: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #: Strings of a format: some of what its standard allows, and hardly anything else. The object is checked at the end.
-_DATE: Final = rf"\d{{4}}-(?:{_LONG}|{_SHORT}|{_FEBRUARY})"
+_DATE: Final = rf"\d{{4}}-{_MONTH_DAY}"
 _FORMATS: Final = {
     "date": _DATE,
     "time": _TIME,
@@ -56,12 +53,11 @@ def searched(pattern: str) -> str | None:
     signs = _ATOM.sub("x", pattern)
     begins, ends = signs.startswith("^"), signs.endswith("$")
     inner, signs = pattern[begins : len(pattern) - ends], signs[begins : len(signs) - ends]
-    is_anchored = begins or ends
     if {"^", "$"} & {*signs}:
         return None
     while (outer := re.sub(r"\([^()]*\)", "x", signs)) != signs:
         signs = outer
-    if is_anchored and "|" in signs:
+    if (begins or ends) and "|" in signs:
         return None
     return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Together, Whole
 
@@ -86,6 +86,10 @@ class Opening:
     label: str = ""
     #: The token that ends it, if the text may end in any place and the most probable one is chosen; −1 if the row ends itself.
     end: int = -1
+
+
+#: Of rows whose number is not known: made once, since it is asked for at every token.
+_FREE: Final = Opening(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +300,7 @@ class Grid:
             *before, last = row.known if self.method.blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
                 yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
-        opening = openings[number - 1] if openings and live else Opening(())
+        opening = openings[number - 1] if openings and live else _FREE
         fed = -1 if first is None else time - first
         yield Slot(number, time, last, live, opening.allowed(row.tokens), fed, opening.end)
 

@@ -99,7 +99,7 @@ def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(workspa
     assert told in said and "leave it out of the data, or shorten it" in said
 
 
-def test_expected_callss_first_and_saves_what_plain_transformers_loads(made):
+def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     workspace, talk = made

@@ -51,7 +51,11 @@ TABLE = [
     (field(maxLength=1), ["a"], ["ab"]),
     (field(format="date"), ["2024-02-29", "1999-12-31"], ["2024-02-30", "2024-13-01", "24-1-1"]),
     (field(format="time"), ["09:30:00Z", "23:59:59.5+01:00"], ["24:00:00Z", "09:30"]),
-    (field(format="date-time"), ["2024-02-29T09:30:00Z"], ["2024-02-29", "2024-02-29 09:30:00"]),
+    (
+        field(format="date-time"),
+        ["2024-02-29T09:30:00Z"],
+        ["2024-02-29 09:30:00", "2024-02-29", "2024-01-00T09:30:00Z"],
+    ),
     (field(format="email"), ["a@b.com", "a.b@c.example.org"], ["a", "a@", "@b.com", "a b@c.de"]),
     (field(format="uri"), ["https://a.b/c?d=1", "mailto:a@b.c"], ["a.b", "https://a b"]),
     (field(format="uuid"), ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567"]),
@@ -80,22 +84,12 @@ SOURCE = "The Eagle is a  family-friendly\npub near Café Rouge, and Anna's meal
     [
         (
             False,
-            [
-                "The Eagle",
-                "a family-friendly pub",
-                "friendly",
-                "3.50",
-                "$3.50",
-                "Anna",
-                "Café Rouge",
-                "none",
-                "soup | fish",
-            ],
+            "The Eagle; a family-friendly pub; friendly; 3.50; $3.50; Anna; Café Rouge; none; soup | fish",
             ["Eag", "the Eagle", "Eagle near", "3.5", "pub near Café Rouge,", ", and", "Caf", "a  family"],
         ),
         (
             True,
-            ["The Eagle", "Anna | Eagle | Anna", "soup || fish", "none"],
+            "The Eagle; Anna | Eagle | Anna; soup || fish; none",
             ["Eagle | Eag", "The Eagle |", "a | none of"],
         ),
     ],
@@ -104,7 +98,7 @@ def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad)
     tokenizer = tokenizer_of("_gpt2")
     codec = TextCodec(tokenizer, "", 99, END)
     allowed = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none="none"))
-    assert [text for text in good if not fits(allowed, codec.ids([text])[0])] == []
+    assert [text for text in good.split("; ") if not fits(allowed, codec.ids([text])[0])] == []
     assert [text for text in ["", *bad] if fits(allowed, codec.ids([text])[0])] == []
     trained = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none=""))
     assert fits(trained, []) and fits(trained, codec.ids(["The Eagle"])[0])
@@ -152,7 +146,7 @@ def test_what_is_written_at_random_validates():
 
 
 def test_where_nothing_fits_the_row_ends():
-    """No token of this tokenizer has a digit behind a point, say; and tokens that a grammar does not know are the end."""
+    """As behind tokens that the grammar does not know."""
     tokenizer = tokenizer_of("_gpt2")
     allowed = allowed_of(tokenizer, END, field("integer"))
     assert tokens_in(allowed([tokenizer.get_vocab()["a"]])) == [END]
