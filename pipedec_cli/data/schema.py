@@ -333,8 +333,8 @@ class _Part:
 
 #: Parts that a warning names, and violations of an object.
 _NAMED, _MOST_VIOLATIONS = 3, 10
-#: A part counts as so many characters, however short it is.
-_PART: Final = 30
+#: A part counts as so many characters, however short it is. A name is read in a question.
+_PART, _LONGEST_NAME = 30, 1_000
 #: Faults and their remedies.
 _NOTHING: Final = ("allows no value", "leave it out")
 _OTHER_KIND: Final = (
@@ -344,12 +344,9 @@ _OTHER_KIND: Final = (
 
 
 #: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
-_BOUNDS: Final = (
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    *("minLength", "maxLength", "minItems", "maxItems"),
-)
+OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
-HELD: Final = (*_BOUNDS, *_OF_TEXTS[:2], "multipleOf")
+HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems")
 
 
 def _makes_sense(keyword: str, value: Any) -> bool:
@@ -469,6 +466,8 @@ class _Reader:
             return
         kind, enum, scalars = self._kind(part, items, keys)
         name = path_name(keys)
+        if len(name) > _LONGEST_NAME:
+            self._refuse(keys, f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
         self._count("keys", 1)
         self._count("characters", len(name))
         said = {**(items.schema if items else {}), **part.schema}
@@ -625,7 +624,9 @@ class _Reader:
                 both[name] = first and second
             elif name == "items":
                 both[name] = {"allOf": [first, second]}
-            elif name in _BOUNDS and _makes_sense(name, first) and _makes_sense(name, second):
+            elif name[:3] in ("min", "max", "exc") and all(
+                _makes_sense(name, one) for one in (first, second)
+            ):
                 both[name] = (min if "max" in name.lower() else max)(first, second)
         self._count("characters", _length(both))
         if both.get("type") == [] or both.get("enum") == []:

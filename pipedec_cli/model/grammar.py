@@ -14,6 +14,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, text_of
+from pipedec_cli.data.schema import OF_NUMBERS
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
@@ -41,7 +42,6 @@ _FORMATS: Final = {
     "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~/?#@!$&'()*+,;=-]+",
     "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
 }
-_BOUNDS: Final = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 #: States of a grammar that are kept.
@@ -82,7 +82,7 @@ def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str |
         slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
         value = " & ".join(f"/{one}/" for one in slashed) or r"/\S([^|\n]|\|\|)*/"
     else:
-        bounds = {word: keywords[word] for word in sorted(_BOUNDS & keywords.keys())}
+        bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
         bounded = [kind for kind in kinds if bounds and kind != "boolean"]
         value = " | ".join(
             f"%json {json.dumps({'type': kind, **bounds})}" if kind in bounded else _WRITTEN[kind]

@@ -48,10 +48,11 @@ _NAMED, _NAMED_CHARACTERS = 40, 1_000
 
 
 def question_of(field: Field) -> str:
-    """The question for a key, with its description and choices; of many choices it names some, evenly spread."""
+    """The question for a key, with its description and choices; of many choices it names some short ones, evenly spread."""
     meaning = f" ({field.description})" if field.description else ""
-    length = sum(map(len, field.enum))
-    named = field.enum[:: 1 + max((len(field.enum) - 1) // _NAMED, length // _NAMED_CHARACTERS)]
+    short = [choice for choice in field.enum if len(choice) <= _NAMED_CHARACTERS]
+    length = sum(map(len, short))
+    named = tuple(short[:: 1 + max((len(short) - 1) // _NAMED, length // _NAMED_CHARACTERS)])
     end = "." if named == field.enum else ", …"
     choices = f" One of: {', '.join(named)}{end}" if named else _HINTS.get(field.kind, "")
     return f"What is the {field.name}{meaning}?{choices}"

@@ -323,14 +323,14 @@ def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds()
             read(**part)
 
 
-def test_a_question_names_a_share_of_many_choices():
+def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
     few, many = [f"c{n}" for n in range(40)], [f"c{n}" for n in range(100)]
-    told = [
-        Asked([Field("a", enum=tuple(enum))]).question() for enum in (few, many, ["long " * 300, "b", "c"])
-    ]
+    enums = (few, many, ["long " * 100] * 3, ["text " * 300, "b"])
+    told = [Asked([Field("a", enum=tuple(enum))]).question() for enum in enums]
     assert told[0].endswith(f"One of: {', '.join(few)}.")
     assert told[1].endswith(f"One of: {', '.join(many[::3])}, …")
-    assert told[2].endswith("long , c, …")
+    assert told[2].endswith(f"One of: {'long ' * 100}, {'long ' * 100}, …")
+    assert told[3].endswith("One of: b, …")
 
 
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
@@ -348,7 +348,7 @@ def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
         "required": ["word"],
     }
     never = {"properties": {"a": {"type": "array", "items": {"type": "object"}}}, "required": ["a"]}
-    more = {f"f{n}": {"type": "object"} for n in range(9)}
+    more = {f"f{n}": {"type": "object"} for n in range(8)} | {"x" * 1001: {"type": "string"}}
     warnings = []
     schema = {
         "properties": {"top": {"$ref": "#/$defs/tree"}, "never": never, **more},

@@ -10,6 +10,7 @@ import sys
 from ctypes import Structure, c_int64
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import torch.nn.functional as F
@@ -273,6 +274,16 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
     stepper._source_length[0] = cache.source_room + 1
     with pytest.raises(IndexError):
         library.step(model, stepper._cache, [3, 0, 0, 1, 0, 0, 0, -1])
+
+
+@needs_kernels
+def test_a_long_prompt_takes_memory_for_itself_alone():
+    """Room for 4,096 columns in 400 sequences would be 600 MB."""
+    engine = make_engine("gemma3_text", "native", 400)
+    engine.admit([(0, prompt_of(10))])
+    before = psutil.Process().memory_info().rss
+    engine.admit([(399, prompt_of(4_000))])
+    assert psutil.Process().memory_info().rss - before < 200e6
 
 
 @needs_kernels

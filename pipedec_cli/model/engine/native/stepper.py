@@ -1,10 +1,11 @@
 """Encoder and decoder calls by the compiled kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import addressof, c_int64
 from itertools import starmap
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +35,7 @@ class NativeStepper(Sequences):
         """Keep keys and values of encoded sources, [n, longest, d_model], in sequences that start anew."""
         if memory.shape[1] > self._source_room:
             self._source_room = self._rounded(memory.shape[1])
-            self._source = _widened(self._source, self._buffers(self._source_room))
+            self._source = _widened(self._source, self._buffers(self._source_room), self._source_length)
             self._point()
         memory = memory.float().contiguous()
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
@@ -108,7 +109,7 @@ class NativeStepper(Sequences):
         """Make room for this many columns in each sequence."""
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
-            self._grid = _widened(self._grid, self._buffers(self._room))
+            self._grid = _widened(self._grid, self._buffers(self._room), self.filled)
             self._point()
 
     def _rounded(self, columns: int) -> int:
@@ -127,7 +128,9 @@ class NativeStepper(Sequences):
         keys = (*outer, room // self._panel, words, self._panel)
         values = (*outer, room // numbers, self._rounded(shape.head_width))
         places = (self.sequences, room)
-        return tuple(torch.zeros(size, dtype=torch.int32) for size in (keys, values, places, places, places))
+        # The system gives zeros of numpy their memory when they are written to.
+        shapes = (keys, values, places, places, places)
+        return tuple(torch.from_numpy(np.zeros(shape, np.int32)) for shape in shapes)
 
     def _point(self) -> None:
         """Tell the kernels where the buffers are. Places of sources are not used."""
@@ -136,10 +139,14 @@ class NativeStepper(Sequences):
         self._cache = CacheStruct(self.sequences, self._room, self._source_room, *addresses, lengths)
 
 
-def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Copy buffers into wider ones."""
+def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...], used: Iterable[int]) -> tuple[Tensor, ...]:
+    """Copy buffers into wider ones: the sequences that have `used` columns. The others take no memory yet."""
+    copied = [sequence for sequence, columns in enumerate(used) if columns]
     for before, after in zip(old, wider, strict=True):
-        after[tuple(map(slice, before.shape))] = before
+        sequences = 1 if before.dim() > 2 else 0  # the dimension
+        for sequence in copied:
+            own = before.select(sequences, sequence)
+            after.select(sequences, sequence)[tuple(map(slice, own.shape))] = own
     return wider
 
 
