@@ -23,21 +23,6 @@ Keys = tuple[str | int, ...]
 Absent = Literal["omit", "null", "never"]
 #: An object that is deeper is no object of values.
 DEEPEST: Final = 64
-#: The value of a key that has none, and of an object that lacks a value which it must have.
-NOTHING: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A value with its path and what the schema wants at each key of the path; () if it wants nothing.
-
-    `least` stands for a value that must be there and is not; it is `NOTHING` if nothing can.
-    """
-
-    keys: Keys
-    value: Any
-    absent: Sequence[Absent] = ()
-    least: Any = NOTHING
 
 
 def path_name(keys: Keys) -> str:
@@ -91,12 +76,6 @@ def _says_something(value: Any) -> bool:
     return value is not None and not (isinstance(value, str) and not value.strip())
 
 
-def assemble(parts: Iterable[Part]) -> dict[str, Any]:
-    """The object of some values, in their order. Where nothing else is wanted, a key without a value is left out."""
-    made = _object([*parts], 0)
-    return {} if made is NOTHING else dict(made)
-
-
 def mapped(values: Mapping[str, Any], change: Callable[[Keys, Any], Any], above: Keys = ()) -> dict[str, Any]:
     """An object of the same shape, whose values are `change`, called with each path and value."""
     made: dict[str, Any] = {}
@@ -116,46 +95,6 @@ def by_path(values: Mapping[str, Any]) -> dict[Keys, Any]:
     found: dict[Keys, Any] = {}
     mapped(values, found.setdefault)
     return found
-
-
-def _object(parts: Sequence[Part], depth: int) -> Any:
-    """The object whose keys stand at a depth of the paths; `NOTHING` if it lacks a value that it must have."""
-    made: dict[str, Any] = {}
-    for key, group in _grouped(parts, depth):
-        (wanted,) = group[0].absent[depth : depth + 1] or ("omit",)
-        value = _value(group, depth + 1, must=wanted == "never")
-        if value is NOTHING:
-            if wanted == "never":
-                return NOTHING
-            if wanted == "omit":
-                continue
-            value = None
-        made[str(key)] = value
-    return made
-
-
-def _value(parts: Sequence[Part], depth: int, *, must: bool) -> Any:
-    """A value, an object or a list of objects, whose path has `depth` keys; `NOTHING` if there is none."""
-    first = parts[0]
-    if len(first.keys) == depth:
-        return first.least if must and first.value is NOTHING else first.value
-    if not isinstance(first.keys[depth], int):
-        return _object(parts, depth) if must or _filled(parts) else NOTHING
-    items = (_object(item, depth + 1) for _, item in _grouped(parts, depth) if _filled(item))
-    made = [item for item in items if item is not NOTHING]
-    return made if must or made else NOTHING
-
-
-def _filled(parts: Iterable[Part]) -> bool:
-    return any(part.value is not NOTHING for part in parts)
-
-
-def _grouped(parts: Iterable[Part], depth: int) -> Iterable[tuple[str | int, list[Part]]]:
-    """The parts by their key at a depth, in the order of its first appearance."""
-    groups: dict[str | int, list[Part]] = {}
-    for part in parts:
-        groups.setdefault(part.keys[depth], []).append(part)
-    return groups.items()
 
 
 #: ``any`` is to be learnt from the targets. A list is of scalars.
@@ -187,7 +126,9 @@ class Field(Struct, frozen=True):
     share: float = 0.0  # the share of the training records that have a value
     path: Keys = ()  # the keys that lead to it; () if there is one, the name
     description: str = ""
-    absent: tuple[Absent, ...] = ()  # what is wanted at each key of the path without a value; see `Part`
+    absent: tuple[
+        Absent, ...
+    ] = ()  # what is wanted at each key of the path without a value; () wants nothing
     #: The `SCALARS` that a string, or an item of a list, is read as, the first that fits; () for strings alone.
     scalars: tuple[Kind, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()  # what else a schema says of its values; see `HELD`
@@ -219,13 +160,6 @@ class Field(Struct, frozen=True):
     def at(self, item: int) -> Keys:
         """The keys that lead to its value in an item of a list."""
         return tuple(item if key == 0 else key for key in self.keys)
-
-    def part(self, item: int, value: Value | Any) -> Part:
-        """A value at its place in the object; None is a lost value, which is null where nothing else is wanted."""
-        if not self.absent:
-            return Part(self.at(item), value)
-        least: Any = {"list": [], "string": NOTHING if self.enum else ""}.get(self.kind, NOTHING)
-        return Part(self.at(item), NOTHING if value is None else value, self.absent, least)
 
     def parsed(self, text: str) -> Value | None:
         """The value of a text; None if it is of another kind, or not in the enum."""
@@ -364,34 +298,6 @@ def _rows_in(values: Mapping[Keys, object], fields: Sequence[Field]) -> list[tup
         if isinstance(key, int) and (*keys[:at], 0, *keys[at + 1 :]) in listed and kind_of(value)
     )
     return rows_with(fields, max(items, default=1))
-
-
-def read_values(
-    texts: Sequence[str | None],
-    fields: Sequence[Field],
-    forms: Mapping[str, Mapping[str, str]] | None = None,
-) -> tuple[dict[str, Any], int]:
-    """The object of the texts of all rows, without the keys that have no value, and the number of lost values.
-
-    A value is lost if its text is None, having been cut, or if `Field.parsed` gives None. It is null, or as the schema
-    wants it without a value. `forms` are, by the name of a field, the values that texts of its enum stand for.
-    """
-    parts, lost = [], 0
-    for (field, item), text in zip(rows_of(fields, len(texts)), texts, strict=True):
-        value: Value | Any = NOTHING
-        if text is None or text.strip() or field.forced:
-            parsed = None if text is None else field.parsed(text)
-            lost += parsed is None
-            if parsed is None and field.forced:
-                plain = {"boolean": False, "integer": 0, "number": 0}
-                parsed = field.parsed(field.enum[0]) if field.enum else plain.get(field.kind)
-            meant = (forms or {}).get(field.name, {})
-            if isinstance(parsed, list):
-                value = [meant.get(one, one) for one in parsed]
-            else:
-                value = meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
-        parts.append(field.part(item, value))
-    return assemble(parts), lost
 
 
 def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
@@ -34,6 +34,7 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.reading import as_json, contents, some_names
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.tree import Part, list_part
 
 #: Each key is a row, and all rows are decoded at the same time.
 MOST_KEYS: Final = 5_000
@@ -157,9 +158,18 @@ _WORDS: Final[dict[str, Kind]] = _KINDS | {
 _READ: Final = {*str.split("type enum const properties required items description $ref anyOf oneOf allOf")}
 _SILENT: Final = {
     *str.split("title default example examples $schema $id $comment $defs definitions $anchor"),
-    *str.split("deprecated readOnly writeOnly additionalProperties discriminator"),
+    *str.split(
+        "deprecated readOnly writeOnly additionalProperties patternProperties propertyNames discriminator"
+    ),
+    *str.split("minProperties maxProperties"),
 }
 _REFUSED: Final = {*str.split("prefixItems $dynamicRef $recursiveRef")}
+#: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
+_CHOICE: Final = " alternatives"
+#: What tells of the entries of a map.
+_ENTRIES: Final = ("additionalProperties", "patternProperties")
+#: So many times a part may stand within itself, itself included.
+_LEVELS: Final = 2
 #: The keywords that `_Reader._flat` puts together.
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 _CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
@@ -181,30 +191,45 @@ def load_schema(location: str) -> tuple[Any, str]:
 def keys_of(
     schema: Any, where: str, warn: Callable[[str], None] = log.warning, most: tuple[int, int] = MOST
 ) -> dict[str, Field]:
-    """The keys of a JSON Schema that was read from `where`, by name and in order.
+    """The keys of a JSON Schema, by name and in order, that a model can be trained for; see `tree_in`.
 
-    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Optional parts that no row
-    can hold are left out. Warns of them, and of the keywords that no row is held to. A UserError for a schema that no
-    rows can hold to, and for more keys or choices than `most`.
+    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Maps, alternatives and lists
+    within lists cannot be held.
     """
-    reader = _Reader(schema, where, *most)
-    fields = [*reader.fields()]
-    if not fields and reader.left_out:
+    return {field.name: field for field in tree_in(schema, where, warn, most, trained=True).values()}
+
+
+def tree_in(
+    schema: Any,
+    where: str,
+    warn: Callable[[str], None] = log.warning,
+    most: tuple[int, int] = MOST,
+    *,
+    trained: bool = False,
+) -> Part:
+    """The tree of a JSON Schema that was read from `where`; if it is `trained`, of what a model can be trained for.
+
+    Optional parts that no row can hold are left out. Warns of them, and of the keywords that no row is held to. A
+    UserError for a schema that no rows can hold to, and for more keys or choices than `most`.
+    """
+    reader = _Reader(schema, where, *most, trained=trained)
+    tree = reader.tree()
+    if not tree.parts and reader.left_out:
         raise reader.left_out[0]
-    if not fields:
+    if not tree.parts or tree.shape == "list":
         todo = 'write {"properties": {"name": {"type": "string"}, …}}'
         if inner := [
             name for name in ("schema", "json_schema") if isinstance(schema, dict) and name in schema
         ]:
             todo = f"take what stands under {inner[0]!r}"
         raise UserError("the schema has no properties", where=where, todo=todo)
-    check_names(fields, dict.fromkeys((field.name for field in fields), where))
+    check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [error.what for error in reader.left_out]:
         more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
     if passed := sorted(reader.passed):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
-    return {field.name: field for field in fields}
+    return tree
 
 
 def read_short(text: str) -> dict[str, Field]:
@@ -328,7 +353,8 @@ class _Part:
 
     @property
     def is_object(self) -> bool:
-        return self.allowed is None and ("object" in self.types or "properties" in self.schema)
+        says_so = not self.types and any(self.schema.get(word) for word in ("required", *_ENTRIES))
+        return self.allowed is None and ("object" in self.types or "properties" in self.schema or says_so)
 
 
 #: Parts that a warning names, and violations of an object.
@@ -408,6 +434,35 @@ def _scalar_types(part: Mapping[str, Any]) -> list[str]:
     return [] if {*types} - {"null", *SCALARS} else types
 
 
+def _keywords(part: Mapping[str, Any], what: str) -> tuple[tuple[str, Any], ...]:
+    """The least and the most Items or Properties of a part, as those of a list."""
+    pairs = ((f"{word}Items", part.get(word + what)) for word in ("min", "max"))
+    return tuple((word, value) for word, value in pairs if _makes_sense(word, value))
+
+
+def _labels(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Different labels of alternatives: the constant of a key, else their titles, their types, or numbers."""
+    shared = set[str].intersection(*({*map(str, part.get("properties", ()))} for part in parts))
+    for key in sorted(shared):
+        constants = [_constant(part["properties"][key]) for part in parts]
+        if all(constants) and len({*constants}) == len(parts):
+            return constants
+    for labels in (
+        [str(part.get("title", "")).strip() for part in parts],
+        [" or ".join(part.get("type", ["object"] if "properties" in part else [])) for part in parts],
+    ):
+        if all(labels) and len({*labels}) == len(parts):
+            return labels
+    return [*map(str, range(1, len(parts) + 1))]
+
+
+def _constant(part: Any) -> str:
+    """The text of the only value of a part; "" if it has no value, or several."""
+    given = part if isinstance(part, dict) else {}
+    values = [given["const"]] if "const" in given else given.get("enum", ())
+    return text_of(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+
+
 def _size(value: Any) -> int:
     """The number of values within a value, however deep, and itself."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -425,18 +480,19 @@ class _Reader:
     It notes the keywords that it passes over, and the optional parts that it leaves out.
     """
 
-    def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int) -> None:
-        self.schema, self.where, self.passed = schema, where, set[str]()
+    def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int, *, trained: bool) -> None:
+        self.schema, self.where, self.passed, self.trained = schema, where, set[str](), trained
         self.left_out = list[_UnwritableError]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
         characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
         self.most = {"keys": max_keys, "choices": max_choices, "characters": characters}
 
-    def fields(self) -> Iterator[Field]:
-        """The fields of the whole schema."""
+    def tree(self) -> Part:
+        """The tree of the whole schema."""
         try:
-            yield from self._object(self._resolved(self.schema, (), ()), (), ())
+            part = self._resolved(self.schema, (), ())
+            return self._read(part, (), ())
         except RecursionError:
             self._blame(
                 (), "has too many references or alternatives within each other", "write a flatter schema"
@@ -447,38 +503,95 @@ class _Reader:
         if self.read[what] > (most := self.most[what]):
             self._blame((), f"has more than {most:,} {what}", "write a smaller schema")
 
-    def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
+    def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         if len(keys) > DEEPEST:
             self._refuse(keys[:1], f"has more than {DEEPEST} levels", "write a flatter schema")
+        mixed = part.types & {"array", "object"} and len(part.types) > 1 and part.allowed is None
+        if not self.trained and (_CHOICE in part.schema or mixed):
+            return self._choice(part, keys, absent)
         if part.is_object:
-            yield from self._object(part, keys, absent)
-            return
+            is_map = not (self.trained or part.schema.get("properties") or part.schema.get("required"))
+            is_map = is_map and bool(keys or any(part.schema.get(word) for word in _ENTRIES))
+            return self._map(part, keys, absent) if is_map else self._object(part, keys, absent)
         items, described = self._items(part, keys), part.schema.get("description")
         described = described if isinstance(described, str) else ""
-        if items and items.is_object:
-            if 0 in keys:
-                self._refuse(keys, "is a list of objects within another", "make it a list of values")
-            self.passed |= {"minItems", "maxItems"} & part.schema.keys()
-            fields = [*self._object(items, (*keys, 0), (*absent, "omit"))]
-            at = next((at for at, one in enumerate(fields) if one.kind in ("string", "any")), 0)  # the names
-            fields[at] = replace(fields[at], description=fields[at].description or described)
-            yield from fields
-            return
+        structured = items and (
+            items.is_object or (not self.trained and (_CHOICE in items.schema or "array" in items.types))
+        )
+        if items and structured:
+            if self.trained:
+                if 0 in keys:
+                    self._refuse(keys, "is a list of objects within another", "make it a list of values")
+                self.passed |= {"minItems", "maxItems"} & part.schema.keys()
+            item = self._read(items, (*keys, 0), (*absent, "omit"))
+            self._count_row(path_name(keys))
+            return list_part(keys, item, described, absent=absent, keywords=_keywords(part.schema, "Items"))
         kind, enum, scalars = self._kind(part, items, keys)
-        name = path_name(keys)
-        if len(name) > _LONGEST_NAME:
-            self._refuse(keys, f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
-        self._count("keys", 1)
-        self._count("characters", len(name))
+        self._count_row(name := path_name(keys))
         said = {**(items.schema if items else {}), **part.schema}
         keywords = tuple((word, said[word]) for word in HELD if _makes_sense(word, said.get(word)))
         # These rows are free. What they hold is checked at the end.
-        loose = {*HELD} if kind == "any" or "string" in scalars else {*_OF_TEXTS} if kind == "list" else set()
-        self.passed |= loose & said.keys()
+        self.passed |= {*HELD} & said.keys() if kind == "any" or "string" in scalars else set()
         path = keys if len(keys) > 1 else ()
-        yield Field(name, kind, enum, 0.0, path, described, absent, scalars, keywords)
+        kind = "string" if kind == "any" and not self.trained else kind
+        return Part(Field(name, kind, enum, 0.0, path, described, absent, scalars, keywords))
 
-    def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Iterator[Field]:
+    def _count_row(self, name: str) -> None:
+        """Count a row, and what its name adds to the text that is read."""
+        if len(name) > _LONGEST_NAME:
+            self._refuse((name,), f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
+        self._count("keys", 1)
+        self._count("characters", len(name))
+
+    def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """The alternatives, each by its label; the only one that a row can hold as it is."""
+        rest = {word: value for word, value in part.schema.items() if word not in (_CHOICE, "nullable")}
+        several = part.schema.get(_CHOICE)
+        if several is None:
+            scalars = [kind for kind in rest.pop("type") if kind in SCALARS]
+            several = [{"type": types} for types in (scalars, ["array"]) if {*types} & part.types]
+            if "object" in part.types:
+                of_objects = {word: rest.pop(word) for word in ("properties", "required", *_ENTRIES) if word in rest}
+                several.append({"type": ["object"], **of_objects})
+        read = list[tuple[dict[str, Any], Part]]()
+        for one in several:
+            try:
+                both = self._both(one, rest, keys)
+                made = self._read(self._part_of(both, part.trail, keys), keys, absent)
+                if not keys and made.shape in ("value", "list"):
+                    self._refuse(keys, "has an alternative that is no object", "leave it out")
+                read.append((both, made))
+            except _UnwritableError as error:
+                self.left_out.append(error)
+                self._count("keys", 1)
+        if not read:
+            raise self.left_out[-1]
+        if len(read) == 1:
+            return read[0][1]
+        self._count_row(path_name(keys))
+        labels = _labels([both for both, _ in read])
+        described = str(part.schema.get("description", ""))
+        row = Field(path_name(keys), "string", tuple(labels), 0.0, keys, described, absent)
+        return Part(row, "choice", dict(zip(labels, (made for _, made in read), strict=True)))
+
+    def _map(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """An object that names no properties: a row for the names of its entries."""
+        patterns, more = part.schema.get("patternProperties"), part.schema.get("additionalProperties", True)
+        several = [*patterns.values()] if isinstance(patterns, dict) else []
+        if not several and more is False:
+            self._refuse(keys, "is an object without properties, or has another type", "give it properties")
+        values = {"anyOf": several} if len(several) > 1 else several[0] if several else more
+        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), (*absent, "omit"))
+        named = {"pattern": next(iter(patterns))} if len(several) == 1 and patterns else {}
+        named = {"allOf": [{"type": "string"} | named, part.schema.get("propertyNames", {})]}
+        names = self._read(self._resolved(named, keys, part.trail), keys, absent)
+        self._count_row(path_name(keys))
+        said, keywords = part.schema.get("description"), _keywords(part.schema, "Properties")
+        said = said if isinstance(said, str) else ""
+        how: Any = {"absent": absent, "keywords": keywords, "names": names.field}
+        return list_part(keys, item, said, shape="map", **how)
+
+    def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
             self._blame(keys, "has no object of properties, or no list of required ones", "mend it")
@@ -491,22 +604,26 @@ class _Reader:
             properties = properties | dict.fromkeys(lacking, more)
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        needed, left = set(required), False
+        self.passed |= {
+            "patternProperties",
+            "propertyNames",
+            "minProperties",
+            "maxProperties",
+        } & part.schema.keys()
+        needed, parts = set(required), dict[str, Part]()
         for name, value in properties.items():
             try:
                 inner = self._resolved(value, (*keys, name), part.trail)
                 must: Absent = "null" if inner.nullable else "never"
-                found = [*self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))]
+                parts[name] = self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))
             except _UnwritableError as error:
                 if name in needed:
                     raise
                 self.left_out.append(error)
                 self._count("keys", 1)
-            else:
-                left = left or bool(found)
-                yield from found
-        if keys and not left:
+        if keys and not parts:
             self._refuse(keys, "has no property that a row can hold", "leave it out")
+        return Part(Field(path_name(keys), path=keys, absent=absent), "object", parts)
 
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
         """The items of a list; None if it is no list."""
@@ -539,7 +656,9 @@ class _Reader:
         return (_KINDS[wanted.pop()], enum, ()) if len(wanted) == 1 else ("string", enum, scalars)
 
     def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
-        part, trail = self._flat(part, keys, trail)
+        return self._part_of(*self._flat(part, keys, trail), keys)
+
+    def _part_of(self, part: dict[str, Any], trail: tuple[str, ...], keys: Keys) -> _Part:
         types, allowed = part.get("type", []), _fitting(part)
         if any(isinstance(value, list | dict) for value in allowed or ()):
             self._refuse(keys, *_OTHER_KIND)
@@ -566,7 +685,7 @@ class _Reader:
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
         if "$ref" in part:
-            if part["$ref"] in trail:
+            if trail.count(part["$ref"]) >= (1 if self.trained else _LEVELS):
                 self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
             found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
             if self.ref_alone:
@@ -639,6 +758,7 @@ class _Reader:
         With `once` a value is not allowed by more than one alternative.
         """
         others = [one for one in parts if one.get("type") != ["null"] and one.get("enum") != [None]]
+        others = [one for part in others for one in (part[_CHOICE] if {*part} == {_CHOICE} else [part])]
         chosen: dict[str, Any] = dict(*others[:1])
         nulls = sum(map(_allows_null, parts))
         if len(others) > 1:
@@ -651,6 +771,8 @@ class _Reader:
         merged = apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others))
         if merged and not are_same:
             chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
+        elif others and not self.trained and not (are_same or all("enum" in one for one in others)):
+            chosen = {_CHOICE: others}
         elif not others or not (are_same or all("enum" in one for one in others)):
             self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
         elif not are_same or (once and len(others) > 1):

@@ -15,16 +15,16 @@ from pipedec_cli.data.fields import (
     any_item,
     kind_of,
     leaves,
-    list_places,
     rows_of,
     texts_of,
 )
 from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
 from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record, SplitName
-from pipedec_cli.data.schema import keys_of, learn_schema, load_schema, read_short, settled
+from pipedec_cli.data.schema import learn_schema, load_schema, read_short, settled, tree_in
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
+from pipedec_cli.data.tree import tree_of
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.generate_settings import RunSettings
@@ -60,23 +60,22 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    fields: tuple[Field, ...] = ()
     schema: Any = None
     if settings.schema is not None:
         schema, where = load_schema(settings.schema)
-        fields = tuple(map(settled, keys_of(schema, where).values()))
+        tree = tree_in(schema, where)
     elif settings.fields is not None:
-        fields = tuple(map(settled, read_short(settings.fields).values()))
-    elif records:
-        fields, _ = learn_schema(records)
-    check_lists(fields)
+        tree = tree_of([*map(settled, read_short(settings.fields).values())])
+    else:
+        tree = tree_of(learn_schema(records)[0] if records else ())
+    fields = [*tree.values()]
     if count > len(records):
         what = f"has {len(records):,} records with an object as target"
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
     if records:
         _warn_of_unfilled(records, fields, location)
     shots = tuple(choose_shots(records, fields, count))
-    return Rows(fields, tuple(dict.fromkeys(settings.ask)), shots, schema)
+    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema)
 
 
 def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:
@@ -86,15 +85,6 @@ def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], locati
     if unfilled := [field.name for field in fields if field.keys not in filled]:
         keys = some_names(unfilled)
         log.warning(f"{location}: no record has a value for {keys}: are the keys spelled alike?")
-
-
-def check_lists(fields: Sequence[Field]) -> None:
-    """A UserError for a list of objects that no key names."""
-    for places in list_places(fields):
-        if all(fields[at].kind == "list" for at in places):
-            what = f"{fields[places[0]].name!r} has no key beside it that tells the items apart"
-            todo = "put a string beside it, or train with `pipedec segment --level field`"
-            raise UserError(what, todo=todo)
 
 
 def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
@@ -223,7 +213,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
         decoder = _load_exact(settings)
     elif settings.is_blind:
         rows = blind_rows(settings)  # faults in files come before the weights
-        records = calibration(settings, rows.fields)
+        records = calibration(settings, [*rows.tree.values()])
         decoder = _blind_decoder(settings, load_decoder(settings), rows, records, listen)
     else:
         decoder = load_decoder(settings)

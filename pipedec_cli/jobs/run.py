@@ -140,7 +140,9 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
     name = _name(settings, method, usual.limits, decoder.drafter.kind if decoder.drafter else None)
     if blind := decoder.blind:  # other questions have another file
-        asked = Path(settings.schema).stem if settings.schema else "fields" if blind.rows.fields else "ask"
+        asked = (
+            Path(settings.schema).stem if settings.schema else "fields" if blind.rows.tree.parts else "ask"
+        )
         name = name.replace("blind", f"blind-{_plain(asked)}-{blind.described['sha256'][:6]}", 1)
     return Run(
         settings=settings,
@@ -258,7 +260,7 @@ def stream(
     records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
     rows = run.decoder.blind and run.decoder.blind.rows
     # The model has seen no value of these keys.
-    unshown = rows.fields if rows and not rows.shots and not rows.questions else ()
+    unshown = tuple(rows.tree.values()) if rows and not rows.shots and not rows.questions else ()
     unshown = tuple(field for field in unshown if not field.enum and field.kind != "boolean")
     numbers, read_off = count(), Counter[bool]()  # values by whether they were read off the source
 

@@ -20,13 +20,12 @@ from pipedec_cli.data.fields import (
     kind_of,
     list_places,
     mapped,
-    read_values,
     rows_with,
     text_of,
 )
 from pipedec_cli.data.records import Generated
+from pipedec_cli.data.tree import naming_key, read_values
 from pipedec_cli.model.decoder import Decoder, ObjectReader, in_words
-from pipedec_cli.model.rows import Asked
 
 #: A chunk begins this part of its length before the end of the one before.
 _OVERLAP: Final = 8
@@ -48,6 +47,9 @@ class Chunks:
         if self.size > (room := text.max_source_tokens - text.longest_around):
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
             raise UserError(what, todo="give smaller chunks, or a larger --max-source-tokens")
+        if self.decoder.fields and not self.decoder.fields.tree.is_plain:
+            what = "maps, alternatives and lists within lists of several chunks cannot become one"
+            raise UserError(what, todo="leave --chunk out")
 
     def cut(self, text: str) -> list[str]:
         """The chunks of a source; a source that is short enough stays as it is."""
@@ -123,13 +125,13 @@ def _merged(objects: Sequence[_Values], paths: Sequence[Keys]) -> _Values:
 
 def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]:
     """The items of a list of objects in all chunks, those of one name merged. The paths are those of the schema."""
-    name, same = Asked(fields).key.keys, dict[str, list[_Values]]()
+    naming, same = naming_key(fields), dict[str, list[_Values]]()
     paths = {field.keys for field in fields}
     for one in objects:
         listed = (keys for keys in one if any_item(keys) in paths)
         numbers = dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int))
         for number in numbers:
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
-            known = item.get(name, (0, sorted((keys, value) for keys, (_, value) in item.items())))[1]
+            known = item.get(naming.keys if naming else (), (0, sorted((keys, value) for keys, (_, value) in item.items())))[1]
             same.setdefault(repr(known), []).append(item)
     return [_merged(items, [field.keys for field in fields]) for items in same.values()]

@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name, rows_of
+from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.data.schema import Check
 from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
@@ -211,19 +211,11 @@ class ObjectReader:
     def read(self, end: Finished) -> Reading:
         """The object, as JSON too."""
         rows, texts = self.answers(end.grid)
-        values, lost = self.fields.read(texts)
+        values, lost = self.fields.object_of(texts)
         found = self.check(values)
         if wrong := {keys for keys, _ in found}:
             # A value that its own keywords do not allow is lost, unless there must be one.
-            rows_of_texts = zip(rows_of(self.fields.fields, len(texts)), texts, strict=True)
-            held = [
-                ""
-                if field.at(item) in wrong and not field.listed and field.absent[-1:] != ("never",)
-                else text
-                for (field, item), text in rows_of_texts
-            ]
-            lost += sum(text != before for text, before in zip(held, texts, strict=True))
-            texts, values = held, self.fields.read(held)[0]
+            values, lost = self.fields.object_of(texts, wrong)
             found = self.check(values)
         sure = forced = None
         if end.grid.method.confident:
@@ -232,7 +224,7 @@ class ObjectReader:
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts)), values, sure, forced, lost, in_words(found))
+        return Reading(text, tuple(filter(None, texts.values())), values, sure, forced, lost, in_words(found))
 
 
 class Decoder:

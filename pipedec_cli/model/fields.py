@@ -1,24 +1,22 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from msgspec.structs import replace
-
 from pipedec_cli.data.fields import (
     Field,
+    Keys,
     list_places,
-    mapped,
     path_name,
     plain_text,
     read_plain,
-    read_values,
     rows_of,
     rows_with,
     texts_of,
 )
+from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
 from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, span_grammar
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
@@ -31,23 +29,25 @@ def row_text(codec: TextCodec, row: Subsequence) -> str:
     return text if row.ended else text.rstrip("\ufffd").rstrip()
 
 
-#: The rows of a finished grid, and the text of each value in the order of `rows_of`; None for a value that was cut.
-Answers = Callable[[Grid], tuple[Sequence[Subsequence], Sequence[str | None]]]
+#: The rows and the texts of a finished grid by the places of their values; the text of a value that was cut is None.
+Answers = Callable[[Grid], tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]]
 
 
 class FieldCodec:
     """The fields of a checkpoint in the tokens of its codec."""
 
-    def __init__(self, codec: TextCodec, fields: Sequence[Field]) -> None:
+    def __init__(self, codec: TextCodec, fields: Sequence[Field], tree: Part | None = None) -> None:
+        """Objects are read as the `tree` says, by default as that of the fields."""
         self.codec, self.fields = codec, fields
+        self.tree = tree_of(fields) if tree is None else tree
+        rows = dict.fromkeys((*fields, *(part.field for part in self.tree.inner())))
         # A tokenizer may write other forms of letters: decoded enum values, and the values that they stand for.
         self._forms = {
-            field.name: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
-            for field in fields
+            field: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
+            for field in rows
         }
         self._known: dict[int, list[list[int]]] = {}
         self.source: str | None = None  # of which free values are parts
-        self._spelled = [replace(field, enum=tuple(self._forms[field.name])) for field in fields]
 
     def known_of(self, item: int) -> list[list[int]]:
         """The known tokens of the row of each field behind <bos>, for an item of the lists."""
@@ -55,14 +55,14 @@ class FieldCodec:
             self._known[item] = self.codec.ids([field.opening(item) for field in self.fields])
         return self._known[item]
 
-    def openings(self, places: Sequence[int], before: Sequence[Any] = ()) -> tuple[Opening, ...]:
-        """How the rows of these fields begin, those of lists for the item that follows the items `before`."""
-        item, made = len(before) + 1, []
+    def openings(self, places: Sequence[int], item: int = 1) -> tuple[Opening, ...]:
+        """How the rows of these fields begin, those of lists for an item."""
+        made = []
         for number in places:
             field, known = self.fields[number], tuple(self.known_of(item)[number])
-            place = field.name, item if field.listed else 0
             end = self.codec.eos if self.source is not None and is_free(field) else -1
-            made.append(Opening(known, self.allowed[number], place, path_name(field.at(item)), end))
+            at = field.at(item)
+            made.append(Opening(known, self.allowed[number], at, path_name(at), end))
         return tuple(made)
 
     def held_to(self, source: str | None) -> Self:
@@ -72,35 +72,49 @@ class FieldCodec:
         made.__dict__.pop("allowed", None)
         return made
 
-    def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
-        """See `Answers`: each row is a value, an empty row where a list is shorter than another."""
-        rows: Sequence[Subsequence] = grid.subsequences
-        if grid.method.lists:
-            placed, nothing = grid.placed, Subsequence(0, [self.codec.eos], ended=True)
-            items = max(item for _, item in placed)
-            rows = [placed.get((field.name, item), nothing) for field, item in rows_with(self.fields, items)]
-        found = [row.value_tokens for row in rows]
-        return rows, [None if tokens is None else self.codec.decode(tokens) for tokens in found]
+    def answers(self, grid: Grid) -> tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]:
+        """See `Answers`: each row is a value."""
+        placed = grid.placed
+        items = max((key for place in placed for key in place if isinstance(key, int)), default=1)
+        rows = {
+            at: placed[at]
+            for field, item in rows_with(self.fields, items)
+            if (at := field.at(item)) in placed
+        }
+        found = {at: row.value_tokens for at, row in rows.items()}
+        return rows, {
+            at: None if tokens is None else self.codec.decode(tokens) for at, tokens in found.items()
+        }
 
-    def plain_answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+    def plain_answers(self, grid: Grid) -> tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]:
         """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
-        return (), read_plain(self.whole(grid), self.fields, cut=grid.truncated is not None)
+        texts = read_plain(self.whole(grid), self.fields, cut=grid.truncated is not None)
+        rows = zip(rows_of(self.fields, len(texts)), texts, strict=True)
+        return {}, {field.at(item): text for (field, item), text in rows}
 
     def whole(self, grid: Grid) -> str:
         """The text of all rows."""
         return self.codec.decode([token for row in grid.subsequences for token in row.text_tokens])
 
-    def read(self, texts: Sequence[str | None]) -> tuple[dict[str, Any], int]:
-        """The object that the texts of all rows give, and the number of lost values; see `read_values`."""
-        return read_values(texts, self._spelled, self._forms)
+    def object_of(
+        self, texts: Mapping[Keys, str | None], dropped: Collection[Keys] = ()
+    ) -> tuple[dict[str, Any], int]:
+        """The object that the texts of all rows give, and the number of lost values; see `ObjectOf`."""
+        reading = ObjectOf(self.tree, texts, self._forms, dropped)
+        return reading.read(), reading.lost
+
+    def label(self, choice: Field, text: str) -> str:
+        """The label that a row has written; "" if it is none."""
+        return self._forms[choice].get(text.strip(), "")
 
     def of_rows(
-        self, values: Mapping[str, Any], rows: Sequence[Subsequence], number: Callable[[Subsequence], float]
-    ) -> dict[str, Any]:
+        self,
+        values: Mapping[str, Any],
+        rows: Mapping[Keys, Subsequence],
+        number: Callable[[Subsequence], float],
+    ) -> Any:
         """A number of the row of each value: an object of the same shape, to four digits."""
-        placed = zip(rows_of(self.fields, len(rows)), rows, strict=True)
-        numbers = {field.at(item): float(f"{number(row):.4g}") for (field, item), row in placed}
-        return mapped(values, lambda keys, _: numbers.get(keys))
+        return numbers_at(values, {at: float(f"{number(row):.4g}") for at, row in rows.items()})
 
     def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""
@@ -121,7 +135,7 @@ class FieldCodec:
         }
         for field in self.fields:
             held = parts.get(field.kind == "list") if is_free(field) else None
-            made.append(held or allowed_of(tokenizer, end, field, tuple(self._forms[field.name]), none))
+            made.append(held or allowed_of(tokenizer, end, field, tuple(self._forms[field]), none))
         return made
 
 

@@ -76,9 +76,10 @@ def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str |
             json.dumps(text_of([text]) if is_list else text, ensure_ascii=False) for text in texts
         )
     elif {"string", "any"} & {*kinds}:
-        expressions = [] if is_list or len(kinds) > 1 or field.kind == "any" else [*_strings(keywords)]
+        expressions = [] if len(kinds) > 1 or field.kind == "any" else [*_strings(keywords)]
         if not (expressions or counted):
             return None
+        expressions += [r"[^|]*"] if is_list and expressions else []
         slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
         value = " & ".join(f"/{one}/" for one in slashed) or r"/\S([^|\n]|\|\|)*/"
     else:

@@ -5,13 +5,15 @@ row asks for one key, or is a question of the user. Else it is the line of a key
 For a list of objects a row asks for the names of all items. When it has ended, rows for their other keys start.
 """
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any, Final
@@ -20,9 +22,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field, list_places, path_name, rows_of, rows_with, text_of, value_texts
+from pipedec_cli.data.fields import Field, Keys, leaves, path_name, text_of, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.schema import checker
+from pipedec_cli.data.tree import NAMING, Part, tree_of
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
@@ -30,7 +33,7 @@ from pipedec_cli.model.grammar import is_free
 from pipedec_cli.model.text import QUESTION, SOURCE, prompt_around
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
-from pipedec_cli.pipeline.grid import Allowed, Grid, ItemRows, Limits, Method, Opening, any_token, mask_of
+from pipedec_cli.pipeline.grid import Allowed, Grid, Limits, Method, Opening, any_token, mask_of
 from pipedec_cli.pipeline.schedule import Subsequence, Together
 
 #: The answer that means "no value".
@@ -63,38 +66,121 @@ def is_none(text: str) -> bool:
     return text.strip(" .\"'").lower() == NONE
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What a row asks for that starts at once: the value of a key, or the names of all items of a list of objects.
+    """A row: what it asks for, where its answer belongs, and the item or entry that it is a part of."""
 
-    `row` is the field that the row answers, and `key` the one that holds the value, or the name of each item. The
-    `others` are the keys of an item whose rows start once the names are known.
-    """
+    part: Part
+    place: Keys = ()  # of its value
+    item: Keys = ()  # the beginning of the place that leads to the item
+    of: str = ""  # what the item is called, and those that it stands in
+    lines: str = ""  # outside a chat, what stands before the line of the row
 
-    def __init__(self, fields: Sequence[Field]) -> None:
-        """Take a key, or all keys of a list."""
-        self.key = self.row = min(fields, key=lambda field: (field.kind != "string", field.kind == "list"))
-        self.others = [field for field in fields if field is not self.key]
-        self.listed = self.key.listed
-        if self.listed:
-            path, described = self.key.path[: self.key.path.index(0)], self.key.description
-            self.row = Field(path_name(path), "list", self.key.enum, path=path, description=described)
+    @property
+    def name(self) -> str:
+        """The path of its value within the item."""
+        inner = path_name(self.place[len(self.item) :]) or path_name(self.place[:-1])
+        return inner or ("value" if self.place else "object")
+
+    @property
+    def at(self) -> Keys:
+        """The place of its answer."""
+        return self.place if self.part.shape == "value" else (*self.place, NAMING)
+
+    @property
+    def label(self) -> str:
+        """Its name in the live view."""
+        return path_name(self.place) or self.name
 
     def question(self) -> str:
-        """The question for the value, or for the names of all items."""
-        name = f"{_inner(self.key)} of each of the {self.row.name}" if self.listed else self.row.name
-        return question_of(replace(self.row, name=name))
+        """The question for the value, for the names of all items, or for the kind of what there is."""
+        name = self.name
+        if self.part.shape in ("list", "map"):
+            within = path_name(self.named(1)[len(self.place) + 1 :]) or "name"
+            name = f"{within} of each of the {name}"
+        elif self.part.shape == "choice":
+            name = f"kind of the {name}"
+        return question_of(replace(self.part.field, name=f"{name} of {self.of}" if self.of else name))
 
-    def of_item(self, item: int, name: str, *, chat: bool) -> list[str]:
-        """What the rows of an item begin with: a question for each key, or the line of its name and a key."""
-        if chat:
-            return [question_of(replace(field, name=f"{_inner(field)} of {name}")) for field in self.others]
-        line = f"{self.key.opening(item)} {name}\n"
-        return [line + field.opening(item) for field in self.others]
+    def opening(self) -> str:
+        """The line that the answer goes on, and those before."""
+        kind = "kind of " if self.part.shape == "choice" else ""
+        return f"{self.lines}{kind}{self.label}:"
+
+    def chosen(self, label: str) -> Iterator[Asked]:
+        """The rows of the alternative with a label."""
+        if part := self.part.parts.get(label):
+            yield from asked_of(dataclasses.replace(self, part=part))
+
+    def items(self, names: Iterable[tuple[int | str, str]]) -> Iterator[Asked]:
+        """The rows of items and entries: the last key of each and its name, which is known."""
+        part = self.part
+        for key, name in names:
+            at, named = (*self.place, key), self.named(key)
+            line = f"{path_name(named)}: {name}\n" if part.shape == "list" else ""
+            of = f"{name} of {self.of}" if self.of else name
+            rows = asked_of(Asked(part.item, at, at, of, self.lines + line))
+            yield from (row for row in rows if row.place != named or not part.name_key)
+
+    def named(self, key: int | str) -> Keys:
+        """The place of the name of an item; of the item itself if no key of it is the name."""
+        name = self.part.name_key
+        return (*self.place, key, *(name.path[len(self.part.field.path) + 1 :] if name else ()))
 
 
-def _inner(field: Field) -> str:
-    """The name of a key within an item."""
-    return path_name(field.path[field.path.index(0) + 1 :])
+def asked_of(asked: Asked) -> Iterator[Asked]:
+    """The rows that a part starts with: for an object those of all properties."""
+    if asked.part.shape != "object":
+        yield asked
+    else:
+        for key, part in asked.part.parts.items():
+            yield from asked_of(dataclasses.replace(asked, part=part, place=(*asked.place, key)))
+
+
+def _sample(asked: Asked) -> Iterator[Asked]:
+    """Rows that a row may open: of one item, or of all alternatives."""
+    if asked.part.shape == "choice":
+        for label in asked.part.parts:
+            yield from asked.chosen(label)
+    elif asked.part.shape != "value":
+        yield from asked.items([(1 if asked.part.shape == "list" else "a", "a")])
+
+
+def _shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[tuple[str, str]]:
+    """The lines of a row in an example whose object has these texts: each an opening and its answer."""
+    part, place, depth = asked.part, asked.place, len(asked.place)
+    asked = dataclasses.replace(asked, lines="")
+    below = dict.fromkeys(
+        at[depth] for at, text in values.items() if text and len(at) > depth and at[:depth] == place
+    )
+    if part.shape == "value":
+        yield asked.opening(), values.get(place, "")
+    elif part.shape == "choice":
+        label = max(part.parts, key=lambda label: sum(_fit(one, values) for one in asked.chosen(label)))
+        there = below or values.get(place)
+        yield asked.opening(), label if there else ""
+        for one in asked.chosen(label) if there else ():
+            yield from _shown(one, values)
+    else:
+        names = [(key, values.get(asked.named(key), str(key))) for key in below]
+        yield asked.opening(), text_of([name for _, name in names if name])
+        for key, name in names:
+            if part.shape == "list" and name:
+                yield f"{path_name(asked.named(key))}:", name
+            for one in asked.items([(key, name)]) if name else ():
+                yield from _shown(one, values)
+
+
+def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
+    """1 if the text of a row is a value of it, −1 if it is none, 0 without a text."""
+    text = values.get(asked.place, "")
+    return (-1 if asked.part.field.parsed(text) is None else 1) if text and asked.part.shape == "value" else 0
+
+
+def names_in(answer: str) -> list[str]:
+    """The names of items in an answer, without doubles."""
+    names = Field("", "list").parsed("" if is_none(answer) else answer)
+    return [*dict.fromkeys(names)] if isinstance(names, list) else []
 
 
 def names_once(names: Allowed, decode: Callable[[Sequence[int]], str], end: int) -> Allowed:
@@ -113,6 +199,10 @@ def names_once(names: Allowed, decode: Callable[[Sequence[int]], str], end: int)
     return allowed
 
 
+#: The tokens that may follow in the row of each part, and the row's end; see `Opening`.
+Held = dict[Part, tuple[Allowed, int]]
+#: The most rows of an object.
+MOST_ROWS: Final = 5_000
 #: The default prompts: questions for keys, questions of the user, and lines of keys behind examples.
 KEYS_PROMPT: Final = (
     "Text: {source}\n\nAnswer with the value alone, in the words of the text. Answer none if the text does not say it.\n\n"
@@ -134,10 +224,23 @@ class Rows:
     `schema`.
     """
 
-    fields: tuple[Field, ...] = ()
+    tree: Part = field(default_factory=lambda: tree_of(()))
     questions: tuple[str, ...] = ()
     shots: tuple[Record, ...] = ()
     schema: Any = None  # the JSON Schema that has these keys, if there is one
+
+    @property
+    def whole(self) -> Part:
+        """The tree with the questions behind its keys."""
+        if not self.questions:
+            return self.tree
+        if self.tree.shape != "object":
+            todo = "ask in a second run"
+            raise UserError(
+                "a question stands beside keys, and the schema has none that it always asks for", todo=todo
+            )
+        asked = {question: Part(Field(question, path=(question,))) for question in self.questions}
+        return dataclasses.replace(self.tree, parts={**self.tree.parts, **asked})
 
 
 class BlindPlan:
@@ -157,13 +260,9 @@ class BlindPlan:
             raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
         self.rows = rows
         #: What the rows that start at once ask for, in the order of the schema.
-        lists = [Asked([rows.fields[at] for at in places]) for places in list_places(rows.fields)]
-        named = {asked.key.name: asked for asked in lists}
-        self._asked = [
-            named.get(f.name) or Asked([f]) for f in rows.fields if not f.listed or f.name in named
-        ]
-        self._lists = [asked for asked in self._asked if asked.listed]
-        #: For each key the least confidence of a value, from `calibrate`.
+        self.asked = [*asked_of(Asked(tree := rows.whole))]
+        self._has_names = any(part.shape in ("list", "map") for part in rows.tree.inner())
+        #: For each of these the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
         tokenizer = plain.checkpoint.tokenizer
         self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
@@ -171,15 +270,17 @@ class BlindPlan:
             todo = "leave --shots and --no-chat out, and take a model with a chat template"
             raise UserError("a free question is a turn of a chat", todo=todo)
         plain.checkpoint.end_as_usual(chat=self.chat)
-        fields = (*rows.fields, *map(Field, rows.questions))
-        longest = LIST_MAX if self._lists else VALUE_MAX
+        fields = tuple(tree.values())
+        longest = LIST_MAX if self._has_names else VALUE_MAX
         segmentation = Segmentation("field", (), " ", fields=fields)
         settings = MethodSettings("sequential", "together", segmentation, time_max=longest)
         self.checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
         self.text = copy.copy(plain.text)
         self.text.eos = self.checkpoint.eos
-        self.fields = FieldCodec(self.text, fields)
-        usual = (KEYS_PROMPT if rows.fields else ASK_PROMPT) if self.chat else SHOTS_PROMPT
+        self.fields = FieldCodec(self.text, fields, tree)
+        self._parts = [part for part in tree.inner() if part.shape != "object"]
+        self._rows = FieldCodec(self.text, [part.field for part in self._parts], tree)
+        usual = (KEYS_PROMPT if rows.tree.parts else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         self._read(template or usual)
 
     def _read(self, template: str) -> None:
@@ -193,14 +294,12 @@ class BlindPlan:
         if rest.count(QUESTION) != 1 or QUESTION in before or rest.startswith(QUESTION):
             what = f"the prompt {template[:60]!r} does not say {QUESTION} once, behind {SOURCE} and apart from it"
             raise UserError(what, todo="questions differ behind the text, so that the text is read once")
-        if self.chat:
-            questions = [*(one.question() for one in self._asked), *self.rows.questions]
-        else:
+        if not self.chat:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
-            questions = [one.row.opening() for one in self._asked]
+        questions = [self._words(one) for one in self.asked]
         #: The prompt without examples.
         self._prompt = prompt
-        later = [words for one in self._lists for words in one.of_item(1, "a", chat=self.chat)]
+        later = [self._words(one) for asked in self.asked for one in _sample(asked)]
         rows = [self._whole(words) for words in (*questions, *later)]
         # In a chat what the questions of all rows begin with is read once, with the text.
         is_apart = len(rows) == 1 or later or not self.chat
@@ -231,28 +330,30 @@ class BlindPlan:
             shown += [_one_line(shot.source), between, self._answer(shot), behind + before]
         return (*shown, source, between, question, "")
 
+    def _is_question(self, part: Part) -> bool:
+        return part.field.path[:1] in [(question,) for question in self.rows.questions]
+
+    def _words(self, asked: Asked) -> str:
+        """What a row begins with."""
+        if self._is_question(asked.part):
+            return asked.part.field.name
+        return asked.question() if self.chat else asked.opening()
+
     def _answer(self, shot: Record) -> str:
         """The lines of an example's keys."""
-        texts = value_texts(shot.target_fields or {}, self.rows.fields, shot.where)
-        rows = rows_of(self.rows.fields, len(texts))
-        of = {(field.name, item): _one_line(text) for (field, item), text in zip(rows, texts, strict=True)}
-        lines = list[tuple[str, str]]()
-        for one in self._asked:
-            if not one.listed:
-                lines.append((one.row.opening(), of[one.key.name, 0]))
-                continue
-            names = [(item, text) for (name, item), text in of.items() if name == one.key.name and text]
-            lines.append((one.row.opening(), text_of([name for _, name in names])))
-            for item, _ in names:
-                keys = (one.key, *one.others)
-                lines += ((field.opening(item), of[field.name, item]) for field in keys)
+        target = shot.target_fields or {}
+        value_texts(target, [*self.rows.tree.values()], shot.where)
+        values = {place: _one_line(text_of(value)) for place, value in leaves(target)}
+        lines = (line for one in self.asked for line in _shown(one, values))
         return "\n".join(f"{opening} {text or NONE}" for opening, text in lines)
 
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
         read = [self.text.prompt and self.text.prompt.parts, self.known]
-        digest = hashlib.sha256(json.dumps([read, to_builtins(self.rows.fields)]).encode()).hexdigest()
+        digest = hashlib.sha256(
+            json.dumps([read, to_builtins([part.field for part in self._parts])]).encode()
+        ).hexdigest()
         made = {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
         return made | ({"thresholds": self.thresholds} if self.thresholds else {})
 
@@ -266,7 +367,7 @@ class BlindPlan:
     def method(self, choice: Choice) -> Method:
         """All rows together, at most time_max tokens each. Raises a UserError for a choice that does not apply."""
         choice.refuse(self.checkpoint)
-        time_max = choice.time_max or (LIST_MAX if self._lists else VALUE_MAX)
+        time_max = choice.time_max or (LIST_MAX if self._has_names else VALUE_MAX)
         if time_max + max(map(len, self.known)) >= APART:
             raise UserError(f"a row has at most {APART} tokens", todo="give a smaller time_max")
         eos = self.checkpoint.eos
@@ -274,7 +375,7 @@ class BlindPlan:
             Together(),
             eos,
             eos,
-            limits=Limits(time_max, None, choice.max_tokens),
+            limits=Limits(time_max, MOST_ROWS, choice.max_tokens),
             ends=self.ends,
             confident=bool(self.thresholds) or self.grounded,
             of_source=self._with_rows if self.grounded else None,
@@ -284,84 +385,66 @@ class BlindPlan:
     def _with_rows(self, method: Method, source: str | None = None) -> Method:
         """The method with rows whose free values are parts of a source, or any text without a source."""
         held = self._held(source)
-        asked = [*self._asked, *(Asked([Field(question)]) for question in self.rows.questions)]
-        openings = [
-            Opening(known, allowed, (row.key.name, 0), row.row.name, end)
-            for row, known in zip(asked, self.known, strict=True)
-            for allowed, end in [held[row.row.name]]
-        ]
-        lists = [
-            ItemRows((at,), partial(self._items, row, held)) for at, row in enumerate(asked) if row.others
-        ]
-        return dataclasses.replace(method, openings=tuple(openings), lists=tuple(lists), blind=True)
+        rows = zip(self.asked, self.known, strict=True)
+        openings = tuple(self._opening(asked, known, held) for asked, known in rows)
+        return dataclasses.replace(method, openings=openings, blind=True)
 
-    @cached_property
-    def _codec(self) -> FieldCodec:
-        """The keys, and behind them the names of the items of each list."""
-        return FieldCodec(self.text, [*self.rows.fields, *(asked.row for asked in self._lists)])
+    def _opening(self, asked: Asked, known: tuple[int, ...], held: Held) -> Opening:
+        opens = None if asked.part.shape == "value" else partial(self._opened, asked, held)
+        return Opening(known, held[asked.part][0], asked, asked.label, held[asked.part][1], opens)
 
-    def _held(self, source: str | None) -> Mapping[str, tuple[Allowed, int]]:
-        """By the names of keys, lists and questions which tokens may follow in a row, and its `end`; see `Opening`."""
-        held: dict[str, tuple[Allowed, int]] = dict.fromkeys(self.rows.questions, (any_token, -1))
+    def _held(self, source: str | None) -> Held:
+        """Which tokens may follow in the row of each part, and its `end`; see `Opening`."""
         # Outside a chat a line break ends the line of a key.
         end = self.text.eos if self.chat else self.text.ids(["a\n"])[0][-1]
-        codec = self._codec.held_to(source)
-        for number, (field, allowed) in enumerate(
-            zip(codec.fields, codec.allowed_with(NONE, end), strict=True)
-        ):
-            is_name = number >= len(self.rows.fields)  # of the items of a list
-            choice = names_once(allowed, self.text.decode, end) if is_name else allowed
-            held[field.name] = choice, end if source is not None and is_free(field) else -1
+        held: Held = {}
+        choices = self._rows.held_to(source).allowed_with(NONE, end)
+        for part, allowed in zip(self._parts, choices, strict=True):
+            ends = end if source is not None and is_free(part.field) else -1
+            if self._is_question(part):
+                held[part] = any_token, -1
+            elif part.shape in ("list", "map"):
+                held[part] = names_once(allowed, self.text.decode, end), ends
+            else:
+                held[part] = allowed, ends
         return held
 
-    def _items(
-        self, of: Asked, held: Mapping[str, tuple[Allowed, int]], rows: Sequence[Sequence[Subsequence]]
-    ) -> Sequence[Opening]:
-        """The rows of the items whose names the first row has given."""
-        made = list[Opening]()
-        first = rows[0][0]
-        names = self._names(self.text.decode(first.value_tokens or first.text_tokens))
-        for item, name in enumerate(names, start=1):
-            for field, words in zip(of.others, of.of_item(item, name, chat=self.chat), strict=True):
-                label = path_name(field.at(item))
-                known = tuple(self._whole(words)[self._shared :])
-                allowed, end = held[field.name]
-                made.append(Opening(known, allowed, (field.name, item), label, end))
-        return made
+    def _opened(self, asked: Asked, held: Held, row: Subsequence) -> Sequence[Opening]:
+        """The rows of the items, entries or alternative that a row has named."""
+        text = self.text.decode(row.value_tokens or row.text_tokens)
+        rows = self._named(asked, text)
+        return [
+            self._opening(one, tuple(self._whole(self._words(one))[self._shared :]), held) for one in rows
+        ]
 
-    def _names(self, text: str) -> list[str]:
-        """The names of items in an answer, without doubles."""
-        names = Field("", "list").parsed("" if is_none(text) else text)
-        return [*dict.fromkeys(names)] if isinstance(names, list) else []
+    def _named(self, asked: Asked, text: str) -> Iterable[Asked]:
+        if asked.part.shape == "choice":
+            return asked.chosen(self.fields.label(asked.part.field, text))
+        names = enumerate(names_in(text), start=1)
+        return asked.items((number if asked.part.shape == "list" else name, name) for number, name in names)
 
-    def answers(self, grid: Grid) -> tuple[Sequence[Subsequence], Sequence[str | None]]:
+    def answers(self, grid: Grid) -> tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]:
         """See `Answers`; "" for no value. An answer to a question is kept as far as it was written.
 
         The names of all items of a list have one row.
         """
-        rows = grid.placed
-        least = dict(zip((field.name for field in self.rows.fields), self.thresholds, strict=False))
-        texts = {at: self._text(row, least.get(at[0], 0.0), at[0]) for at, row in rows.items()}
-        names = {asked.key.name: self._names(texts[asked.key.name, 0] or "") for asked in self._lists}
-        nothing = Subsequence(0, [self.text.eos], ended=True)
-        of_values, found = list[Subsequence](), list[str | None]()
-        for field, item in rows_with(self.fields.fields, max([1, *map(len, names.values())])):
-            at, text = (field.name, item), texts.get((field.name, item), "")
-            if field.name in names:
-                at, text = (field.name, 0), "".join(names[field.name][item - 1 : item])
-                text = None if item == 1 and texts[at] is None else text
-            of_values.append(rows.get(at, nothing))
-            found.append(text)
-        return of_values, found
+        rows, texts = dict[Keys, Subsequence](), dict[Keys, str | None]()
+        least = dict(zip((one.at for one in self.asked), self.thresholds, strict=False))
+        for asked, row in grid.placed.items():
+            text = self._text(row, least.get(asked.at, 0.0), is_key=not self._is_question(asked.part))
+            rows[asked.at], texts[asked.at] = row, text
+            if asked.part.shape == "list" and asked.part.name_key:
+                for number, name in enumerate(names_in(text or ""), start=1):
+                    rows[asked.named(number)], texts[asked.named(number)] = row, name
+        return rows, texts
 
-    def _text(self, row: Subsequence, least: float, name: str) -> str | None:
+    def _text(self, row: Subsequence, least: float, *, is_key: bool) -> str | None:
         """The text of a row; of a key "" for no value, or for one less sure than the `least`, and None if it was cut."""
         end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
         chosen = row.best[1] >= 0
         text = self.text.decode((chosen and row.value_tokens) or [*row.text_tokens, *end])
         ended = row.ended or chosen
         text = text if ended else text.rstrip("\ufffd").rstrip()  # it may stop within a character
-        is_key = name not in self.rows.questions
         is_empty = row.value_confidence < least or (is_key and ended and is_none(text))
         return "" if is_empty else text if ended or not is_key else None
 
@@ -401,28 +484,30 @@ def calibrate(
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
-    fields = plan.rows.fields
+    asked = [one for one in plan.asked if one.part.shape == "value"]
     plan.thresholds = ()
     method = dataclasses.replace(decoder.method(), confident=True)
-    found: list[list[tuple[float, bool]]] = [[] for _ in fields]
+    found: list[list[tuple[float, bool]]] = [[] for _ in asked]
     wanted = list[Sequence[str]]()
 
     def sources() -> Iterator[str]:
         for record in records:
-            wanted.append(value_texts(record.target_fields or {}, fields, record.where)[: len(fields)])
+            value_texts(target := record.target_fields or {}, [*plan.rows.tree.values()], record.where)
+            values = dict(leaves(target))
+            wanted.append([text_of(values.get(one.place)) for one in asked])
             yield record.source
 
     for event in decoder.run(sources(), method, batch_size):
         if isinstance(event, Finished):
             advance()
-            rows = zip(*plan.answers(event.grid), strict=True)
-            for answers, (row, text), right in zip(found, rows, wanted[event.example], strict=False):
-                if text != "":
-                    answers.append((row.value_confidence, text == right))
+            rows, texts = plan.answers(event.grid)
+            for answers, one, right in zip(found, asked, wanted[event.example], strict=True):
+                if texts[one.at] != "":
+                    answers.append((rows[one.at].value_confidence, texts[one.at] == right))
     filled = [sum(map(bool, texts)) for texts in zip(*wanted, strict=True)]
     fitted = [best_threshold(*answers) for answers in zip(found, filled, strict=True)]
-    pairs = zip(fields, fitted, strict=True)
-    plan.thresholds = tuple(0.0 if field.forced or field.listed else least for field, least in pairs)
+    least = {one: 0.0 if one.part.field.forced else fit for one, fit in zip(asked, fitted, strict=True)}
+    plan.thresholds = tuple(least.get(one, 0.0) for one in plan.asked)
 
 
 def best_threshold(answers: Sequence[tuple[float, bool]], filled: int) -> float:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Together, Whole
+from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
 def before_repeats(subsequences: Sequence[Hashable]) -> int:
@@ -82,10 +82,12 @@ class Opening:
 
     known: tuple[int, ...]
     allowed: Allowed = any_token
-    place: tuple[str, int] = ("", 0)  # its field, and the item of a list that it belongs to, from 1
+    place: Hashable = ()  # what its answer is for
     label: str = ""
     #: The token that ends it, if the text may end in any place and the most probable one is chosen; −1 if the row ends itself.
     end: int = -1
+    #: How the rows begin that start when this row has ended, since its answer says which there are.
+    opens: Callable[[Subsequence], Sequence[Opening]] | None = None
 
 
 #: Of rows whose number is not known: made once, since it is asked for at every token.
@@ -94,11 +96,10 @@ _FREE: Final = Opening(())
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A list whose rows are not all known."""
+    """A list whose items follow each other; see `Listed`."""
 
-    places: tuple[int, ...]  # of its first rows in `Method.openings`
-    #: How the rows begin that start next, by all that started before, as the schedule's `next_item` has them.
-    openings: Callable[[Sequence[Sequence[Subsequence]]], Sequence[Opening]]
+    places: tuple[int, ...]  # of the rows of its first item in `Method.openings`
+    openings: Callable[[int], Sequence[Opening]]  # how the rows of an item begin, by its number from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ class Method:
     """How to decode: everything but the model and the sources.
 
     Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
-    With `openings` there is one row for each, and later rows of `lists`: nothing is explored, and sub_max does not apply.
+    With `openings` there is one row for each, and later those of `lists`, and those that rows open: nothing is explored.
+    At sub_max rows no more are opened.
     A ValueError where settings do not go together.
     """
 
@@ -190,8 +192,10 @@ class Grid:
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
     #: Of the subsequences, where they are known.
     openings: list[Opening] = field(default_factory=list, init=False)
-    #: The rows of each list that started together, such as those of an item.
+    #: The rows of each item of each list.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
+    _opening: list[int] = field(default_factory=list, init=False)  # the rows that are to open others, from 0
+    _unopened: bool = field(default=False, init=False)  # whether there was no room for all rows
     _planned: tuple[Slot, ...] = field(default=(), init=False)
 
     @property
@@ -200,7 +204,7 @@ class Grid:
         return [row for row in self.subsequences if not row.ended]
 
     @property
-    def placed(self) -> dict[tuple[str, int], Subsequence]:
+    def placed(self) -> dict[Any, Subsequence]:
         """The rows by the places of their openings."""
         return {one.place: row for one, row in zip(self.openings, self.subsequences, strict=True)}
 
@@ -221,7 +225,9 @@ class Grid:
             return "max_tokens" if self._out_of_tokens else "time_max"
         if isinstance(self.method.schedule, Listed):
             return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"
-        if self.method.openings or isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
+        if self.method.openings:
+            return "sub_max" if self._unopened else None
+        if isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
             return None
         full = len(self.subsequences) == self.method.limits.sub_max
         return "sub_max" if full and not self.subsequences[-1].empty else None
@@ -263,29 +269,43 @@ class Grid:
         return self._planned
 
     def _establish(self, start: int) -> None:
-        """Add the rows whose openings are known: all fields, then the next rows of lists, in the order of the schema."""
+        """Add the rows whose openings are known: all fields, then the next items of lists, and what rows open."""
         if not self.subsequences:
-            self.openings += self.method.openings
-            self.subsequences += (Subsequence(start, known=opening.known) for opening in self.openings)
-            rows = self.subsequences
+            rows = self._add(start, self.method.openings)
             self._items = [[[rows[place] for place in rows_of.places]] for rows_of in self.method.lists]
             return
         new = list[tuple[int, int, Opening]]()  # the place in the schema, the number of the list, the opening
         for number in (number for number, due in self._due().items() if due == start):
-            places = self.method.lists[number].places
-            for index, opening in enumerate(self.method.lists[number].openings(self._items[number])):
-                new.append((places[min(index, len(places) - 1)], number, opening))
+            of = self.method.lists[number]
+            openings = of.openings(len(self._items[number]) + 1)
+            new += ((place, number, opening) for place, opening in zip(of.places, openings, strict=True))
             self._items[number].append([])
-        for _, number, opening in sorted(new, key=itemgetter(0)):
-            row = Subsequence(start, known=opening.known)
-            self.subsequences.append(row)
-            self.openings.append(opening)
+        new.sort(key=itemgetter(0))
+        rows = self._add(start, [opening for _, _, opening in new])
+        for row, (_, number, _) in zip(rows, new, strict=True):
             self._items[number][-1].append(row)
+        for number in [number for number in self._opening if self.subsequences[number].end == start]:
+            self._opening.remove(number)
+            opens, most = self.openings[number].opens, self.method.limits.sub_max
+            assert opens is not None
+            openings = opens(self.subsequences[number])
+            room = len(openings) if most is None else max(0, most - len(self.openings))
+            self._unopened = self._unopened or room < len(openings)
+            self._add(start, openings[:room])
+
+    def _add(self, start: int, openings: Sequence[Opening]) -> Sequence[Subsequence]:
+        """Add a row for each opening."""
+        rows = [Subsequence(start, known=opening.known) for opening in openings]
+        first = len(self.openings)
+        self._opening += (number for number, one in enumerate(openings, first) if one.opens)
+        self.openings += openings
+        self.subsequences += rows
+        return rows
 
     def _due(self) -> dict[int, int]:
-        """The start of the next rows of each list that has some, by the number of the list."""
+        """The start of the next item of each list that has one, by the number of the list."""
         schedule = self.method.schedule
-        if not isinstance(schedule, Together):
+        if not isinstance(schedule, Listed):
             return {}
         starts = ((number, schedule.next_item(items)) for number, items in enumerate(self._items))
         return {number: start for number, start in starts if start is not None}
@@ -355,7 +375,8 @@ class Grid:
         """The start of the next subsequence; None if it is not known yet, or there is none."""
         method, rows = self.method, self.subsequences
         if method.openings and rows:
-            return min(self._due().values(), default=None)
+            ends = (self.subsequences[number].end for number in self._opening)
+            return min((*self._due().values(), *(end for end in ends if end is not None)), default=None)
         if len(rows) == method.limits.sub_max or self.stopped_on_repeat:
             return None
         if not rows:

@@ -117,10 +117,6 @@ class Together:
         """The start of the first row."""
         return rows[0].start
 
-    def next_item(self, items: Sequence[Sequence[Subsequence]]) -> int | None:
-        """The start of a list's later rows, given those that started before: once, when the first row has ended."""
-        return items[0][0].end if len(items) == 1 else None
-
 
 @dataclass(frozen=True, slots=True)
 class Listed(Together):

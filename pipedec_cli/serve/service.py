@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.schema import keys_of, settled
-from pipedec_cli.jobs.loading import check_lists, load_model
+from pipedec_cli.data.schema import keys_of, tree_in
+from pipedec_cli.jobs.loading import load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source
 from pipedec_cli.model.exact import measured
@@ -196,8 +196,8 @@ class Service:
             raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
         most = settings.max_keys, settings.max_choices
         given = parsed(schema) if schema else None
-        wanted = keys_of(given, where, unchecked.append, most) if schema else {}
         if own:
+            wanted = keys_of(given, where, unchecked.append, most) if schema else {}
             if wanted and {*wanted} != {one.name for one in own.fields}:
                 names = ", ".join(sorted(one.name for one in own.fields))
                 raise UserError(f"the model writes the keys {names}", where=where)
@@ -207,11 +207,11 @@ class Service:
                 if not is_free or asked.enum not in ((), one.enum):
                     unchecked.append(f"{where}: {one.name!r} is written as the model has learnt it")
             return plain, self.usual, unchecked
-        check_lists(fields := tuple(map(settled, wanted.values())))
+        tree = tree_in(given, where, unchecked.append, most)
         chat = plain.text.prompt is not None and plain.text.prompt.chat
         # A prompt may be meant for texts.
         template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
-        made = blind_decoder(plain, Rows(fields, schema=given), template=template, chat=chat)
+        made = blind_decoder(plain, Rows(tree, schema=given), template=template, chat=chat)
         method, room = method_of(settings, made), 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
@@ -250,7 +250,7 @@ def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:
     """The tokens that a decoder call made, each with its row and time."""
     openings, rows = request.grid.openings, request.grid.subsequences
     for number, at, token, *_ in made:
-        label = (openings[number - 1].label or openings[number - 1].place[0]) if openings else ""
+        label = openings[number - 1].label if openings else ""
         ended = any(row.ended for row in rows[number - 1 : number])
         text = request.decoder.text.decode([token])
         yield {"row": number, "time": at, "text": text, "ended": ended, "label": label}

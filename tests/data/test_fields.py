@@ -10,11 +10,11 @@ from pipedec_cli.data.fields import (
     FieldSegmenter,
     plain_text,
     read_plain,
-    read_values,
     rows_of,
     texts_of,
     value_texts,
 )
+from pipedec_cli.data.tree import read_values
 
 #: Text with more of what separates than chance would give.
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("|;: ab")).map(str.strip).filter(bool)

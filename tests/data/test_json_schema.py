@@ -8,7 +8,8 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.schema import checker, keys_of, read_schema, read_short
+from pipedec_cli.data.schema import checker, keys_of, read_schema, read_short, tree_in
+from pipedec_cli.data.tree import Part
 from pipedec_cli.model.rows import Asked
 
 
@@ -250,12 +251,10 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(part, told):
 def test_a_list_of_objects_is_described_in_the_question_for_its_names():
     properties = {"price": {"type": "number"}, "dish": {"type": "string"}, "of": {}}
     menu = {"type": "array", "items": {"properties": properties}, "description": "what they cook"}
-    fields = [*keys_of({"properties": {"menu": menu}}, "here").values()]
-    asked = Asked(fields).question()
+    asked = Asked(tree_in({"properties": {"menu": menu}}, "here").parts["menu"], ("menu",)).question()
     assert asked.startswith("What is the dish of each of the menu (what they cook)?")
-    assert [one.description for one in fields] == ["", "what they cook", ""]
     properties["dish"]["description"] = "its name"
-    assert keys_of({"properties": {"menu": menu}}, "here")["menu[].dish"].description == "its name"
+    assert tree_in({"properties": {"menu": menu}}, "here").parts["menu"].field.description == "its name"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +325,7 @@ def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds()
 def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
     few, many = [f"c{n}" for n in range(40)], [f"c{n}" for n in range(100)]
     enums = (few, many, ["long " * 100] * 3, ["text " * 300, "b"])
-    told = [Asked([Field("a", enum=tuple(enum))]).question() for enum in enums]
+    told = [Asked(Part(Field("a", enum=tuple(enum))), ("a",)).question() for enum in enums]
     assert told[0].endswith(f"One of: {', '.join(few)}.")
     assert told[1].endswith(f"One of: {', '.join(many[::3])}, …")
     assert told[2].endswith(f"One of: {'long ' * 100}, {'long ' * 100}, …")
@@ -336,7 +335,8 @@ def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
     path = tmp_path / "schema.json"
     address = {"properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}}
-    mail = {"type": "array", "items": {"type": "string", "format": "email", "minLength": 3}, "x-note": 1}
+    items = {"type": ["string", "integer"], "format": "email", "minLength": 3}
+    mail = {"type": "array", "items": items, "x-note": 1}
     path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
     read_schema(str(path))
     assert caplog.messages == [f"{path}: no row is held to these keywords: format, minLength, x-note"]

@@ -10,6 +10,7 @@ import pytest
 from pipedec_cli.data.fields import Field, by_path, leaves, mapped
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.tree import tree_of
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.decoder import load
@@ -98,13 +99,13 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
     write_lines(place / "menus.jsonl", *rows)
     for shots in ((), ("--shots", f"{place / 'menus.jsonl'}:1")):
         shown = tuple(read_records(str(place / "menus.jsonl"))) if shots else ()
-        decoder = blind_decoder(load(str(place / "model"), device="cpu"), Rows(FIELDS, shots=shown))
+        decoder = blind_decoder(load(str(place / "model"), device="cpu"), Rows(tree_of(FIELDS), shots=shown))
         decoder.text.decode, write = lambda ids: "x y | z" if ids[:1] == [9] else "3", decoder.text.decode
         grid = decoder.method(time_max=9).new_grid()
         assert [write(row.known) for row in grid.openings] == []
         planned = grid.plan()
         assert {slot.subsequence for slot in planned} == {1, 2}
-        names = grid.method.lists[0].places[0]
+        (names,) = [at for at, one in enumerate(grid.openings) if one.opens]
         asking = [slot for slot in planned if slot.answers]
         grid.commit([{names: 9}.get(slot.subsequence - 1, 5) if slot in asking else 0 for slot in planned])
         live = grid.plan()
@@ -337,7 +338,6 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
         (("--schema", ""), ".: cannot read"),
         ((*schema, "--max-source-tokens", "2"), "no source has room"),
         (("--shots", f"{place / 'train.jsonl'}:2", "--calibrate", place / "wrong.jsonl"), "is of kind list"),
-        (("--fields", "menu[].tags list"), "no key beside it that tells the items apart"),
         ((*schema, "--delay", 2), "delay does not apply"),
         ((*schema, "--set", "sub_max=4"), "sub_max does not apply"),
         ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Generated
+from pipedec_cli.data.tree import tree_of
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.rows import Rows, blind_decoder
@@ -38,7 +39,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def decoder(place):
-    return blind_decoder(load(str(place / "model"), device="cpu"), Rows(FIELDS))
+    return blind_decoder(load(str(place / "model"), device="cpu"), Rows(tree_of(FIELDS)))
 
 
 def words(text, size):
@@ -46,7 +47,7 @@ def words(text, size):
     codec = SimpleNamespace(
         ids=lambda found: [[0] * len(word.strip()) for word in found], max_source_tokens=99, longest_around=0
     )
-    return Chunks(SimpleNamespace(text=codec), size).cut(text)
+    return Chunks(SimpleNamespace(text=codec, fields=None), size).cut(text)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(8, 60))

@@ -432,7 +432,7 @@ def method_of(name, kind="t5"):
         return replace(made, bos=EOS)
     if name == "listed":
         lists = [
-            ItemRows(at, lambda items, at=at: tuple(_item_opening(leaf, len(items) + 1) for leaf in at))
+            ItemRows(at, lambda item, at=at: tuple(_item_opening(leaf, item) for leaf in at))
             for at in ((0, 2), (3,))
         ]
         schedule = Listed(Waiting() if rule == "wait" else Fixed(int(rule)), 5)

@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerFast
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.tree import tree_of
 from pipedec_cli.model.rows import BlindPlan, Rows
 from pipedec_cli.model.text import TextCodec, _behind, prompt_around
 
@@ -272,15 +273,15 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form,
     answers = {"name": "The {source} Mill", "near": "pub", "menu": [{"name": "food {question}", "stars": 3}]}
     shots = (Record("1", "Text {source}", "", (), (), "d:1", target_fields=answers),)
     asked = {
-        "chat": Rows(ROWS[:2]),
-        "questions": Rows((), ("What is cheap?", "What is it?", "Who?")),
-        "shots": Rows(ROWS, shots=shots),
-        "question": Rows((), ("a Mill",)),
-        "lists": Rows(ROWS),
+        "chat": Rows(tree_of(ROWS[:2])),
+        "questions": Rows(tree_of(()), ("What is cheap?", "What is it?", "Who?")),
+        "shots": Rows(tree_of(ROWS), shots=shots),
+        "question": Rows(tree_of(()), ("a Mill",)),
+        "lists": Rows(tree_of(ROWS)),
     }[form]
     for template in (None, "Text: {source} Q: {question} A:", "{source}\n{question}"):
         plan = plan_of(tokenizer, asked, template, chat=chat)
-        words = [*(one.question() if chat else one.row.opening() for one in plan._asked), *asked.questions]
+        words = [plan._words(one) for one in plan.asked]
         for _ in range(25):
             source = texts_of(chance) + chance.choice(["", "x", ".", "Text:", "\n", ".\n", "漢"])
             ids, cut = plan.text.source(source)
@@ -307,4 +308,4 @@ def test_a_prompt_without_a_token_is_an_end():
 def test_a_question_stands_apart_from_the_text():
     for template in ("{source}{question}", "{question}{source}", "{source}"):
         with pytest.raises(UserError, match=r"say \{question\} once, behind \{source\} and apart from it"):
-            plan_of(tokenizer_of("_gpt2"), Rows(ROWS[:2]), template, chat=False)
+            plan_of(tokenizer_of("_gpt2"), Rows(tree_of(ROWS[:2])), template, chat=False)

@@ -143,10 +143,7 @@ def listed(lists=LISTS, between=None, limit=None, item_max=20):
 
     names = dict.fromkeys(of for of in lists if of is not None)
     places = [tuple(leaf for leaf, of in enumerate(lists) if of == name) for name in names]
-    rows = (
-        ItemRows(at, lambda items, at=at: tuple(opening(leaf, len(items) + 1) for leaf in at))
-        for at in places
-    )
+    rows = (ItemRows(at, lambda item, at=at: tuple(opening(leaf, item) for leaf in at)) for at in places)
     first = tuple(opening(leaf, 1) for leaf in range(len(lists)))
     schedule = Listed(between or Fixed(1), item_max)
     return Method(schedule, BOS, EOS, limit or Limits(), openings=first, lists=tuple(rows))

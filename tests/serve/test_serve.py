@@ -348,7 +348,7 @@ def test_forms_of_a_message_that_mean_the_same_are_taken_and_without_a_chat_one_
 
 
 def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
-    tags = {"type": "array", "items": {"type": "string", "minLength": 900}}
+    tags = {"type": "array", "items": {"type": ["string", "integer"], "minLength": 900}}
     form = form_of({"type": "object", "properties": {"tags": tags}})
     told = "response_format: no row is held to these keywords: minLength"
     lost = f"{told}; 1 value lost: cut short, or none that the schema allows"

@@ -20,11 +20,11 @@ import jsonschema
 import psutil
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import read_values, rows_with
-from pipedec_cli.data.schema import MOST, checker, keys_of, settled
-from pipedec_cli.jobs.loading import check_lists
+from pipedec_cli.data.fields import Keys
+from pipedec_cli.data.schema import MOST, checker, tree_in
+from pipedec_cli.data.tree import ObjectOf
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.rows import Rows, blind_decoder
+from pipedec_cli.model.rows import Asked, Rows, asked_of, blind_decoder, names_in
 from pipedec_cli.serve.command import ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
@@ -107,6 +107,23 @@ def hostile_schema(chance: Random) -> Any:
     return {"properties": {"k": part}, "$defs": parts}
 
 
+def say(rows: Iterable[Asked], chance: Random, texts: dict[Keys, str | None]) -> None:
+    """Any text for each row, and for those that it opens."""
+    for asked in rows:
+        text = chance.choice(["", None, "1", "2.5", "true", "a", "a | b", *asked.part.field.enum[:9]])
+        texts[asked.at] = text
+        if asked.part.shape == "choice":
+            say(asked.chosen(text or ""), chance, texts)
+        elif asked.part.shape != "value" and len(texts) < 200:
+            names = [*enumerate(names_in(text or ""), start=1)]
+            texts |= {asked.named(number): name for number, name in names if asked.part.name_key}
+            say(
+                asked.items((number if asked.part.shape == "list" else name, name) for number, name in names),
+                chance,
+                texts,
+            )
+
+
 def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[str]]:
     """Whether a schema is taken, and what is wrong."""
     is_taken, text = False, json.dumps(schema)
@@ -121,23 +138,21 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
             held, peak = psutil.Process().memory_info().rss // 1024, getrusage(RUSAGE_SELF).ru_maxrss
             began = time.process_time()
             try:
-                fields = tuple(map(settled, keys_of(given, "x", warnings.append, most).values()))
+                tree = tree_in(given, "x", warnings.append, most)
             finally:
                 seconds, now = time.process_time() - began, getrusage(RUSAGE_SELF).ru_maxrss
                 wrong += [f"{seconds:.1f} s with {most}"] if seconds > SECONDS else []
                 wrong += [f"{now - held:,} kB"] if now > max(peak, held + KILOBYTES) else []
             is_taken = True
             for _ in range(4 if len(text) < 20_000 else 0):  # the validator takes minutes of longer ones
-                rows = rows_with(fields, 1 + any(field.listed for field in fields))
-                usual = ["", None, "1", "2.5", "true", "a"]
-                texts = [chance.choice([*usual, *field.enum[:9]]) for field, _ in rows]
-                value = read_values(texts, fields)[0]
+                texts = dict[Keys, str | None]()
+                say(asked_of(Asked(tree)), chance, texts)
+                value = ObjectOf(tree, texts).read()
                 # What no row is held to is named.
                 if not (any("no row is held to" in one for one in warnings) and checker(schema)(value)):
                     jsonschema.validate(value, schema)
-            check_lists(fields)
             if most != MOST:
-                blind_decoder(plain, Rows(fields)).method()
+                blind_decoder(plain, Rows(tree)).method()
         except UserError as error:
             wrong += ["a refusal of several lines"] if "\n" in str(error) else []
         except jsonschema.ValidationError as error:

@@ -1,0 +1,227 @@
+"""A schema as a tree: which rows it asks for, and the object that the texts of these rows make.
+
+A part is a value with a row of its own, an object, a list or a map with an item for each name that a row gives, or a choice
+among parts, which a row makes.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as set_field
+from typing import Any, Final, Literal
+
+from msgspec.structs import replace
+
+from pipedec_cli.data.fields import Absent, Field, Keys, Value, path_name, rows_of, scalars_of
+
+Shape = Literal["value", "object", "list", "map", "choice"]
+#: Behind the path of a list, map or choice: the place of the row that names its items, entries or alternative.
+NAMING: Final = 0
+#: The value of a key that has none, and of an object that lacks a value which it must have.
+NOTHING: Final = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a schema. Its `field` is its path, and what its row may say: a value, names, or a label."""
+
+    field: Field
+    shape: Shape = "value"
+    #: The properties of an object, or the alternatives of a choice by their labels; of a list or map the item, as "".
+    parts: Mapping[str, "Part"] = set_field(default_factory=dict)
+
+    @property
+    def item(self) -> "Part":
+        """The part of each item or entry."""
+        return self.parts[""]
+
+    @property
+    def name_key(self) -> Field | None:
+        """The key of a list's items that the row of names gives: a string if there is one; None without keys."""
+        keys = self.item.values(listed=True) if self.shape == "list" and self.item.shape == "object" else ()
+        return naming_key(keys)
+
+    @property
+    def absent(self) -> Absent:
+        """What stands for it in an object without a value."""
+        return self.field.absent[-1] if self.field.absent else "omit"
+
+    def inner(self) -> "Iterator[Part]":
+        """The part and all parts within it."""
+        yield self
+        for part in self.parts.values():
+            yield from part.inner()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has values and lists of objects alone, which a model can be trained for."""
+        lists = (part for part in self.inner() if part.shape not in ("value", "object"))
+        return all(
+            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object" for part in lists
+        )
+
+    def values(self, *, listed: bool = False) -> Iterator[Field]:
+        """The values that a trained model can have: those of objects and, unless it is `listed`, of lists of objects."""
+        if self.shape == "value":
+            yield self.field
+        for part in self.parts.values() if self.shape == "object" else ():
+            yield from part.values(listed=listed)
+        if self.shape == "list" and self.item.shape == "object" and not listed:
+            yield from self.item.values(listed=True)
+
+
+def naming_key(keys: Iterable[Field]) -> Field | None:
+    """The key that tells the items of a list apart: the first string, else the first that is no list."""
+    return min((key for key in keys if key.kind != "list"), key=lambda key: key.kind != "string", default=None)
+
+
+def list_part(path: Keys, item: Part, description: str = "", **more: Any) -> Part:
+    """A list or, with ``shape``, a map; its row gives the names of all items."""
+    shape, keywords, absent = more.get("shape", "list"), more.get("keywords", ()), more.get("absent", ())
+    made = Part(Field(path_name(path), "list", path=path), shape, {"": item})
+    key = made.name_key or more.get("names") or Field("")
+    kinds = scalars_of({key.kind} - {"string", "list", "any"})
+    said = key.description or description
+    row = Field(path_name(path), "list", key.enum, 0.0, path, said, absent, kinds, (*key.keywords, *keywords))
+    return Part(row, shape, made.parts)
+
+
+def tree_of(fields: Sequence[Field]) -> Part:
+    """The tree of the fields of a trained model: objects, and lists of objects that are in no other list."""
+    return _grouped([(one.keys, one) for one in fields], ())
+
+
+def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
+    """The part at a path; each field comes with its keys below the path."""
+    keys, first = fields[0] if fields else ((), Field(""))
+    absent = first.absent[: len(path)]
+    if fields and not keys:
+        return Part(first)
+    if keys[:1] == (0,):
+        return list_part(path, _grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), absent=absent)
+    groups: dict[str, list[tuple[Keys, Field]]] = {}
+    for keys, one in fields:
+        groups.setdefault(str(keys[0]), []).append((keys[1:], one))
+    parts = {key: _grouped(group, (*path, key)) for key, group in groups.items()}
+    return Part(Field(path_name(path), path=path, absent=absent), "object", parts)
+
+
+@dataclass
+class ObjectOf:
+    """The object of the texts of rows, by the places of the rows; a text is None if it was cut.
+
+    `forms` are, by a field, the values of its enum by the texts that stand for them. The values at the places `dropped` count as lost
+    unless there must be a value.
+    """
+
+    tree: Part
+    texts: Mapping[Keys, str | None]
+    forms: Mapping[Field, Mapping[str, str]] = set_field(default_factory=dict)
+    dropped: Collection[Keys] = ()
+    lost: int = 0  # values that were cut, or that are of another kind
+    _below: dict[Keys, dict[str | int, None]] = set_field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place in self.texts:
+            for depth, step in enumerate(place):
+                self._below.setdefault(place[:depth], {})[step] = None
+
+    def read(self) -> dict[str, Any]:
+        """The object, without the keys that have no value where the schema wants nothing else."""
+        made, _ = self._read(self.tree, (), must=True)
+        return {} if made is NOTHING else dict(made)
+
+    def _read(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
+        """The value at a place, or `NOTHING`, and whether a row has said any of it. With `must` there is an empty one, at least."""
+        match part.shape:
+            case "value":
+                value = self._value(part, place)
+                least: Any = {"list": [], "string": NOTHING if part.field.enum else ""}.get(
+                    part.field.kind, NOTHING
+                )
+                is_least = must and value is NOTHING and part.field.absent
+                return (least if is_least else value), value is not NOTHING
+            case "object":
+                return self._object(part, place, must=must)
+            case "choice":
+                label: Any = self._parsed(part.field, (*place, NAMING))
+                return (
+                    self._read(part.parts[label], place, must=must)
+                    if label in part.parts
+                    else (NOTHING, False)
+                )
+            case _:
+                return self._items(part, place, must=must)
+
+    def _value(self, part: Part, place: Keys) -> Any:
+        value = self._parsed(part.field, place)
+        listed = any(isinstance(step, int) for step in place)
+        if place in self.dropped and value is not NOTHING and not listed and part.absent != "never":
+            self.lost += 1
+            return NOTHING
+        # A lost value is null where nothing else is wanted.
+        return NOTHING if value is None and part.field.absent else value
+
+    def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
+        made, filled = dict[str, Any](), False
+        is_whole = True
+        for key, inner in part.parts.items():
+            wanted = inner.absent
+            value, is_filled = self._read(inner, (*place, key), must=wanted == "never")
+            filled = filled or is_filled
+            if value is NOTHING and wanted == "null":
+                value = None
+            if value is not NOTHING:
+                made[key] = value
+            elif wanted == "never":
+                is_whole = False
+        return (made if is_whole and (must or filled) else NOTHING), filled
+
+    def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
+        """A list or a map, of the items that a row has said something of."""
+        made, filled = dict[str | int, Any](), False
+        self.lost += self.texts.get((*place, NAMING), "") is None
+        for step in self._below.get(place, ()):
+            if step == NAMING:
+                continue
+            value, is_filled = self._read(part.item, (*place, step), must=True)
+            filled = filled or is_filled
+            if is_filled and value is not NOTHING:
+                made[step] = value
+        whole = made if part.shape == "map" else [made[step] for step in sorted(made)]
+        return (whole if must or made else NOTHING), filled
+
+    def _parsed(self, of: Field, place: Keys) -> Value | Any:
+        """The value of a row's text; None if it is lost, `NOTHING` without a text."""
+        text = self.texts.get(place, "")
+        if text is not None and not (text.strip() or (of.forced and place in self.texts)):
+            return NOTHING
+        meant = self.forms.get(of) or dict(zip(of.enum, of.enum, strict=True))
+        spelled = replace(of, enum=tuple(meant))
+        parsed = None if text is None else spelled.parsed(text)
+        self.lost += parsed is None
+        if parsed is None and of.forced:
+            plain = {"boolean": False, "integer": 0, "number": 0}
+            parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(of.kind)
+        if isinstance(parsed, list):
+            return [meant.get(one, one) for one in parsed]
+        return meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
+
+
+def read_values(
+    texts: Sequence[str | None],
+    fields: Sequence[Field],
+    forms: Mapping[Field, Mapping[str, str]] | None = None,
+) -> tuple[dict[str, Any], int]:
+    """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
+    places = (one.at(item) for one, item in rows_of(fields, len(texts)))
+    reading = ObjectOf(tree_of(fields), dict(zip(places, texts, strict=True)), forms or {})
+    return reading.read(), reading.lost
+
+
+def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> Any:
+    """A structure of the same shape as the values, with the numbers of their places; None where there is no number."""
+    if isinstance(values, Mapping):
+        return {key: numbers_at(value, numbers, (*place, key)) for key, value in values.items()}
+    if isinstance(values, list) and any(isinstance(item, Mapping | list) for item in values):
+        return [numbers_at(item, numbers, (*place, number)) for number, item in enumerate(values, 1)]
+    return numbers.get(place)
