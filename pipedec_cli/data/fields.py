@@ -144,14 +144,17 @@ class Field(Struct, frozen=True):
         return 0 in self.path
 
     @property
-    def forced(self) -> bool:
-        """Whether its row must have a value: the schema wants one, and no other kind of text can stand for it."""
+    def may_be_empty(self) -> bool:
+        """Whether "" or [] is a value of it."""
         words = dict(self.keywords)
         filled = {"pattern", "format"} & words.keys() or words.get("minLength") or words.get("minItems")
-        free = self.kind in ("string", "list", "any") and not (
-            filled or (self.enum and self.kind == "string")
-        )
-        return bool(self.absent) and not free and {*self.absent} == {"never"} and not self.listed
+        chosen = self.kind == "string" and (self.enum or (self.scalars and "string" not in self.scalars))
+        return self.kind in ("string", "list", "any") and not (filled or chosen)
+
+    @property
+    def forced(self) -> bool:
+        """Whether its row must have a value: the schema wants one, and nothing else can stand for it."""
+        return {*self.absent} == {"never"} and not self.may_be_empty
 
     def opening(self, item: int = 1) -> str:
         """The known beginning of the row of an item of a list, from 1. It is tokenized apart from the value."""

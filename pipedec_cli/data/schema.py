@@ -224,7 +224,7 @@ def tree_in(
             todo = f"take what stands under {inner[0]!r}"
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
-    if left_out := [error.what for error in reader.left_out]:
+    if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
         more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
     if passed := sorted(reader.passed):
@@ -353,8 +353,8 @@ class _Part:
 
     @property
     def is_object(self) -> bool:
-        says_so = not self.types and any(self.schema.get(word) for word in ("required", *_ENTRIES))
-        return self.allowed is None and ("object" in self.types or "properties" in self.schema or says_so)
+        described = any(self.schema.get(word) for word in ("properties", "required", *_ENTRIES))
+        return self.allowed is None and ("object" in self.types or (described and not self.types))
 
 
 #: Parts that a warning names, and violations of an object.
@@ -431,7 +431,7 @@ def _allows_null(part: Mapping[str, Any]) -> bool:
 def _scalar_types(part: Mapping[str, Any]) -> list[str]:
     """The types of a part; none if it may hold lists or objects, or has no types."""
     types = part.get("type") or [kind_of(value) or "null" for value in part.get("enum", ())]
-    return [] if {*types} - {"null", *SCALARS} else types
+    return [] if _CHOICE in part or {*types} - {"null", *SCALARS} else types
 
 
 def _keywords(part: Mapping[str, Any], what: str) -> tuple[tuple[str, Any], ...]:
@@ -440,20 +440,21 @@ def _keywords(part: Mapping[str, Any], what: str) -> tuple[tuple[str, Any], ...]
     return tuple((word, value) for word, value in pairs if _makes_sense(word, value))
 
 
-def _labels(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Different labels of alternatives: the constant of a key, else their titles, their types, or numbers."""
+def _labels(parts: Sequence[Mapping[str, Any]]) -> tuple[list[str], bool]:
+    """Labels of alternatives: a constant key, else titles, types or numbers; and whether no value fits two of them."""
     shared = set[str].intersection(*({*map(str, part.get("properties", ()))} for part in parts))
     for key in sorted(shared):
         constants = [_constant(part["properties"][key]) for part in parts]
         if all(constants) and len({*constants}) == len(parts):
-            return constants
-    for labels in (
-        [str(part.get("title", "")).strip() for part in parts],
-        [" or ".join(part.get("type", ["object"] if "properties" in part else [])) for part in parts],
-    ):
-        if all(labels) and len({*labels}) == len(parts):
-            return labels
-    return [*map(str, range(1, len(parts) + 1))]
+            return constants, all(key in part.get("required", ()) for part in parts)
+    types = [part.get("type", ["object"] if "properties" in part else []) for part in parts]
+    times = Counter(kind for kinds in types for kind in _with_integer(kinds))
+    are_apart = all(types) and max(times.values()) == 1
+    titles = [str(part.get("title", "")).strip() for part in parts]
+    if all(titles) and len({*titles}) == len(parts):
+        return titles, are_apart
+    numbers = [*map(str, range(1, len(parts) + 1))]
+    return [*map(" or ".join, types)] if are_apart else numbers, are_apart
 
 
 def _constant(part: Any) -> str:
@@ -461,6 +462,11 @@ def _constant(part: Any) -> str:
     given = part if isinstance(part, dict) else {}
     values = [given["const"]] if "const" in given else given.get("enum", ())
     return text_of(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+
+
+def _is_listed(part: Mapping[str, Any]) -> bool:
+    """Whether a part lists its values."""
+    return "enum" in part and _CHOICE not in part
 
 
 def _size(value: Any) -> int:
@@ -523,7 +529,9 @@ class _Reader:
                 if 0 in keys:
                     self._refuse(keys, "is a list of objects within another", "make it a list of values")
                 self.passed |= {"minItems", "maxItems"} & part.schema.keys()
-            item = self._read(items, (*keys, 0), (*absent, "omit"))
+            # An item that a row has named is there; of a trained model one more row says that there is none.
+            above: tuple[Absent, ...] = (*absent, "omit") if self.trained else ("never",) * (len(keys) + 1)
+            item = self._read(items, (*keys, 0), above)
             self._count_row(path_name(keys))
             return list_part(keys, item, described, absent=absent, keywords=_keywords(part.schema, "Items"))
         kind, enum, scalars = self._kind(part, items, keys)
@@ -545,19 +553,24 @@ class _Reader:
 
     def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """The alternatives, each by its label; the only one that a row can hold as it is."""
-        rest = {word: value for word, value in part.schema.items() if word not in (_CHOICE, "nullable")}
+        rest = {
+            word: value for word, value in part.schema.items() if word not in (_CHOICE, "oneOf", "nullable")
+        }
         several = part.schema.get(_CHOICE)
         if several is None:
             scalars = [kind for kind in rest.pop("type") if kind in SCALARS]
             several = [{"type": types} for types in (scalars, ["array"]) if {*types} & part.types]
             if "object" in part.types:
-                of_objects = {word: rest.pop(word) for word in ("properties", "required", *_ENTRIES) if word in rest}
+                of_objects = {
+                    word: rest.pop(word) for word in ("properties", "required", *_ENTRIES) if word in rest
+                }
                 several.append({"type": ["object"], **of_objects})
         read = list[tuple[dict[str, Any], Part]]()
         for one in several:
             try:
                 both = self._both(one, rest, keys)
-                made = self._read(self._part_of(both, part.trail, keys), keys, absent)
+                # Where a row has chosen it, there is one.
+                made = self._read(self._part_of(both, part.trail, keys), keys, ("never",) * len(keys))
                 if not keys and made.shape in ("value", "list"):
                     self._refuse(keys, "has an alternative that is no object", "leave it out")
                 read.append((both, made))
@@ -567,9 +580,10 @@ class _Reader:
         if not read:
             raise self.left_out[-1]
         if len(read) == 1:
-            return read[0][1]
+            return self._read(self._part_of(read[0][0], part.trail, keys), keys, absent)
         self._count_row(path_name(keys))
-        labels = _labels([both for both, _ in read])
+        labels, are_apart = _labels([both for both, _ in read])
+        self.passed |= {"oneOf"} if "oneOf" in part.schema and not are_apart else set()
         described = str(part.schema.get("description", ""))
         row = Field(path_name(keys), "string", tuple(labels), 0.0, keys, described, absent)
         return Part(row, "choice", dict(zip(labels, (made for _, made in read), strict=True)))
@@ -581,7 +595,7 @@ class _Reader:
         if not several and more is False:
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
         values = {"anyOf": several} if len(several) > 1 else several[0] if several else more
-        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), (*absent, "omit"))
+        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), ("never",) * (len(keys) + 1))
         named = {"pattern": next(iter(patterns))} if len(several) == 1 and patterns else {}
         named = {"allOf": [{"type": "string"} | named, part.schema.get("propertyNames", {})]}
         names = self._read(self._resolved(named, keys, part.trail), keys, absent)
@@ -641,8 +655,7 @@ class _Reader:
         kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
         wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
         wanted -= {"integer"} if "number" in wanted else set()
-        is_one = items is not None or allowed is not None or "string" in wanted or len(wanted) == 1
-        if not (is_one and kinds <= wanted <= {*SCALARS}):
+        if not kinds <= wanted <= {*SCALARS}:
             self._refuse(keys, *_OTHER_KIND)
         scalars = scalars_of(wanted if allowed is None else kinds)
         words = [value for value in allowed or () if isinstance(value, str)]
@@ -666,7 +679,8 @@ class _Reader:
             self._refuse(keys, *_NOTHING)
         if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
             self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
-        named = "null" in types or None in (allowed or ()) or "nullable" in part
+        # Alternatives say themselves whether one of them is null.
+        named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
         nullable = named and _allows_null(part)
         return _Part(part, {*types} - {"null"}, nullable, allowed, trail)
 
@@ -729,7 +743,9 @@ class _Reader:
         both = {**one, **other}
         for name in one.keys() & other.keys():
             first, second = one[name], other[name]
-            if name == "type":
+            if name == _CHOICE:
+                self.passed.add("anyOf")
+            elif name == "type":
                 met = _with_integer(first) & _with_integer(second)
                 both[name] = [kind for kind in dict.fromkeys((*first, *second)) if kind in met]
             elif name == "enum":
@@ -771,10 +787,10 @@ class _Reader:
         merged = apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others))
         if merged and not are_same:
             chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
-        elif others and not self.trained and not (are_same or all("enum" in one for one in others)):
-            chosen = {_CHOICE: others}
-        elif not others or not (are_same or all("enum" in one for one in others)):
-            self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
+        elif not others or not (are_same or all(map(_is_listed, others))):
+            if self.trained or not others:
+                self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
+            chosen = {_CHOICE: others, **({"oneOf": True} if once else {})}
         elif not are_same or (once and len(others) > 1):
             fitting = [_fitting(one) or [] for one in others]
             times = Counter(value for values in fitting for value in _plain(values))

@@ -56,7 +56,8 @@ class Part:
         """Whether it has values and lists of objects alone, which a model can be trained for."""
         lists = (part for part in self.inner() if part.shape not in ("value", "object"))
         return all(
-            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object" for part in lists
+            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
+            for part in lists
         )
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:
@@ -71,7 +72,9 @@ class Part:
 
 def naming_key(keys: Iterable[Field]) -> Field | None:
     """The key that tells the items of a list apart: the first string, else the first that is no list."""
-    return min((key for key in keys if key.kind != "list"), key=lambda key: key.kind != "string", default=None)
+    return min(
+        (key for key in keys if key.kind != "list"), key=lambda key: key.kind != "string", default=None
+    )
 
 
 def list_part(path: Keys, item: Part, description: str = "", **more: Any) -> Part:
@@ -135,11 +138,9 @@ class ObjectOf:
         match part.shape:
             case "value":
                 value = self._value(part, place)
-                least: Any = {"list": [], "string": NOTHING if part.field.enum else ""}.get(
-                    part.field.kind, NOTHING
-                )
-                is_least = must and value is NOTHING and part.field.absent
-                return (least if is_least else value), value is not NOTHING
+                if must and value is NOTHING and part.field.absent and part.field.may_be_empty:
+                    return ([] if part.field.kind == "list" else ""), False
+                return value, value is not NOTHING
             case "object":
                 return self._object(part, place, must=must)
             case "choice":
@@ -162,8 +163,8 @@ class ObjectOf:
         return NOTHING if value is None and part.field.absent else value
 
     def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
-        made, filled = dict[str, Any](), False
-        is_whole = True
+        # An object that lacks a value is none; of the whole object the rest is kept, and the violation is named.
+        made, filled, is_whole = dict[str, Any](), False, True
         for key, inner in part.parts.items():
             wanted = inner.absent
             value, is_filled = self._read(inner, (*place, key), must=wanted == "never")
@@ -174,7 +175,8 @@ class ObjectOf:
                 made[key] = value
             elif wanted == "never":
                 is_whole = False
-        return (made if is_whole and (must or filled) else NOTHING), filled
+        is_kept = not place or (is_whole and (must or filled))
+        return (made if is_kept else NOTHING), filled
 
     def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
         """A list or a map, of the items that a row has said something of."""
@@ -185,7 +187,8 @@ class ObjectOf:
                 continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled
-            if is_filled and value is not NOTHING:
+            is_named = part.item.shape != "value" and (*place, NAMING) in self.texts
+            if (is_filled or is_named) and value is not NOTHING:
                 made[step] = value
         whole = made if part.shape == "map" else [made[step] for step in sorted(made)]
         return (whole if must or made else NOTHING), filled
@@ -193,7 +196,7 @@ class ObjectOf:
     def _parsed(self, of: Field, place: Keys) -> Value | Any:
         """The value of a row's text; None if it is lost, `NOTHING` without a text."""
         text = self.texts.get(place, "")
-        if text is not None and not (text.strip() or (of.forced and place in self.texts)):
+        if text is not None and not (text.strip() or of.forced):
             return NOTHING
         meant = self.forms.get(of) or dict(zip(of.enum, of.enum, strict=True))
         spelled = replace(of, enum=tuple(meant))
@@ -201,7 +204,8 @@ class ObjectOf:
         self.lost += parsed is None
         if parsed is None and of.forced:
             plain = {"boolean": False, "integer": 0, "number": 0}
-            parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(of.kind)
+            kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
+            parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):
             return [meant.get(one, one) for one in parsed]
         return meant.get(parsed, parsed) if isinstance(parsed, str) else parsed

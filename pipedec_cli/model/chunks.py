@@ -132,6 +132,8 @@ def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]
         numbers = dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int))
         for number in numbers:
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
-            known = item.get(naming.keys if naming else (), (0, sorted((keys, value) for keys, (_, value) in item.items())))[1]
+            known = item.get(
+                naming.keys if naming else (), (0, sorted((keys, value) for keys, (_, value) in item.items()))
+            )[1]
             same.setdefault(repr(known), []).append(item)
     return [_merged(items, [field.keys for field in fields]) for items in same.values()]

@@ -209,3 +209,50 @@ def test_a_grid_with_lists_equals_the_oracle(sequences, sources, lists, delay, l
 def test_a_grid_that_is_damaged_has_the_openings_of_its_first_rows():
     how = listed()
     assert openings_of(how, [(0, [2, EOS])]) == how.openings
+
+
+# --- Rows that open others
+
+#: A row of so many tokens, and the rows that it opens.
+nested = st.recursive(st.tuples(st.integers(0, 4), st.just(())), lambda inner: st.tuples(st.integers(0, 4), st.lists(inner, max_size=3).map(tuple)), max_leaves=12)  # fmt: skip
+
+
+def opening_of(tree):
+    length, inner = tree
+    opens = (lambda row: tuple(map(opening_of, inner))) if inner else None
+    return Opening((5,), place=tree, opens=opens)
+
+
+def decoded(rows, limits):
+    """The grid of rows as long as they are said to be."""
+    grid = Method(Together(), BOS, EOS, limits, openings=tuple(map(opening_of, rows)), blind=True).new_grid()
+    while planned := grid.plan():
+        told = [
+            (grid.openings[slot.subsequence - 1].place[0], grid.subsequences[slot.subsequence - 1])
+            for slot in planned
+        ]
+        grid.commit([EOS if len(row.tokens) == length else 3 for length, row in told])
+    return grid
+
+
+def laid(rows, start=0):
+    """The start and the length of each row, by the plain rule: a row opens others where it ends."""
+    for length, inner in rows:
+        yield start, length
+        yield from laid(inner, start + length + 1)
+
+
+@given(st.lists(nested, min_size=1, max_size=4))
+def test_a_row_opens_others_when_it_has_ended(rows):
+    grid = decoded(rows, Limits(999, None))
+    wanted = sorted(laid(rows))
+    assert sorted((row.start, len(row.tokens) - 1) for row in grid.subsequences) == wanted
+    assert grid.steps == max(start + length + 1 for start, length in wanted)
+    assert grid.truncated is None
+
+
+@given(st.lists(nested, min_size=1, max_size=4), st.integers(1, 9))
+def test_no_more_rows_are_opened_than_sub_max_and_the_text_is_marked(rows, most):
+    wanted, grid = len([*laid(rows)]), decoded(rows, Limits(999, most))
+    assert len(grid.subsequences) == min(wanted, max(most, len(rows)))
+    assert grid.truncated == ("sub_max" if len(grid.subsequences) < wanted else None)

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -293,6 +294,8 @@ def _script() -> int:
         target, wrong, ended = fuzz(asked.only, asked.seed, asked.keep)
         print(target.arguments, wrong, ended.code, ended.stdout, ended.stderr, ended.crash, sep="\n")
         return bool(wrong)
+    # A hostile chat template may ask for all memory, and gets an error.
+    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
     began, codes, found = time.monotonic(), Counter[Any](), 0
     for number in range(asked.start, asked.start + asked.cases):
         target, wrong, ended = fuzz(number, asked.seed)
