@@ -71,18 +71,21 @@ def line(
 
 
 def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The place of each value in a source: an object of the same shape, with a place for each item of a list.
+    """All places of each value in a source: an object of the same shape, with places for each item of a list.
 
-    It is [start, end) in characters where the text of the value stands first, else where it does without regard to case;
-    None if it stands nowhere.
+    A place is [start, end) in characters, where the value stands in whole words and with any white space; without regard
+    to case if it stands nowhere as it is. None if it stands nowhere.
     """
 
     def place(value: Any) -> Any:
         if isinstance(value, list):
             return [*map(place, value)]
-        text = re.escape(text_of(value))
-        found = text and (re.search(text, source) or re.search(text, source, re.IGNORECASE))
-        return [*found.span()] if found else None
+        text = text_of(value)
+        before, behind = (r"\b" if re.match(r"\w", end) else "" for end in (text[:1], text[-1:]))
+        words = before + r"\s+".join(map(re.escape, text.split())) + behind
+        how = (re.NOFLAG, re.IGNORECASE) if text else ()
+        found = ([[*one.span()] for one in re.finditer(words, source, flags)] for flags in how)
+        return next(filter(None, found), None)
 
     return mapped(values, lambda _, value: place(value))
 

@@ -162,6 +162,15 @@ class ScoredRun:
         """How well the confidence of values tells right from wrong; None without confidences."""
         return reliability(self.judged)
 
+    @cached_property
+    def unforced(self) -> Reliability | None:
+        """The same of 1 − `forced`."""
+        items = [
+            replace(one, confidence={key: 1 - share for key, share in one.forced.items()})
+            for one in self.items
+        ]
+        return reliability([value for item in items if item.gold is not None for value in judged(item)])
+
     def warnings(self, limit: int | None) -> list[str]:
         """What a reader of the scores must know: examples that are missing. The user knows the `limit` of this command."""
         found, count = [*self.scores.notes], len(self.items)
@@ -325,8 +334,10 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
     item = _item(prediction, record)
-    confidence = confidence_of(prediction) if task == "fields" else {}
-    return replace(item, segments=segments, gold=gold, references=references, confidence=confidence)
+    if task == "fields":
+        sure, forced = shares_of(prediction, prediction.confidence), shares_of(prediction, prediction.forced)
+        item = replace(item, confidence=sure, forced=forced)
+    return replace(item, segments=segments, gold=gold, references=references)
 
 
 def _item(prediction: Generated, record: Record) -> ScoringItem:
@@ -343,16 +354,16 @@ def written_fields(prediction: Generated) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def confidence_of(prediction: Generated) -> dict[str, float]:
-    """How sure each value of a predicted object is, by the name of its path; values without a confidence are left out."""
-    sure = by_path(prediction.confidence or {})
+def shares_of(prediction: Generated, given: Mapping[str, Any] | None) -> dict[str, float]:
+    """A share of each value of a predicted object, such as its confidence, by the name of its path; of some values none."""
+    sure = by_path(given or {})
     # The items of a list are counted as those of `pairs_of` are: without items whose values are all null.
     written = written_fields(prediction)
     values = mapped(written, lambda keys, value: sure.get(keys, -1) if kind_of(value) else None)
     return {
-        path_name(keys): float(confidence)
-        for keys, confidence in leaves(values)
-        if kind_of(confidence) in ("integer", "number") and 0 <= confidence <= 1
+        path_name(keys): float(share)
+        for keys, share in leaves(values)
+        if kind_of(share) in ("integer", "number") and 0 <= share <= 1
     }
 
 

@@ -19,9 +19,10 @@ from pipedec_cli.data.fields import (
     texts_of,
 )
 from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
+from pipedec_cli.data.json_schema import load_schema, tree_in
 from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record, SplitName
-from pipedec_cli.data.schema import learn_schema, load_schema, read_short, settled, tree_in
+from pipedec_cli.data.schema import learn_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
 from pipedec_cli.data.tree import tree_of

@@ -13,9 +13,10 @@ from msgspec import to_builtins
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
+from pipedec_cli.data.json_schema import read_schema
 from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
-from pipedec_cli.data.schema import learn_schema, object_of, read_schema, read_short, settled
+from pipedec_cli.data.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.data.segmentation import (
     Counts,
     PhraseSegmenter,

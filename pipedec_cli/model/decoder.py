@@ -19,8 +19,8 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name
+from pipedec_cli.data.json_schema import Check
 from pipedec_cli.data.records import Delay, Generated
-from pipedec_cli.data.schema import Check
 from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids

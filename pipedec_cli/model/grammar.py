@@ -14,7 +14,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, text_of
-from pipedec_cli.data.schema import OF_NUMBERS
+from pipedec_cli.data.json_schema import OF_NUMBERS
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]*)"

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, Keys, leaves, path_name, text_of, value_texts
+from pipedec_cli.data.json_schema import checker
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.schema import checker
 from pipedec_cli.data.tree import NAMING, Part, tree_of
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader

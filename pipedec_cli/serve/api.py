@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from uvicorn import Config, Server
 
 from pipedec_cli.data.errors import UserError, many
+from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
 from pipedec_cli.serve.service import BusyError, Request, Service, TooLongError
 
@@ -209,7 +210,11 @@ class Api:
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
 
-        def warn(end: Generated | None = None) -> None:
+        def tell_of(end: Generated | None = None) -> None:
+            if end and end.fields is not None:
+                of_values = {"confidence": end.confidence, "forced": end.forced}
+                of_values["spans"] = spans_of(end.fields, request.source)
+                made.update((f"pipedec_{name}", value) for name, value in of_values.items() if value)
             said = [*request.unchecked, *(end.violations if end else ())]
             if end and end.values_lost:
                 said.append(
@@ -219,10 +224,10 @@ class Api:
                 made["pipedec_warning"] = "; ".join(said)
                 entry["warning"] = made["pipedec_warning"][:400]
 
-        warn()
+        tell_of()
         if not body.stream:
             end = await anext(events)
-            warn(end)
+            tell_of(end)
             return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
@@ -230,7 +235,7 @@ class Api:
                 async for event in events:
                     end = event if isinstance(event, Generated) else None
                     text, rows = ("", []) if end else event
-                    warn(end)
+                    tell_of(end)
                     part = _answer(made, text, end, chat=chat, part=True)
                     yield _sse(part | ({"pipedec_rows": rows} if request.rows and not end else {}))
                     if end and body.stream_options.include_usage:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.schema import keys_of, tree_in
+from pipedec_cli.data.json_schema import keys_of, tree_in
 from pipedec_cli.jobs.loading import load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.decoder import Decoder, Source

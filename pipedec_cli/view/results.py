@@ -169,6 +169,8 @@ def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet
         rows.append((f"{band.least:.1f} to {band.least + 0.1:.1f}", *cells))
     pairs = "of a right and a wrong value, the right one is surer so often"
     notes = [f"area under the ROC curve: {number('{:.3f}', run.reliability.auc)} ({pairs})"]
+    if run.unforced is not None:
+        notes.append(f"the same of 1 - forced: {number('{:.3f}', run.unforced.auc)}")
     if fitted is None or fitted.threshold is None:
         notes.append(f"no threshold keeps {PRECISION:g} % right values{first}")
     else:

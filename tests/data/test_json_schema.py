@@ -8,7 +8,8 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.schema import checker, keys_of, read_schema, read_short, tree_in
+from pipedec_cli.data.json_schema import checker, keys_of, read_schema, tree_in
+from pipedec_cli.data.schema import read_short
 from pipedec_cli.data.tree import Part
 from pipedec_cli.model.rows import Asked
 

@@ -7,8 +7,9 @@ import random
 import jsonschema
 import pytest
 
-from pipedec_cli.data.fields import Field, by_path, leaves, mapped
+from pipedec_cli.data.fields import Field, by_path, leaves, mapped, text_of
 from pipedec_cli.data.inputs import read_records
+from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.tree import tree_of
 from pipedec_cli.jobs.loading import choose_shots
@@ -175,11 +176,11 @@ def test_of_a_thousand_random_texts_no_object_has_what_its_schema_forbids(place,
         jsonschema.validate(line["fields"], schema)
         assert shape(line["fields"]) == shape(line["confidence"])
         values = by_path(line["fields"])
-        for keys, span in by_path(line["spans"]).items():
-            if span and not isinstance(span[0], list | None):
+        for keys, spans in by_path(line["spans"]).items():
+            said = [] if isinstance(values[keys], list) else [values[keys]]
+            for text, span in ((text_of(one), span) for one in said for span in spans or ()):
                 placed += 1
-                said = values[keys] if isinstance(values[keys], str) else json.dumps(values[keys])
-                assert line["source"][slice(*span)].lower() == said.lower().strip()
+                assert line["source"][slice(*span)].lower().split() == text.lower().split()
     assert placed and len(lines) == 1000 and any(line["fields"]["menu"] for line in lines)
 
 
@@ -209,8 +210,8 @@ def test_every_value_has_a_confidence_and_a_place(place):
         assert all(0 <= share <= 1 for share in flat[3].values()) and any(flat[3].values())
         assert all(0 < sure <= 1 for sure in flat[1].values())
         for text, span in zip(flat[0].values(), flat[2].values(), strict=True):
-            for one, where in zip(text, span, strict=True) if isinstance(text, list) else [(text, span)]:
-                assert where is None or line["source"][slice(*where)].lower() == one.lower()
+            for one, places in zip(text, span, strict=True) if isinstance(text, list) else [(text, span)]:
+                assert places and all(line["source"][slice(*at)].split() == one.split() for at in places)
     assert any(line["fields"] for line in lines)
     _, plain = generate(place, "--fields", "name, a.b, tags list")
     assert [line["fields"] for line in plain] == [line["fields"] for line in lines]
@@ -229,6 +230,17 @@ def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_viol
     for line in lines:
         assert line["violations"] == ['"name" is a required property']
         assert [*line["fields"]] == ["open"]
+
+
+def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_case():
+    source = "Anna is 31. In 1931 anna  Berg was 31; (Anna\nBerg)"
+    values = {"name": "Anna Berg", "age": 31, "it": {"old": "IN", "tags": ["(Anna", "x"]}, "no": None}
+    assert spans_of(values, source) == {
+        "name": [[40, 49]],
+        "age": [[8, 10], [35, 37]],
+        "it": {"old": [[12, 14]], "tags": [[[39, 44]], None]},
+        "no": None,
+    }
 
 
 def test_thresholds_of_confidence_say_when_there_is_no_value(place):

@@ -132,6 +132,7 @@ def test_the_report_compares_values_and_steps(workspace):
     assert [one["quality"].get("reliability") is None for one in content["entries"]] == [True, False, True]
     shown = (workspace / "report" / "report.md").read_text(encoding="utf-8")
     assert "How sure, fields together" in shown and "area under the ROC curve" in shown
+    assert "the same of 1 - forced: " in shown
     page = (workspace / "report" / "report.html").read_text(encoding="utf-8")
     assert "Confidence and truth" not in page  # all values are right
     assert content["entries"][2]["text_agreement"]["equal"] == content["entries"][2]["text_agreement"]["of"]

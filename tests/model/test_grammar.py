@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.schema import HELD
+from pipedec_cli.data.json_schema import HELD
 from pipedec_cli.model.grammar import Grammar, allowed_of, searched, span_grammar, spelled
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import any_token

@@ -5,7 +5,7 @@ import json
 import jsonschema_rs
 import pytest
 
-from pipedec_cli.data.schema import tree_in
+from pipedec_cli.data.json_schema import tree_in
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.rows import Rows, blind_decoder
 from tests.model.chats import foreign

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from msgspec import structs
 
-from pipedec_cli.data.schema import read_schema
+from pipedec_cli.data.json_schema import read_schema
 from pipedec_cli.model.decoder import Decoder
 from tests.fakes import tokens_in
 from tests.model.test_fields import fresh

@@ -206,7 +206,9 @@ def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
         assert answer.choices[0].message.content == tokenizer.decode(wanted, skip_special_tokens=True).strip()
         assert answer.usage.prompt_tokens == len(ids)
         objects = chat.chat(SOURCES[1], *turns, response_format=form_of(SCHEMA))
-        jsonschema.validate(json.loads(objects.choices[0].message.content), SCHEMA)
+        jsonschema.validate(values := json.loads(objects.choices[0].message.content), SCHEMA)
+        told = (objects.pipedec_confidence, objects.pipedec_forced, objects.pipedec_spans)
+        assert values and all(one.keys() == values.keys() for one in told)
         assert objects.usage.prompt_tokens > answer.usage.prompt_tokens
     with pytest.raises(openai.BadRequestError, match="the last message must be the user's"):
         chat.client.chat.completions.create(model="chat", messages=messages[:-1])

@@ -21,7 +21,7 @@ import psutil
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Keys
-from pipedec_cli.data.schema import MOST, checker, tree_in
+from pipedec_cli.data.json_schema import MOST, checker, tree_in
 from pipedec_cli.data.tree import ObjectOf
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.rows import Asked, Rows, asked_of, blind_decoder, names_in

@@ -22,7 +22,7 @@ class ScoringItem:
 
     `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans); None if not known.
     `references` are all right answers, for tasks that score text; `truncated` and `stopped_on_repeat` are as in `Generated`.
-    `confidence` is that of the values of an object, by the names of their paths.
+    `confidence` and `forced` are those of the values of an object, by the names of their paths.
     """
 
     id: str
@@ -35,6 +35,7 @@ class ScoringItem:
     truncated: str | None = None
     stopped_on_repeat: bool = False
     confidence: Mapping[str, float] = field(default_factory=dict)
+    forced: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A string is a sequence of strings, its letters. As a list it would give a score that looks real.

@@ -1,0 +1,679 @@
+"""Rows of a JSON Schema or of a pydantic class, and what an object violates in a schema."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
+
+from pipedec_cli.data.errors import UserError, first_line, log
+from pipedec_cli.data.fields import (
+    DEEPEST,
+    SCALARS,
+    Absent,
+    Field,
+    Keys,
+    Kind,
+    kind_of,
+    path_name,
+    scalars_of,
+    text_of,
+)
+from pipedec_cli.data.reading import as_json, contents
+from pipedec_cli.data.schema import KINDS, MOST_KEYS, check_names
+from pipedec_cli.data.tree import Part, list_part
+
+#: The most keys of a schema, and the most choices of all its keys.
+MOST: Final = (MOST_KEYS, 20_000)
+#: The keywords that are read, those that say nothing of a value, and those that no row can hold to.
+_READ: Final = {*str.split("type enum const properties required items description $ref anyOf oneOf allOf")}
+_SILENT: Final = {
+    *str.split("title default example examples $schema $id $comment $defs definitions $anchor"),
+    *str.split(
+        "deprecated readOnly writeOnly additionalProperties patternProperties propertyNames discriminator"
+    ),
+    *str.split("minProperties maxProperties"),
+}
+_REFUSED: Final = {*str.split("prefixItems $dynamicRef $recursiveRef")}
+#: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
+_CHOICE: Final = " alternatives"
+#: What tells of the entries of a map.
+_ENTRIES: Final = ("additionalProperties", "patternProperties")
+#: So many times a part may stand within itself, itself included.
+_LEVELS: Final = 2
+#: The keywords that `_Reader._flat` puts together.
+_COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
+_CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
+
+
+def read_schema(location: str) -> dict[str, Field]:
+    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``; see `keys_of`."""
+    return keys_of(*load_schema(location))
+
+
+def load_schema(location: str) -> tuple[Any, str]:
+    """A JSON Schema, or that of a pydantic class, and its place. A UserError for a broken file or class."""
+    if found := _CLASS.fullmatch(location):
+        return _of_class(found[1], found[2]), location
+    where = str(Path(location))
+    return as_json(contents(Path(location)), where), where
+
+
+def keys_of(
+    schema: Any, where: str, warn: Callable[[str], None] = log.warning, most: tuple[int, int] = MOST
+) -> dict[str, Field]:
+    """The keys of a JSON Schema, by name and in order, that a model can be trained for; see `tree_in`.
+
+    Nested objects and lists of objects give paths. A key without a type has the kind ``any``. Maps, alternatives and lists
+    within lists cannot be held.
+    """
+    return {field.name: field for field in tree_in(schema, where, warn, most, trained=True).values()}
+
+
+def tree_in(
+    schema: Any,
+    where: str,
+    warn: Callable[[str], None] = log.warning,
+    most: tuple[int, int] = MOST,
+    *,
+    trained: bool = False,
+) -> Part:
+    """The tree of a JSON Schema that was read from `where`; if it is `trained`, of what a model can be trained for.
+
+    Optional parts that no row can hold are left out. Warns of them, and of the keywords that no row is held to. A
+    UserError for a schema that no rows can hold to, and for more keys or choices than `most`.
+    """
+    reader = _Reader(schema, where, *most, trained=trained)
+    tree = reader.tree()
+    if not tree.parts and reader.left_out:
+        raise reader.left_out[0]
+    if not tree.parts or tree.shape == "list":
+        todo = 'write {"properties": {"name": {"type": "string"}, …}}'
+        if inner := [
+            name for name in ("schema", "json_schema") if isinstance(schema, dict) and name in schema
+        ]:
+            todo = f"take what stands under {inner[0]!r}"
+        raise UserError("the schema has no properties", where=where, todo=todo)
+    check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
+    if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
+        more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
+        warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
+    if passed := sorted(reader.passed):
+        warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
+    return tree
+
+
+def _of_class(file: str, name: str) -> Any:
+    """The JSON Schema of a pydantic class in a Python file, which is run; what it prints goes to stderr."""
+    path = Path(file).resolve()
+    spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UserError("no such file", where=file)
+    module = module_from_spec(spec)
+    before, sys.path = sys.path, [str(path.parent), *sys.path]
+    sys.modules[spec.name] = module  # pydantic looks up names of types there
+    try:
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+            if not hasattr(getattr(module, name, None), "model_json_schema"):
+                todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
+                raise UserError(f"it has no pydantic class {name!r}", where=file, todo=todo)
+            return getattr(module, name).model_json_schema()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"the file or its class {name!r} cannot be used: {what}", where=file) from error
+    finally:
+        sys.path = before
+        sys.modules.pop(spec.name)
+
+
+#: What an object violates, each with the path to it.
+Check = Callable[[Any], Sequence[tuple[Keys, str]]]
+
+
+def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Check:
+    """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
+
+    Without a schema nothing is said; nor of one that the validator cannot use, of which it warns.
+    """
+    if schema is None:
+        return lambda _: ()
+    from jsonschema_rs import ValidationError, validator_for
+
+    try:
+        validator = validator_for(_with_null(schema), validate_formats=True, retriever=_fetch_nothing)
+    except (ValidationError, ValueError) as error:
+        warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
+        return lambda _: ()
+
+    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
+        found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
+        return [(_places(error.instance_path), error.message[:200]) for error in found]
+
+    return violations
+
+
+def _fetch_nothing(address: str) -> NoReturn:
+    raise ValueError(f"{address} is not fetched")
+
+
+def _places(path: Iterable[str | int]) -> Keys:
+    """A path whose items count from 1."""
+    return tuple(key + 1 if isinstance(key, int) else key for key in path)
+
+
+def _with_null(part: Any) -> Any:
+    """A schema in which ``nullable``, a word of OpenAPI, is the type null."""
+    if isinstance(part, list):
+        return [*map(_with_null, part)]
+    if not isinstance(part, dict):
+        return part
+    made = {name: _with_null(inner) for name, inner in part.items()}
+    if made.get("nullable") is True and isinstance(made.get("type"), str):
+        made["type"] = [made["type"], "null"]
+        made |= {"enum": [*made["enum"], None]} if isinstance(made.get("enum"), list) else {}
+    return made
+
+
+class _UnwritableError(UserError):
+    """No row can hold a part of a schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a schema without references and alternatives. The `trail` are the references that led to it."""
+
+    schema: Mapping[str, Any]
+    types: set[str]  # without null
+    nullable: bool
+    allowed: list[Any] | None  # the values that it may have
+    trail: tuple[str, ...]
+
+    @property
+    def is_object(self) -> bool:
+        described = any(self.schema.get(word) for word in ("properties", "required", *_ENTRIES))
+        return self.allowed is None and ("object" in self.types or (described and not self.types))
+
+
+#: Parts that a warning names, and violations of an object.
+_NAMED, _MOST_VIOLATIONS = 3, 10
+#: A part counts as so many characters, however short it is. A name is read in a question.
+_PART, _LONGEST_NAME = 30, 1_000
+#: Faults and their remedies.
+_NOTHING: Final = ("allows no value", "leave it out")
+_OTHER_KIND: Final = (
+    "is no string, number, boolean, object, or list of these",
+    "give it one `type`, and an `enum` of values of that type",
+)
+
+
+#: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
+OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
+HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems")
+
+
+def _makes_sense(keyword: str, value: Any) -> bool:
+    """Whether a keyword of `HELD` has a value of its kind."""
+    if keyword in ("pattern", "format"):
+        return isinstance(value, str)
+    counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
+    return isinstance(value, int if counts else int | float) and not isinstance(value, bool)
+
+
+#: Drafts in which what stands beside ``$ref`` does not count.
+_OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
+
+
+def _with_integer(types: Sequence[str]) -> set[str]:
+    """The types, and integer beside number: each integer is a number."""
+    return {*types, *(["integer"] if "number" in types else [])}
+
+
+def _fits(value: Any, types: Sequence[str]) -> bool:
+    """Whether a value is of one of these types; of any where there are none."""
+    kind: str = kind_of(value) or "null"
+    if isinstance(value, str | list | dict):  # empty ones have no kind of ours
+        kind = {str: "string", list: "array"}.get(type(value), "object")
+    elif isinstance(value, float) and value.is_integer():
+        kind = "integer"
+    return not types or kind in _with_integer(types)
+
+
+def _fitting(part: Mapping[str, Any]) -> list[Any] | None:
+    """The values that a part may have and that are of its type; None if it has no list of them."""
+    types = part.get("type", [])
+    values = [value for value in part["enum"] if _fits(value, types)] if "enum" in part else None
+    if values and "integer" in types and "number" not in types:  # 1.0 is an integer
+        return [int(value) if isinstance(value, float) else value for value in values]
+    return values
+
+
+def _plain(values: Iterable[Any]) -> set[tuple[bool, Any]]:
+    """Values that are no lists and objects, which no row can hold, in a form in which true is not 1."""
+    return {(isinstance(value, bool), value) for value in values if not isinstance(value, list | dict)}
+
+
+def _common(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The values that equal one of the others."""
+    known = _plain(others)
+    return [value for value in values if _plain([value]) & known]
+
+
+def _allows_null(part: Mapping[str, Any]) -> bool:
+    """Whether a part allows null, which one without types and values does."""
+    listed = "null" in part.get("type", ["null"]) and None in part.get("enum", [None])
+    return listed and bool(part.get("nullable", True))
+
+
+def _scalar_types(part: Mapping[str, Any]) -> list[str]:
+    """The types of a part; none if it may hold lists or objects, or has no types."""
+    types = part.get("type") or [kind_of(value) or "null" for value in part.get("enum", ())]
+    return [] if _CHOICE in part or {*types} - {"null", *SCALARS} else types
+
+
+def _keywords(part: Mapping[str, Any], what: str) -> tuple[tuple[str, Any], ...]:
+    """The least and the most Items or Properties of a part, as those of a list."""
+    pairs = ((f"{word}Items", part.get(word + what)) for word in ("min", "max"))
+    return tuple((word, value) for word, value in pairs if _makes_sense(word, value))
+
+
+def _labels(parts: Sequence[Mapping[str, Any]]) -> tuple[list[str], bool]:
+    """Labels of alternatives: a constant key, else titles, types or numbers; and whether no value fits two of them."""
+    shared = set[str].intersection(*({*map(str, part.get("properties", ()))} for part in parts))
+    for key in sorted(shared):
+        constants = [_constant(part["properties"][key]) for part in parts]
+        if all(constants) and len({*constants}) == len(parts):
+            return constants, all(key in part.get("required", ()) for part in parts)
+    types = [part.get("type", ["object"] if "properties" in part else []) for part in parts]
+    times = Counter(kind for kinds in types for kind in _with_integer(kinds))
+    are_apart = all(types) and max(times.values()) == 1
+    titles = [str(part.get("title", "")).strip() for part in parts]
+    if all(titles) and len({*titles}) == len(parts):
+        return titles, are_apart
+    numbers = [*map(str, range(1, len(parts) + 1))]
+    return [*map(" or ".join, types)] if are_apart else numbers, are_apart
+
+
+def _constant(part: Any) -> str:
+    """The text of the only value of a part; "" if it has no value, or several."""
+    given = part if isinstance(part, dict) else {}
+    values = [given["const"]] if "const" in given else given.get("enum", ())
+    return text_of(values[0]) if isinstance(values, list) and len(values) == 1 else ""
+
+
+def _always(depth: int) -> tuple[Absent, ...]:
+    """What is wanted at the keys that lead to a part which a row has named: there is one."""
+    never: Absent = "never"
+    return (never,) * depth
+
+
+def _is_listed(part: Mapping[str, Any]) -> bool:
+    """Whether a part lists its values."""
+    return "enum" in part and _CHOICE not in part
+
+
+def _size(value: Any) -> int:
+    """The number of values within a value, however deep, and itself."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_size, inner))
+
+
+def _length(part: Mapping[str, Any]) -> int:
+    """The number of keywords of a part, and of what their lists and objects hold."""
+    return len(part) + sum(len(value) for value in part.values() if isinstance(value, list | dict))
+
+
+class _Reader:
+    """Reads the parts of a schema and counts, as references may fan out.
+
+    It notes the keywords that it passes over, and the optional parts that it leaves out.
+    """
+
+    def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int, *, trained: bool) -> None:
+        self.schema, self.where, self.passed, self.trained = schema, where, set[str](), trained
+        self.left_out = list[_UnwritableError]()
+        draft = schema.get("$schema") if isinstance(schema, dict) else None
+        self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
+        characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
+        self.most = {"keys": max_keys, "choices": max_choices, "characters": characters}
+
+    def tree(self) -> Part:
+        """The tree of the whole schema."""
+        try:
+            part = self._resolved(self.schema, (), ())
+            return self._read(part, (), ())
+        except RecursionError:
+            self._blame(
+                (), "has too many references or alternatives within each other", "write a flatter schema"
+            )
+
+    def _count(self, what: str, more: int) -> None:
+        self.read[what] += more
+        if self.read[what] > (most := self.most[what]):
+            self._blame((), f"has more than {most:,} {what}", "write a smaller schema")
+
+    def _read(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        if len(keys) > DEEPEST:
+            self._refuse(keys[:1], f"has more than {DEEPEST} levels", "write a flatter schema")
+        mixed = part.types & {"array", "object"} and len(part.types) > 1 and part.allowed is None
+        if not self.trained and (_CHOICE in part.schema or mixed):
+            return self._choice(part, keys, absent)
+        if part.is_object:
+            is_map = not (self.trained or part.schema.get("properties") or part.schema.get("required"))
+            is_map = is_map and bool(keys or any(part.schema.get(word) for word in _ENTRIES))
+            return self._map(part, keys, absent) if is_map else self._object(part, keys, absent)
+        items, described = self._items(part, keys), part.schema.get("description")
+        described = described if isinstance(described, str) else ""
+        structured = items and (
+            items.is_object or (not self.trained and (_CHOICE in items.schema or "array" in items.types))
+        )
+        if items and structured:
+            if self.trained:
+                if 0 in keys:
+                    self._refuse(keys, "is a list of objects within another", "make it a list of values")
+                self.passed |= {"minItems", "maxItems"} & part.schema.keys()
+            # An item that a row has named is there; of a trained model one more row says that there is none.
+            above = (*absent, "omit") if self.trained else _always(len(keys) + 1)
+            item = self._read(items, (*keys, 0), above)
+            self._count_row(path_name(keys))
+            return list_part(keys, item, described, absent=absent, keywords=_keywords(part.schema, "Items"))
+        kind, enum, scalars = self._kind(part, items, keys)
+        self._count_row(name := path_name(keys))
+        said = {**(items.schema if items else {}), **part.schema}
+        keywords = tuple((word, said[word]) for word in HELD if _makes_sense(word, said.get(word)))
+        # These rows are free. What they hold is checked at the end.
+        self.passed |= {*HELD} & said.keys() if kind == "any" or "string" in scalars else set()
+        path = keys if len(keys) > 1 else ()
+        kind = "string" if kind == "any" and not self.trained else kind
+        return Part(Field(name, kind, enum, 0.0, path, described, absent, scalars, keywords))
+
+    def _count_row(self, name: str) -> None:
+        """Count a row, and what its name adds to the text that is read."""
+        if len(name) > _LONGEST_NAME:
+            self._refuse((name,), f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
+        self._count("keys", 1)
+        self._count("characters", len(name))
+
+    def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """The alternatives, each by its label; the only one that a row can hold as it is."""
+        rest = {
+            word: value for word, value in part.schema.items() if word not in (_CHOICE, "oneOf", "nullable")
+        }
+        several = part.schema.get(_CHOICE)
+        if several is None:
+            scalars = [kind for kind in rest.pop("type") if kind in SCALARS]
+            several = [{"type": types} for types in (scalars, ["array"]) if {*types} & part.types]
+            if "object" in part.types:
+                of_objects = {
+                    word: rest.pop(word) for word in ("properties", "required", *_ENTRIES) if word in rest
+                }
+                several.append({"type": ["object"], **of_objects})
+        read = list[tuple[dict[str, Any], Part]]()
+        for one in several:
+            try:
+                both = self._both(one, rest, keys)
+                # Where a row has chosen it, there is one.
+                made = self._read(self._part_of(both, part.trail, keys), keys, _always(len(keys)))
+                if not keys and made.shape in ("value", "list"):
+                    self._refuse(keys, "has an alternative that is no object", "leave it out")
+                read.append((both, made))
+            except _UnwritableError as error:
+                self.left_out.append(error)
+                self._count("keys", 1)
+        if not read:
+            raise self.left_out[-1]
+        if len(read) == 1:
+            return self._read(self._part_of(read[0][0], part.trail, keys), keys, absent)
+        self._count_row(path_name(keys))
+        labels, are_apart = _labels([both for both, _ in read])
+        self.passed |= {"oneOf"} if "oneOf" in part.schema and not are_apart else set()
+        described = str(part.schema.get("description", ""))
+        row = Field(path_name(keys), "string", tuple(labels), 0.0, keys, described, absent)
+        return Part(row, "choice", dict(zip(labels, (made for _, made in read), strict=True)))
+
+    def _map(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """An object that names no properties: a row for the names of its entries."""
+        patterns, more = part.schema.get("patternProperties"), part.schema.get("additionalProperties", True)
+        several = [*patterns.values()] if isinstance(patterns, dict) else []
+        if not several and more is False:
+            self._refuse(keys, "is an object without properties, or has another type", "give it properties")
+        values = {"anyOf": several} if len(several) > 1 else several[0] if several else more
+        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), _always(len(keys) + 1))
+        named = {"pattern": next(iter(patterns))} if len(several) == 1 and patterns else {}
+        named = {"allOf": [{"type": "string"} | named, part.schema.get("propertyNames", {})]}
+        names = self._read(self._resolved(named, keys, part.trail), keys, absent)
+        self._count_row(path_name(keys))
+        said, keywords = part.schema.get("description"), _keywords(part.schema, "Properties")
+        said = said if isinstance(said, str) else ""
+        how: Any = {"absent": absent, "keywords": keywords, "names": names.field}
+        return list_part(keys, item, said, shape="map", **how)
+
+    def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        properties, required = part.schema.get("properties", {}), part.schema.get("required", [])
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            self._blame(keys, "has no object of properties, or no list of required ones", "mend it")
+        if wrong := [name for name in required if not isinstance(name, str)]:
+            self._blame(keys, f"requires {wrong[0]!r}, which is no name", "mend it")
+        if lacking := [name for name in required if name not in properties]:
+            more = part.schema.get("additionalProperties", True)
+            if more is False:
+                self._refuse(keys, f"requires {lacking[0]!r}, which it does not allow", "define it there")
+            properties = properties | dict.fromkeys(lacking, more)
+        if part.types - {"object"} or (keys and not properties):
+            self._refuse(keys, "is an object without properties, or has another type", "give it properties")
+        self.passed |= {
+            "patternProperties",
+            "propertyNames",
+            "minProperties",
+            "maxProperties",
+        } & part.schema.keys()
+        needed, parts = set(required), dict[str, Part]()
+        for name, value in properties.items():
+            try:
+                inner = self._resolved(value, (*keys, name), part.trail)
+                must: Absent = "null" if inner.nullable else "never"
+                parts[name] = self._read(inner, (*keys, name), (*absent, must if name in needed else "omit"))
+            except _UnwritableError as error:
+                if name in needed:
+                    raise
+                self.left_out.append(error)
+                self._count("keys", 1)
+        if keys and not parts:
+            self._refuse(keys, "has no property that a row can hold", "leave it out")
+        return Part(Field(path_name(keys), path=keys, absent=absent), "object", parts)
+
+    def _items(self, part: _Part, keys: Keys) -> _Part | None:
+        """The items of a list; None if it is no list."""
+        given = part.schema.get("items", {"type": "string"})
+        return self._resolved(given, keys, part.trail) if part.types == {"array"} else None
+
+    def _kind(
+        self, part: _Part, items: _Part | None, keys: Keys
+    ) -> tuple[Kind, tuple[str, ...], tuple[Kind, ...]]:
+        """The kind of a value, the texts that it may have, and the kinds that a string or an item is read as."""
+        allowed, wanted = (items or part).allowed, (items or part).types
+        if allowed is None and not part.types:
+            return "any", (), ()
+        kinds = {kind for value in allowed or () if (kind := kind_of(value))}
+        kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
+        wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
+        wanted -= {"integer"} if "number" in wanted else set()
+        if not kinds <= wanted <= {*SCALARS}:
+            self._refuse(keys, *_OTHER_KIND)
+        scalars = scalars_of(wanted if allowed is None else kinds)
+        words = [value for value in allowed or () if isinstance(value, str)]
+        if any(
+            Field("", kind).parsed(word) is not None for kind in scalars if kind != "string" for word in words
+        ):
+            self._refuse(keys, "has a choice that reads like one of another type", "leave one of the two out")
+        enum = tuple(filter(None, dict.fromkeys(map(text_of, allowed or ()))))
+        if items:
+            return "list", enum, scalars
+        return (KINDS[wanted.pop()], enum, ()) if len(wanted) == 1 else ("string", enum, scalars)
+
+    def _resolved(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> _Part:
+        return self._part_of(*self._flat(part, keys, trail), keys)
+
+    def _part_of(self, part: dict[str, Any], trail: tuple[str, ...], keys: Keys) -> _Part:
+        types, allowed = part.get("type", []), _fitting(part)
+        if any(isinstance(value, list | dict) for value in allowed or ()):
+            self._refuse(keys, *_OTHER_KIND)
+        if types == ["null"] or (allowed is not None and not any(map(text_of, allowed))):
+            self._refuse(keys, *_NOTHING)
+        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
+            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
+        # Alternatives say themselves whether one of them is null.
+        named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
+        nullable = named and _allows_null(part)
+        return _Part(part, {*types} - {"null"}, nullable, allowed, trail)
+
+    def _flat(self, part: Any, keys: Keys, trail: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """A part without references, alternatives and parts of parts, and the references that led to it.
+
+        All that stands side by side holds. ``type`` and ``enum`` are lists, and ``const`` is an ``enum``.
+        """
+        part = {} if part is True else part
+        if not isinstance(part, dict):
+            self._blame(keys, "is no schema", 'write for example {"type": "string"}')
+        if refused := sorted(_REFUSED & part.keys()):
+            self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
+        self.passed |= part.keys() - _READ - _SILENT - {*HELD}
+        texts = sum(len(value) for value in part.values() if isinstance(value, str))
+        self._count("characters", _PART + _length(part) + len(trail) + texts)
+        parts, seen = list[dict[str, Any]](), trail
+        if "$ref" in part:
+            if trail.count(part["$ref"]) >= (1 if self.trained else _LEVELS):
+                self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
+            found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
+            if self.ref_alone:
+                return found
+            parts.append(found[0])
+            seen = found[1]
+        for name in ("allOf", "anyOf", "oneOf"):
+            if name not in part:
+                continue
+            listed = part[name] if isinstance(part[name], list) else []
+            flat = [self._flat(one, keys, trail) for one in listed]
+            seen = (*seen, *(step for _, more in flat for step in more[len(trail) :]))
+            several = [one for one, _ in flat]
+            alternatives = not several or name != "allOf"
+            parts += [self._chosen(several, keys, once=name == "oneOf")] if alternatives else several
+        own = self._own(part, keys)
+        for one in reversed(parts):
+            own = self._both(one, own, keys)
+        return own, seen
+
+    def _own(self, part: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        """What a part says itself."""
+        own = {name: value for name, value in part.items() if name not in _COMBINING}
+        types, allowed = part.get("type", []), part.get("enum")
+        types = [types] if isinstance(types, str) else types
+        if not isinstance(types, list) or not isinstance(allowed, list | None):
+            what = "has a `type` or an `enum` of the wrong kind"
+            self._blame(keys, what, "give it one `type`, and a list as `enum`")
+        if "const" in part:
+            allowed = [part["const"]] if allowed is None else _common([part["const"]], allowed)
+        if unknown := sorted({*map(str, types)} - {*KINDS, "object", "array", "null"}):
+            todo = "take string, number, integer, boolean, object or array"
+            self._blame(keys, f"has the type {unknown[0]!r}", todo)
+        self._count("choices", len(allowed or ()))
+        self._count("characters", sum(len(value) for value in allowed or () if isinstance(value, str)))
+        types = [*dict.fromkeys(map(str, types))]
+        return own | ({"type": types} if types else {}) | ({} if allowed is None else {"enum": allowed})
+
+    def _both(self, one: dict[str, Any], other: dict[str, Any], keys: Keys) -> dict[str, Any]:
+        """A part that says what two parts say. Titles and descriptions are those of the `other`."""
+        both = {**one, **other}
+        for name in one.keys() & other.keys():
+            first, second = one[name], other[name]
+            if name == _CHOICE:
+                self.passed.add("anyOf")
+            elif name == "type":
+                met = _with_integer(first) & _with_integer(second)
+                both[name] = [kind for kind in dict.fromkeys((*first, *second)) if kind in met]
+            elif name == "enum":
+                both[name] = _common(first, second)
+            elif name == "required" and isinstance(first, list) and isinstance(second, list):
+                both[name] = [*first, *second]
+            elif name == "properties" and isinstance(first, dict) and isinstance(second, dict):
+                shared = {key: {"allOf": [first[key], second[key]]} for key in first.keys() & second.keys()}
+                both[name] = {**first, **second, **shared}
+            elif name == "nullable":
+                both[name] = first and second
+            elif name == "items":
+                both[name] = {"allOf": [first, second]}
+            elif name[:3] in ("min", "max", "exc") and all(
+                _makes_sense(name, one) for one in (first, second)
+            ):
+                both[name] = (min if "max" in name.lower() else max)(first, second)
+        self._count("characters", _length(both))
+        if both.get("type") == [] or both.get("enum") == []:
+            self._refuse(keys, *_NOTHING)
+        return both
+
+    def _chosen(self, parts: Sequence[dict[str, Any]], keys: Keys, *, once: bool) -> dict[str, Any]:
+        """The only alternative that is not null, or all as one enum, or all types of scalars; null too if it is there.
+
+        With `once` a value is not allowed by more than one alternative.
+        """
+        others = [one for one in parts if one.get("type") != ["null"] and one.get("enum") != [None]]
+        others = [one for part in others for one in (part[_CHOICE] if {*part} == {_CHOICE} else [part])]
+        chosen: dict[str, Any] = dict(*others[:1])
+        nulls = sum(map(_allows_null, parts))
+        if len(others) > 1:
+            self._count("characters", len(others) * _size(chosen))
+        are_same = all(one == chosen for one in others)
+        kinds = [kind for one in others for kind in _scalar_types(one) if kind != "null"]
+        free = {kind for one in others if "enum" not in one for kind in _scalar_types(one)}
+        # A value of `once` must fit one of them alone.
+        apart = not once or (len({*kinds}) == len(kinds) and not {"integer", "number"} <= {*kinds})
+        merged = apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others))
+        if merged and not are_same:
+            chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
+        elif not others or not (are_same or all(map(_is_listed, others))):
+            if self.trained or not others:
+                self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
+            chosen = {_CHOICE: others, **({"oneOf": True} if once else {})}
+        elif not are_same or (once and len(others) > 1):
+            fitting = [_fitting(one) or [] for one in others]
+            times = Counter(value for values in fitting for value in _plain(values))
+            again = {value for value in times if once and times[value] > 1}
+            chosen = {
+                "enum": [value for values in fitting for value in values if not _plain([value]) & again]
+            }
+            self._count("characters", _length(chosen))
+        for name, null in (("type", "null"), ("enum", None)):
+            if name in chosen:
+                kept = [value for value in chosen[name] if value != null]
+                chosen[name] = [*kept, null] if nulls and not (once and nulls > 1) else kept
+        return chosen | ({"nullable": nulls == 1 or not once} if len(others) < len(parts) else {})
+
+    def _referred(self, reference: Any, keys: Keys) -> dict[str, Any]:
+        """The part that a reference within the schema names."""
+        found = self.schema
+        steps = unquote(str(reference)).split("/")[1:] if re.match("#(/|$)", str(reference)) else ["", ""]
+        for step in steps:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            todo = "put it into $defs and refer to #/$defs/NAME"
+            refuse = self._blame if str(reference).startswith("#") else self._refuse
+            refuse(keys, f"refers to {reference!r}, which is no path in this file", todo)
+        return found
+
+    def _refuse(self, keys: Keys, what: str, todo: str, kind: type[UserError] = _UnwritableError) -> NoReturn:
+        """Raise the error of a part that no row can hold."""
+        name = f"the property {path_name(keys)!r}" if keys else "the schema"
+        raise kind(f"{name} {what}", where=self.where, todo=todo)
+
+    def _blame(self, keys: Keys, what: str, todo: str) -> NoReturn:
+        """Raise the error of a mistake, which refuses the whole schema."""
+        self._refuse(keys, what, todo, UserError)
