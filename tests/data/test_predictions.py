@@ -74,18 +74,26 @@ def test_other_names_for_source_and_target_are_kept_and_the_plain_ones_added():
     assert line(of, FieldNames("body", "keywords")).items() >= (fields | added).items()
 
 
-def test_a_value_stands_where_its_text_does_else_without_regard_to_case():
-    source = "Thai food (3 stars) at The Mill, the mill."
-    values = {"name": "the mill", "a": {"food": "THAI"}, "stars": 3, "open": True, "lost": None}
+def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_case():
+    source = "Thai food (3 stars, in 1933) at The\nMill, the mill; 3 Mills."
+    values = {
+        "name": "the mill",
+        "both": "The Mill",
+        "a": {"food": "THAI"},
+        "stars": 3,
+        "open": True,
+        "lost": None,
+    }
     values |= {"tags": ["food (3", "none"], "menu": [{"dish": "Food"}]}
     assert spans_of(values, source) == {
-        "name": [33, 41],
-        "a": {"food": [0, 4]},
-        "stars": [11, 12],
+        "name": [[42, 50]],
+        "both": [[32, 40]],
+        "a": {"food": [[0, 4]]},
+        "stars": [[11, 12], [52, 53]],
         "open": None,
         "lost": None,
-        "tags": [[5, 12], None],
-        "menu": [{"dish": [5, 9]}],
+        "tags": [[[5, 12]], None],
+        "menu": [{"dish": [[5, 9]]}],
     }
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from pipedec_cli.data.fields import Field, by_path, leaves, mapped, text_of
 from pipedec_cli.data.inputs import read_records
-from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.tree import tree_of
 from pipedec_cli.jobs.loading import choose_shots
@@ -230,17 +229,6 @@ def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_viol
     for line in lines:
         assert line["violations"] == ['"name" is a required property']
         assert [*line["fields"]] == ["open"]
-
-
-def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_case():
-    source = "Anna is 31. In 1931 anna  Berg was 31; (Anna\nBerg)"
-    values = {"name": "Anna Berg", "age": 31, "it": {"old": "IN", "tags": ["(Anna", "x"]}, "no": None}
-    assert spans_of(values, source) == {
-        "name": [[40, 49]],
-        "age": [[8, 10], [35, 37]],
-        "it": {"old": [[12, 14]], "tags": [[[39, 44]], None]},
-        "no": None,
-    }
 
 
 def test_thresholds_of_confidence_say_when_there_is_no_value(place):
