@@ -12,7 +12,9 @@ from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import (
     Field,
     FieldSegmenter,
+    Keys,
     any_item,
+    by_path,
     kind_of,
     leaves,
     rows_of,
@@ -20,6 +22,7 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
 from pipedec_cli.data.json_schema import load_schema, tree_in
+from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.schema import learn_schema, read_short, settled
@@ -98,10 +101,13 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
 
 
 def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:
-    """Examples that show each key with a value and without one, and with different values, as evenly as can be.
+    """Examples whose values stand in their texts, and that show each key with a value and without, as evenly as can be.
 
-    One after the other the record is taken whose keys have been shown least in its ways; the first of equals.
+    One after the other the record is taken whose keys have been shown least in its ways; the first of equals. Values that
+    are not in their text would teach what a row that is held to its text cannot write.
     """
+    free = {field.keys for field in fields if field.kind in ("string", "list") and not field.enum}
+    lacking = [sum(any_item(keys) in free for keys in _unread(record)) for record in records]
     shown = Counter[tuple[str, bool | str]]()
     texts = [texts_of(record.target_fields or {}, fields) for record in records]
     ways = [
@@ -115,9 +121,19 @@ def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int)
     chosen: list[int] = []
     while len(chosen) < count:
         left = (number for number in range(len(records)) if number not in chosen)
-        chosen.append(max(left, key=lambda number: sum(1 / (1 + shown[way]) for way in ways[number])))
+        news = {number: sum(1 / (1 + shown[way]) for way in ways[number]) for number in left}
+        chosen.append(max(news, key=lambda number: (-lacking[number], news[number])))
         shown.update(ways[chosen[-1]])
     return [records[number] for number in chosen]
+
+
+def _unread(record: Record) -> Iterator[Keys]:
+    """The keys of an example whose values do not stand in its text."""
+    target = record.target_fields or {}
+    spans = by_path(spans_of(target, record.source))
+    for keys, value in by_path(target).items():
+        if kind_of(value) and (spans[keys] is None or None in spans[keys]):
+            yield keys
 
 
 def show_prompt(decoder: Decoder, source: str) -> str:

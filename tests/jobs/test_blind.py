@@ -320,10 +320,12 @@ def test_the_prompt_is_shown_before_anything_is_generated(place):
 def test_examples_show_each_key_with_a_value_and_without():
     fields = (Field("a"), Field("b", enum=("x", "y")))
     targets = [{"a": "1"}, {"a": "2"}, {"a": "3", "b": "x"}, {"b": "x"}, {"a": "4", "b": "y"}]
-    records = [Record(str(n), "s", "", None, (), "", {}, one) for n, one in enumerate(targets)]
+    records = [Record(str(n), "1 2 3 4", "", None, (), "", {}, one) for n, one in enumerate(targets)]
     chosen = [one.target_fields for one in choose_shots(records, fields, 3)]
     assert {"a" in one for one in chosen} == {True, False}
     assert {one.get("b") for one in chosen} == {None, "x", "y"}
+    records.append(Record("5", "s", "", None, (), "", {}, {"a": "9", "b": "z"}))  # 9 is not in its text
+    assert {one.target_fields.get("b") for one in choose_shots(records, fields, 5)} == {None, "x", "y"}
 
 
 def test_what_does_not_go_together_is_refused(place, tmp_path):
