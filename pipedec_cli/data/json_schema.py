@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
+from msgspec.structs import replace
+
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.fields import (
     DEEPEST,
@@ -371,37 +373,37 @@ class _Reader:
             is_map = not (self.trained or part.schema.get("properties") or part.schema.get("required"))
             is_map = is_map and bool(keys or any(part.schema.get(word) for word in _ENTRIES))
             return self._map(part, keys, absent) if is_map else self._object(part, keys, absent)
-        items, described = self._items(part, keys), part.schema.get("description")
-        described = described if isinstance(described, str) else ""
-        structured = items and (
+        items = self._items(part, keys)
+        if items and (
             items.is_object or (not self.trained and (_CHOICE in items.schema or "array" in items.types))
-        )
-        if items and structured:
-            if self.trained:
-                if 0 in keys:
-                    self._refuse(keys, "is a list of objects within another", "make it a list of values")
-                self.passed |= {"minItems", "maxItems"} & part.schema.keys()
+        ):
+            if self.trained and 0 in keys:
+                self._refuse(keys, "is a list of objects within another", "make it a list of values")
+            self.passed |= {"minItems", "maxItems"} & part.schema.keys() if self.trained else set()
             # An item that a row has named is there; of a trained model one more row says that there is none.
             above = (*absent, "omit") if self.trained else _always(len(keys) + 1)
             item = self._read(items, (*keys, 0), above)
-            self._count_row(path_name(keys))
-            return list_part(keys, item, described, absent=absent, keywords=_keywords(part.schema, "Items"))
+            return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
         kind, enum, scalars = self._kind(part, items, keys)
-        self._count_row(name := path_name(keys))
         said = {**(items.schema if items else {}), **part.schema}
         keywords = tuple((word, said[word]) for word in HELD if _makes_sense(word, said.get(word)))
         # These rows are free. What they hold is checked at the end.
         self.passed |= {*HELD} & said.keys() if kind == "any" or "string" in scalars else set()
-        path = keys if len(keys) > 1 else ()
         kind = "string" if kind == "any" and not self.trained else kind
-        return Part(Field(name, kind, enum, 0.0, path, described, absent, scalars, keywords))
+        row, path = self._row(part, keys, absent, keywords), keys if len(keys) > 1 else ()
+        return Part(replace(row, kind=kind, enum=enum, path=path, scalars=scalars))
 
-    def _count_row(self, name: str) -> None:
-        """Count a row, and what its name adds to the text that is read."""
+    def _row(
+        self, part: _Part, keys: Keys, absent: tuple[Absent, ...], keywords: tuple[tuple[str, Any], ...] = ()
+    ) -> Field:
+        """The row of a part, which counts, and so does what its name adds to the text that is read."""
+        name, described = path_name(keys), part.schema.get("description")
         if len(name) > _LONGEST_NAME:
-            self._refuse((name,), f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
+            self._refuse(keys, f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
         self._count("keys", 1)
         self._count("characters", len(name))
+        described = described if isinstance(described, str) else ""
+        return Field(name, path=keys, description=described, absent=absent, keywords=keywords)
 
     def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """The alternatives, each by its label; the only one that a row can hold as it is."""
@@ -433,12 +435,14 @@ class _Reader:
             raise self.left_out[-1]
         if len(read) == 1:
             return self._read(self._part_of(read[0][0], part.trail, keys), keys, absent)
-        self._count_row(path_name(keys))
         labels, are_apart = _labels([both for both, _ in read])
         self.passed |= {"oneOf"} if "oneOf" in part.schema and not are_apart else set()
-        described = str(part.schema.get("description", ""))
-        row = Field(path_name(keys), "string", tuple(labels), 0.0, keys, described, absent)
-        return Part(row, "choice", dict(zip(labels, (made for _, made in read), strict=True)))
+        parts = dict[str, Part]()
+        for label, (_, made) in zip(labels, read, strict=True):
+            # A choice within a choice is the same choice.
+            inner = made.parts.items() if made.shape == "choice" else [("", made)]
+            parts |= {", ".join(filter(None, (label, more))): one for more, one in inner}
+        return Part(replace(self._row(part, keys, absent), enum=tuple(parts)), "choice", parts)
 
     def _map(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """An object that names no properties: a row for the names of its entries."""
@@ -451,11 +455,8 @@ class _Reader:
         named = {"pattern": next(iter(patterns))} if len(several) == 1 and patterns else {}
         named = {"allOf": [{"type": "string"} | named, part.schema.get("propertyNames", {})]}
         names = self._read(self._resolved(named, keys, part.trail), keys, absent)
-        self._count_row(path_name(keys))
-        said, keywords = part.schema.get("description"), _keywords(part.schema, "Properties")
-        said = said if isinstance(said, str) else ""
-        how: Any = {"absent": absent, "keywords": keywords, "names": names.field}
-        return list_part(keys, item, said, shape="map", **how)
+        row = self._row(part, keys, absent, _keywords(part.schema, "Properties"))
+        return list_part(item, row, names.field)
 
     def _object(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         properties, required = part.schema.get("properties", {}), part.schema.get("required", [])

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pipedec_cli.data.fields import Absent, Field, Keys, Value, path_name, rows_of, scalars_of
 
 Shape = Literal["value", "object", "list", "map", "choice"]
-#: Behind the path of a list, map or choice: the place of the row that names its items, entries or alternative.
-NAMING: Final = 0
+#: Behind the path of a list or map the place of the row that names its items or entries, and of a choice that of its label.
+NAMING, CHOOSING = 0, -1
 #: The value of a key that has none, and of an object that lacks a value which it must have.
 NOTHING: Final = object()
 
@@ -77,15 +77,14 @@ def naming_key(keys: Iterable[Field]) -> Field | None:
     )
 
 
-def list_part(path: Keys, item: Part, description: str = "", **more: Any) -> Part:
-    """A list or, with ``shape``, a map; its row gives the names of all items."""
-    shape, keywords, absent = more.get("shape", "list"), more.get("keywords", ()), more.get("absent", ())
-    made = Part(Field(path_name(path), "list", path=path), shape, {"": item})
-    key = made.name_key or more.get("names") or Field("")
-    kinds = scalars_of({key.kind} - {"string", "list", "any"})
-    said = key.description or description
-    row = Field(path_name(path), "list", key.enum, 0.0, path, said, absent, kinds, (*key.keywords, *keywords))
-    return Part(row, shape, made.parts)
+def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
+    """A list whose `row` gives the names of all items or, with a field of `names`, a map."""
+    made = Part(row, "map" if names else "list", {"": item})
+    key = names or made.name_key or Field("")
+    kinds, said = scalars_of({key.kind} - {"string", "list", "any"}), key.description or row.description
+    keywords = (*key.keywords, *row.keywords)
+    row = replace(row, kind="list", enum=key.enum, description=said, scalars=kinds, keywords=keywords)
+    return Part(row, made.shape, made.parts)
 
 
 def tree_of(fields: Sequence[Field]) -> Part:
@@ -96,16 +95,16 @@ def tree_of(fields: Sequence[Field]) -> Part:
 def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
     """The part at a path; each field comes with its keys below the path."""
     keys, first = fields[0] if fields else ((), Field(""))
-    absent = first.absent[: len(path)]
     if fields and not keys:
         return Part(first)
+    row = Field(path_name(path), path=path, absent=first.absent[: len(path)])
     if keys[:1] == (0,):
-        return list_part(path, _grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), absent=absent)
+        return list_part(_grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), row)
     groups: dict[str, list[tuple[Keys, Field]]] = {}
     for keys, one in fields:
         groups.setdefault(str(keys[0]), []).append((keys[1:], one))
     parts = {key: _grouped(group, (*path, key)) for key, group in groups.items()}
-    return Part(Field(path_name(path), path=path, absent=absent), "object", parts)
+    return Part(row, "object", parts)
 
 
 @dataclass
@@ -135,23 +134,17 @@ class ObjectOf:
 
     def _read(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
         """The value at a place, or `NOTHING`, and whether a row has said any of it. With `must` there is an empty one, at least."""
-        match part.shape:
-            case "value":
-                value = self._value(part, place)
-                if must and value is NOTHING and part.field.absent and part.field.may_be_empty:
-                    return ([] if part.field.kind == "list" else ""), False
-                return value, value is not NOTHING
-            case "object":
-                return self._object(part, place, must=must)
-            case "choice":
-                label: Any = self._parsed(part.field, (*place, NAMING))
-                return (
-                    self._read(part.parts[label], place, must=must)
-                    if label in part.parts
-                    else (NOTHING, False)
-                )
-            case _:
-                return self._items(part, place, must=must)
+        if part.shape == "object":
+            return self._object(part, place, must=must)
+        if part.shape in ("list", "map"):
+            return self._items(part, place, must=must)
+        if part.shape == "choice":
+            chosen = part.parts.get(str(self._parsed(part.field, (*place, CHOOSING))))
+            return self._read(chosen, place, must=must) if chosen else (NOTHING, False)
+        value = self._value(part, place)
+        if must and value is NOTHING and part.field.absent and part.field.may_be_empty:
+            return ([] if part.field.kind == "list" else ""), False
+        return value, value is not NOTHING
 
     def _value(self, part: Part, place: Keys) -> Any:
         value = self._parsed(part.field, place)
@@ -183,7 +176,7 @@ class ObjectOf:
         made, filled = dict[str | int, Any](), False
         self.lost += self.texts.get((*place, NAMING), "") is None
         for step in self._below.get(place, ()):
-            if step == NAMING:
+            if step in (NAMING, CHOOSING):
                 continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled

@@ -25,7 +25,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, Keys, leaves, path_name, text_of, value_texts
 from pipedec_cli.data.json_schema import checker
 from pipedec_cli.data.records import Record, Segmentation
-from pipedec_cli.data.tree import NAMING, Part, tree_of
+from pipedec_cli.data.tree import CHOOSING, NAMING, Part, tree_of
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
@@ -85,7 +85,9 @@ class Asked:
     @property
     def at(self) -> Keys:
         """The place of its answer."""
-        return self.place if self.part.shape == "value" else (*self.place, NAMING)
+        if self.part.shape == "value":
+            return self.place
+        return (*self.place, CHOOSING if self.part.shape == "choice" else NAMING)
 
     @property
     def label(self) -> str:

@@ -332,6 +332,8 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
     schema = ("--schema", place / "schema.json")
     write_lines(place / "wrong.jsonl", {"source": "a", "target": {"name": ["b"]}})
     (place / "out.jsonl").write_text("kept", encoding="utf-8")
+    either = {"anyOf": [{"properties": {name: {"type": "string"}}, "required": [name]} for name in "ab"]}
+    (place / "either.json").write_text(json.dumps(either), encoding="utf-8")
     for more, told in (
         ((*schema, "--exact", "x"), "ordinary decoder-only model"),
         ((*schema, "--fields", "a"), "both say which keys"),
@@ -345,6 +347,7 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
         ((*schema, "--prompt-template", "{source}"), "does not say {question} once, behind {source}"),
         ((*schema, "--set", "time_max=20000"), "at most 16384 tokens"),
         (("--ask", " "), "--ask is empty"),
+        (("--schema", place / "either.json", "--ask", "Who?"), "a question stands beside keys"),
         (("--ask", "Who?", "--no-chat"), "is a turn of a chat"),
         (("--ask", "Who?", "--shots", f"{place / 'train.jsonl'}:2"), "is a turn of a chat"),
         (("--shots", f"{place / 'train.jsonl'}:9"), "has 4 records with an object as target"),

@@ -62,6 +62,8 @@ SCHEMAS = {
     "objects by number": {"anyOf": [DISH, {"properties": {"sum": NUMBER}, "required": ["sum"]}]},
     "a text or an object": {"type": ["string", "object"], "properties": {"name": TEXT}, "required": ["name"]},
     "a number or a list": {"oneOf": [NUMBER, listed(NUMBER)]},
+    "a dish or dishes": {"oneOf": [{"type": "object", **DISH}, listed(DISH), {"type": "boolean"}]},
+    "a choice within a choice": {"anyOf": [{"oneOf": [CIRCLE, SQUARE]}, listed({"oneOf": [CIRCLE, SQUARE]})]},
     "all of two objects": {
         "allOf": [DISH, {"properties": {"stars": {"type": "integer"}}, "required": ["stars"]}]
     },
