@@ -28,12 +28,14 @@ def line(
     trace: bool = False,
     confidence: bool = False,
     spans: bool = False,
+    batch_size: int = 1,
 ) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
     The source and the target are added under these names, if the input has other names for them: other commands look
     for these names. With `trace` the line also holds the grid and the token ids of the source, with `confidence` how
-    sure each value is and how far the schema forced it, with `spans` where it stands in the source.
+    sure each value is and how far the schema forced it, with `spans` where it stands in the source. Of several examples
+    at a time the seconds are not of this one alone: the line has their number, the `batch_size`.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -58,6 +60,7 @@ def line(
         "truncated": generated.truncated,
         "stopped_on_repeat": generated.stopped_on_repeat or None,
         "seconds": round(generated.seconds, 6),
+        "batch_size": batch_size if batch_size > 1 else None,
     }
     made = {name: value for name, value in made.items() if value is not None or name == "truncated"} | fields
     if trace:

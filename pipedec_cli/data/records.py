@@ -198,6 +198,7 @@ class _Output(Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "g
     truncated: str | None = None
     stopped_on_repeat: bool = False
     seconds: _Amount = 0.0
+    batch_size: _Amount = 1
     grid: tuple[_Row, ...] = ()
     calls: tuple[_Id, ...] = ()
     taken_back: tuple[tuple[_Id, _Id, _Id, _Id], ...] = ()
@@ -272,5 +273,5 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     for name in ("steps", "draft_steps", "tokens"):
         made[name] = made[name] if made[name] is None else int(made[name])
     made["grid"] = tuple((row.start, row.tokens) for row in given.grid)
-    del made["spans"]
+    del made["spans"], made["batch_size"]
     return Generated(**made, index=number - 1, record=record_of(value, where, number))

@@ -273,7 +273,10 @@ def stream(
             records[next(numbers)] = record, True
             yield last
 
-    more = {name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")}  # that lines hold
+    more: Any = {
+        name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")
+    }  # that lines hold
+    more["batch_size"] = run.batch_size
     log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
         total=None if chunks else total,

@@ -53,6 +53,7 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
         "title": "T",
         "nested": {"a": [1, None]},
     }
+    assert line(generated(), NAMES, batch_size=8)["batch_size"] == 8  # of whose time the seconds are
     with_grid = line(generated(), NAMES, trace=True)
     assert with_grid["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
     assert with_grid["source_token_ids"] == [9, 8, 1]

@@ -106,7 +106,7 @@ def generate(place, *more, name="out.jsonl"):
 
 
 def lines(place, name="out.jsonl"):
-    return [{**line, "seconds": 0} for line in lines_of(place / name)]
+    return [{**line, "seconds": 0, "batch_size": 0} for line in lines_of(place / name)]
 
 
 def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that_its_chunks_give(place):

@@ -31,10 +31,10 @@ refused = partial(running.refused, "generate")
 
 
 def lines(text: str | Path) -> list[dict[str, Any]]:
-    """The objects of JSON lines, without the one thing that two runs may differ in."""
+    """The objects of JSON lines, without what two runs may differ in: the time, and how many examples it is of."""
     content = text.read_text(encoding="utf-8") if isinstance(text, Path) else text
     rows = [json.loads(line) for line in content.splitlines()]
-    assert all(row.pop("seconds") >= 0 for row in rows)
+    assert all(row.pop("seconds") >= 0 and row.pop("batch_size", 2) > 1 for row in rows)
     return rows
 
 
