@@ -35,10 +35,24 @@ def load_predictions(
     if right is None and form != "records":
         what = "holds answers only, nothing to score them against"
         raise UserError(what, where=str(path), todo="give the right ones with --gold FILE")
-    if form == "lines":
-        return _line_by_line(path, right or []), form
-    predictions = read_predictions(path) if form == "records" else _read_answers(path)
-    return predictions if right is None else _joined(predictions, right), form
+    if form == "records":
+        predictions = read_predictions(path)
+        return predictions if right is None else _joined(predictions, right), form
+    assert right is not None
+    if form == "answers":
+        predictions = []
+        for name, value in (_one_object(path) or {}).items():
+            where = f"{path} id {name!r}"
+            record = replace(record_of({}, where, 0), id=name)
+            answers = checked(value, tuple[str, ...], where, field="answers")
+            predictions.append(_bare(record, answers))
+        return _joined(predictions, right), form
+    lines = [split_phrases(line) for _, line in text_lines(path)]
+    if len(lines) != len(right):
+        what = f"has {len(lines)} lines for {len(right)} right answers"
+        todo = "write one line a document, an empty one where nothing was predicted"
+        raise UserError(what, where=str(path), todo=todo)
+    return list(map(_bare, right, lines)), form
 
 
 def _read_gold(path: Path, sources: Path | None) -> list[Record]:
@@ -60,17 +74,6 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
         record = record_of(value, example.where, number)
         records.append(replace(record, id=example.id or record.id))
     return records
-
-
-def _read_answers(path: Path) -> list[Generated]:
-    """Predictions in MultiSpanQA's format: one JSON object, the list of answers for each question's id."""
-    predictions = []
-    for name, value in (_one_object(path) or {}).items():
-        where = f"{path} id {name!r}"
-        record = replace(record_of({}, where, 0), id=name)
-        answers = checked(value, tuple[str, ...], where, field="answers")
-        predictions.append(_bare(record, answers))
-    return predictions
 
 
 def format_of(path: Path) -> Format:
@@ -126,12 +129,3 @@ def _joined(predictions: Sequence[Generated], gold: Sequence[Record]) -> list[Ge
         what = "the right answers stand in another order than the predictions, which go by their ids"
         raise UserError(what, where=gold[0].where, todo="give both the same ids, or the same order")
     return [replace(prediction, record=records[prediction.id]) for prediction in predictions]
-
-
-def _line_by_line(path: Path, gold: Sequence[Record]) -> list[Generated]:
-    lines = [split_phrases(line) for _, line in text_lines(path)]
-    if len(lines) != len(gold):
-        what = f"has {len(lines)} lines for {len(gold)} right answers"
-        todo = "write one line a document, an empty one where nothing was predicted"
-        raise UserError(what, where=str(path), todo=todo)
-    return list(map(_bare, gold, lines))

@@ -55,8 +55,8 @@ class Artifact:
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest as it is on disk, {} if there is none; a `UserError` if the file is not a manifest."""
-        is_there = self.manifest_path.is_file()
-        return read_json(self.manifest_path, Manifest, self.made_by) if is_there else {}
+        path = self.manifest_path
+        return read_json(path, Manifest, self.made_by) if path.is_file() else {}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,7 +90,15 @@ class Artifact:
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
         """Begin anew. Returns the backup of an earlier file; an incomplete run never replaces a complete one."""
-        kept = self._back_up() if self.path.is_file() else None
+        kept = None
+        if self.path.is_file():
+            backup, manifest_backup = self.backups
+            if self.manifest_path.exists() and not self.whole and backup.exists():
+                real(self.path).unlink()
+            elif self.path.stat().st_size:
+                kept = real(self.path).replace(backup)  # a link stays
+                with suppress(FileNotFoundError):
+                    real(self.manifest_path).replace(manifest_backup)
         # The old file is gone before the new manifest comes: a kill in between leaves no file with a wrong manifest.
         write_json(self.manifest_path, manifest)
         return kept
@@ -100,19 +108,6 @@ class Artifact:
         before = self.manifest
         if before.get("result") != result:
             write_json(self.manifest_path, {**before, "result": result})
-
-    def _back_up(self) -> Path | None:
-        backup, manifest_backup = self.backups
-        is_incomplete = self.manifest_path.exists() and not self.whole
-        if is_incomplete and backup.exists():
-            real(self.path).unlink()
-            return None
-        if not self.path.stat().st_size:
-            return None
-        real(self.path).replace(backup)  # a link stays
-        with suppress(FileNotFoundError):
-            real(self.manifest_path).replace(manifest_backup)
-        return backup
 
 
 def settings_diff(

@@ -215,16 +215,6 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
 
 
-def _hub_rows(location: str | Path, split: SplitName) -> Iterator[RawRow]:
-    """The rows of a hub data set. They are streamed: nothing is copied, memory stays bounded."""
-    name, config, splits = _hub(location)
-    if (theirs := splits.get(split)) is None:
-        raise UserError(f"has no split for {split}", where=name)
-    with _hub_errors(name):
-        rows = _datasets().load_dataset(name, config, split=theirs, streaming=True)
-        yield from _rows_of(rows, f"{name} {theirs} row")
-
-
 def _datasets() -> Any:
     """The library `datasets`: without its logs, running no code of a data set, counting no downloads."""
     import datasets
@@ -296,12 +286,19 @@ def read_records(
             with skipping_invalid(invalid):
                 value = row.value
                 record = record_of(value, row.where, row.number, names)
-                if _has_half_pairs(record):
+                listed = (*(record.target_segments or ()), *record.references)
+                text = "".join((record.id, record.source, record.target or "", *listed))
+                if not text.isascii() and mended_text(text) != text:
                     mended_count, first = mended_count + 1, first or row.where
                     record = record_of(mended(value), row.where, row.number, names)
                     record = structs.replace(record, fields=value)
                 count += 1
-                _check_source(record, names, skippable)
+                todo = "give the record a source, or leave it out" + " with --skip-invalid" * skippable
+                if record.fields.get(names.source) is None:
+                    hint = f"--source-field names another, or {todo}"
+                    raise missing_field(record.fields, names.source, record.where, hint)
+                if not record.source.strip():
+                    raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
                 if (before := places.before(record.id, row.where)) is not None:
                     raise UserError(f"id {record.id!r} was already used at {before}", where=row.where)
                 yield record
@@ -313,21 +310,6 @@ def read_records(
         if mended_count and say_mended:
             mended_in = many(mended_count, "record")
             log.warning(f"{first}: half a surrogate pair replaced by U+FFFD, in {mended_in}")
-
-
-def _has_half_pairs(record: Record) -> bool:
-    listed = (*(record.target_segments or ()), *record.references)
-    text = "".join((record.id, record.source, record.target or "", *listed))
-    return not text.isascii() and mended_text(text) != text
-
-
-def _check_source(record: Record, names: FieldNames, skippable: bool) -> None:
-    todo = "give the record a source, or leave it out" + (" with --skip-invalid" if skippable else "")
-    if record.fields.get(names.source) is None:
-        hint = f"--source-field names another, or {todo}"
-        raise missing_field(record.fields, names.source, record.where, hint)
-    if not record.source.strip():
-        raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
 
 
 def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
@@ -348,14 +330,30 @@ def read_rows(location: str | Path, split: SplitName | None = None, plain: bool 
     elif path.exists() or plain:
         yield from _file_rows(path, plain)
     else:
-        yield from _hub_rows(location, split or "train")
+        # The rows of a hub data set are streamed: nothing is copied, memory stays bounded.
+        name, config, splits = _hub(location)
+        split = split or "train"
+        if (theirs := splits.get(split)) is None:
+            raise UserError(f"has no split for {split}", where=name)
+        with _hub_errors(name):
+            streamed = _datasets().load_dataset(name, config, split=theirs, streaming=True)
+            yield from _rows_of(streamed, f"{name} {theirs} row")
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
     place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
     kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if kind == ".parquet":
-        yield from _parquet_rows(path)
+        import pyarrow
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(path) as table:
+                batches = table.iter_batches(batch_size=1000)
+                values = (value for batch in batches for value in batch.to_pylist())
+                yield from _rows_of(values, f"{path} row")
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
         return
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
@@ -432,18 +430,6 @@ def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, 
     if len(cells) != len(columns):
         raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
     return dict(zip(columns, cells, strict=True))
-
-
-def _parquet_rows(path: Path) -> Iterator[RawRow]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            values = (value for batch in file.iter_batches(batch_size=1000) for value in batch.to_pylist())
-            yield from _rows_of(values, f"{path} row")
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
 
 
 def _rows_of(values: Iterable[Any], place: str) -> Iterator[RawRow]:

@@ -245,24 +245,21 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"
         raise UserError(what, where=str(folder), todo=f"run the job's command with --part {missing[0]}")
     for part in parts:
+        where, own = str(part.path), part.manifest
+        again = f"run the job's command with --part {part.shard} again"
         if not part.path.is_file():
-            raise UserError("is no file", where=str(part.path), todo="take it away and run its part again")
-        _check_whole(part, manifest)
+            raise UserError("is no file", where=where, todo="take it away and run its part again")
+        if not own:
+            raise UserError(f"there is no {part.manifest_path.name} beside it", where=where, todo=again)
+        records = {"records": manifest["examples"]}
+        expected = {**manifest, "shards": None, "shard": part.shard and asdict(part.shard) | records}
+        if changed := "; ".join(settings_diff(expected, own)):
+            todo = "each job has a folder of its own"
+            raise UserError(f"is of another job: {changed}", where=where, todo=todo)
+        result = own.get("result")
+        if result is None:
+            what = f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
+            raise UserError(what, where=where, todo=again)
+        if result.get("sha256") != file_sha256(part.path):
+            raise UserError("was changed after it was written", where=where, todo=f"take it away and {again}")
     return parts
-
-
-def _check_whole(part: PredictionsFile, job: Mapping[str, Any]) -> None:
-    where, own = str(part.path), part.manifest
-    again = f"run the job's command with --part {part.shard} again"
-    if not own:
-        raise UserError(f"there is no {part.manifest_path.name} beside it", where=where, todo=again)
-    records = {"records": job["examples"]}
-    expected = {**job, "shards": None, "shard": part.shard and asdict(part.shard) | records}
-    if changed := "; ".join(settings_diff(expected, own)):
-        raise UserError(f"is of another job: {changed}", where=where, todo="each job has a folder of its own")
-    result = own.get("result")
-    if result is None:
-        what = f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
-        raise UserError(what, where=where, todo=again)
-    if result.get("sha256") != file_sha256(part.path):
-        raise UserError("was changed after it was written", where=where, todo=f"take it away and {again}")

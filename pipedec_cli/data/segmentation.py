@@ -219,35 +219,28 @@ class Preparer:
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
-        if record.target_segments is None:
-            target, segments = self._cut(record.target or "")
+        target, given, joiner = record.target or "", record.target_segments, self.segmentation.joiner
+        if given is not None:
+            segments = tuple(filter(None, map(str.strip, given)))
+            self.counts.given += 1
+            self.counts.dropped += len(given) - len(segments)
+            if target == " ".join(given):  # the reader put a list together
+                target = joiner.join(segments)
         else:
-            target, segments = self._given(record.target or "", record.target_segments)
+            segments = self.segmenter.cut(target)
+            if isinstance(self.segmenter, PhraseSegmenter):
+                self.counts.dropped += self.segmenter.dropped(target)
+            once = tuple(dict.fromkeys(segments))
+            if self.each_once and len(once) < len(segments):
+                self.counts.repeated += len(segments) - len(once)
+                target, segments = joiner.join(once), once
         most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
         if len(segments) > most:
             self.counts.merged += 1
             rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
-            segments = tuple(self.segmentation.joiner.join(islice(rest, size)) for size in sizes)
+            segments = tuple(joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
-
-    def _cut(self, target: str) -> tuple[str, tuple[str, ...]]:
-        segments = self.segmenter.cut(target)
-        if isinstance(self.segmenter, PhraseSegmenter):
-            self.counts.dropped += self.segmenter.dropped(target)
-        once = tuple(dict.fromkeys(segments))
-        if self.each_once and len(once) < len(segments):
-            self.counts.repeated += len(segments) - len(once)
-            return self.segmentation.joiner.join(once), once
-        return target, segments
-
-    def _given(self, target: str, given: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        segments = tuple(filter(None, map(str.strip, given)))
-        self.counts.given += 1
-        self.counts.dropped += len(given) - len(segments)
-        if target == " ".join(given):  # the reader put a list together
-            target = self.segmentation.joiner.join(segments)
-        return target, segments
 
     def _fields(self, record: Record) -> Record:
         """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""

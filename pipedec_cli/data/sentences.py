@@ -75,6 +75,8 @@ _BEFORE_LIST = re.compile(r":(?=\s+\(?1[.)]\s.*[.!?]\s+\(?2[.)]\s)")
 _WORD = re.compile(rf"[{_SPACELESS}][^\w\s]*|[^\s{_SPACELESS}]+")
 _SPACELESS_CHARACTER = re.compile(f"[{_SPACELESS}]")
 _LETTER = re.compile(r"[^\W\d_]")
+#: The punctuation that ends a clause, except the single full stop: ``, ; : ! ? … —`` before white space, and such marks of
+#: other scripts anywhere. So ``3.5``, ``1,000``, ``10:30`` and ``well-known`` stay whole.
 _CLAUSE_END = re.compile(
     rf"""
     (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # ends a clause where white space follows;
@@ -94,15 +96,6 @@ _WINDOW = 20_000  # characters
 _CLOSERS = "\"')]}”’»,;:"
 _OPENERS = "\"'([{“‘«„¿¡"
 _LONGEST_LINE = 100_000  # characters of a training line; the rest is left out
-
-
-def clause_ends(text: str) -> list[int]:
-    """The positions right after the punctuation that ends a clause, except the single full stop.
-
-    These are ``, ; : ! ? … —`` before white space, and such marks of other scripts anywhere. So ``3.5``, ``1,000``,
-    ``10:30`` and ``well-known`` stay whole.
-    """
-    return [match.end() for match in _CLAUSE_END.finditer(text)]
 
 
 def count_words(text: str) -> int:
@@ -126,11 +119,6 @@ def mostly_spaceless(texts: Iterable[str]) -> bool:
 
 def _occurrences(pattern: re.Pattern[str], text: str) -> int:
     return sum(1 for _ in pattern.finditer(text))
-
-
-def has_words(text: str) -> bool:
-    """Whether the text has anything but punctuation and white space; a symbol, such as an emoji, counts as a word."""
-    return any(map(str.isalnum, text)) or any(not c.isspace() and category(c)[0] != "P" for c in text)
 
 
 class SentenceParameters(Struct, frozen=True):
@@ -173,7 +161,8 @@ class SentenceModel:
             lists = (match.end() for match in _BEFORE_LIST.finditer(line))
             ends.update(start + end for end in (len(line), *lists, *closed) if end is not None)
         kept = _ends_of_words(text, ends)
-        return _ends_of_words(text, {*kept, *clause_ends(text)}) if clauses else kept
+        clause_ends = (match.end() for match in _CLAUSE_END.finditer(text))
+        return _ends_of_words(text, {*kept, *clause_ends}) if clauses else kept
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
         # Punkt gives up on a text that takes it some seconds; windows keep it far below that.
@@ -302,7 +291,8 @@ def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
         piece = text[start:end].strip()
         if end < len(text) and _LIST_NUMBER.fullmatch(piece):
             continue
-        if has_words(piece):
+        # Whether it has anything but punctuation; a symbol, such as an emoji, counts as a word.
+        if any(map(str.isalnum, piece)) or any(not c.isspace() and category(c)[0] != "P" for c in piece):
             kept.append(end)
         elif kept:
             kept[-1] = end

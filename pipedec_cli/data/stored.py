@@ -47,9 +47,13 @@ class Stored(Sequence[Item]):
 
     def append(self, item: Item) -> None:
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
+        try:
+            line = msgspec.json.encode(item)
+        except UnicodeEncodeError:  # a half of a surrogate pair, which a user's fields may hold
+            line = json.dumps(msgspec.to_builtins(item)).encode()
         with naming(self._folder, instead=True):
             self._starts.append(self._file.seek(0, os.SEEK_END))
-            self._file.write(_line(item))
+            self._file.write(line + b"\n")
 
     def only(self, chosen: Iterable[object]) -> Self:
         """The items with a true value in `chosen`."""
@@ -83,13 +87,6 @@ class Stored(Sequence[Item]):
         except msgspec.DecodeError:  # a half of a surrogate pair
             item = msgspec.convert(json.loads(line), self._kind)
         return item
-
-
-def _line(item: object) -> bytes:
-    try:
-        return msgspec.json.encode(item) + b"\n"
-    except UnicodeEncodeError:  # a half of a surrogate pair, which a user's fields may hold
-        return json.dumps(msgspec.to_builtins(item)).encode() + b"\n"
 
 
 StoredRecords = Stored[Record]

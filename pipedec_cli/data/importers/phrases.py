@@ -60,7 +60,14 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
     """
     for fields in _questions(location, split):
         question, context = fields.texts("question"), fields.texts("context")
-        answers = _answers(fields, context)
+        answers = None
+        if fields.has("label"):
+            kind = tuple[Literal["B", "I", "O"], ...]
+            labels = checked(fields.values["label"], kind, fields.where, field="label")
+            if len(labels) != len(context):
+                what = f"expected {len(context)} tags, one for each token of 'context', found {len(labels)}"
+                raise UserError(f"field 'label': {what}", where=fields.where)
+            answers = spans(labels, context)
         source = qa_source(" ".join(question), " ".join(context)) if context else ""
         yield fields.example(source, answers, extra={} if answers is None else {"answers": list(answers)})
 
@@ -78,17 +85,6 @@ def _questions(location: str, split: SplitName | None) -> Iterator[Fields]:
         found = value.get("data", [value]) if isinstance(value, Mapping) else value
         for number, question in enumerate(checked(found, list[Any], str(file), field="data"), start=1):
             yield Fields(question, f"{file} question {number}")
-
-
-def _answers(fields: Fields, context: Sequence[str]) -> tuple[str, ...] | None:
-    if not fields.has("label"):
-        return None
-    value = fields.values["label"]
-    labels = checked(value, tuple[Literal["B", "I", "O"], ...], fields.where, field="label")
-    if len(labels) != len(context):
-        what = f"expected {len(context)} tags, one for each token of 'context', found {len(labels)}"
-        raise UserError(f"field 'label': {what}", where=fields.where)
-    return spans(labels, context)
 
 
 def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:

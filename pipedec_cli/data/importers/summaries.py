@@ -82,7 +82,19 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of PubMed or SumPubMed; the target is a list of sentences if they stand apart, else text."""
     folder = Path(location)
     if (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir():
-        yield from _sumpubmed(folder)
+        # By rising number.
+        articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
+        if not articles:
+            raise UserError(
+                "expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text")
+            )
+        for article in articles:
+            number = article.stem.removeprefix("text_")
+            summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
+            if not summary.is_file():
+                raise UserError(f"expected its summary {summary}, found no such file", where=str(article))
+            texts, sentences = (parts(line for _, line in text_lines(path)) for path in (article, summary))
+            yield Example(str(article), number, " ".join(texts), sentences)
         return
     target: str | tuple[str, ...]
     for fields in rows_at(location, split):
@@ -93,22 +105,8 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
         elif layout == "article":
             source, target = fields.text("article").strip(), fields.text("abstract").strip()
         else:
-            source, summary = fields.text("text").strip(), fields.text(_SHORT_SUMMARY)
+            source, abstract = fields.text("text").strip(), fields.text(_SHORT_SUMMARY)
             # One sentence a line as released; the copy on the hub has lost its line ends, and is text.
-            lines = parts(summary.split("\n"))
-            target = lines if len(lines) > 1 else summary.strip()
+            lines = parts(abstract.split("\n"))
+            target = lines if len(lines) > 1 else abstract.strip()
         yield fields.example(source, target, id_names=("article_id", "id", "filename_text"))
-
-
-def _sumpubmed(folder: Path) -> Iterator[Example]:
-    # By rising number.
-    articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
-    if not articles:
-        raise UserError("expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text"))
-    for article in articles:
-        number = article.stem.removeprefix("text_")
-        summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
-        if not summary.is_file():
-            raise UserError(f"expected its summary {summary}, found no such file", where=str(article))
-        source, target = (parts(line for _, line in text_lines(path)) for path in (article, summary))
-        yield Example(str(article), number, " ".join(source), target)
