@@ -67,7 +67,12 @@ def demo(settings: DemoSettings) -> None:
 
 def _demo(settings: DemoSettings) -> None:
     out, shown, quiet = settings.out, quoted(str(settings.out)), settings.quiet
-    _clear(out)
+    if out.exists():
+        if not (out / MARK).exists():
+            raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (out / MARK).touch()
     place, data, begun = Workspace(out), out / "data.jsonl", monotonic()
 
     def step(number: int, title: str, command: str) -> Terminal:
@@ -124,12 +129,3 @@ def _demo(settings: DemoSettings) -> None:
         "* JSON with training, data.jsonl with a `source` and an object as its `target` a line:\n"
         "  pipedec segment data.jsonl --level field && pipedec train --model Qwen/Qwen3-0.6B"
     )
-
-
-def _clear(out: Path) -> None:
-    if out.exists():
-        if not (out / MARK).exists():
-            raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
-    (out / MARK).touch()

@@ -146,7 +146,14 @@ class Api:
         self.log("request", **entry, status=status, seconds=round(time.perf_counter() - began, 4))
 
     async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
-        self._check_site(http.headers.get("host", "").lower(), http.headers.get("origin", "").lower())
+        host, origin = (http.headers.get(name, "").lower() for name in ("host", "origin"))
+        # Refuse what a browser sends for a page of another site, whose name may have this machine's address.
+        name, site = (re.sub(r"^.*://|:\d*$", "", text).strip("[]") for text in (host, origin))
+        allowed = [*map(str.lower, self.settings.allow_host)]
+        if (self.is_local or allowed) and not (is_local(name) or name in allowed):
+            raise RefusalError(403, f"{name[:80]!r} is not served: ask localhost, or serve with --allow-host")
+        if origin and origin.partition("://")[2] != host and site not in allowed:
+            raise RefusalError(403, "pages of other sites may not ask this server")
         path, given = http.url.path, http.headers.get("authorization", "")
         scheme, _, key = given.partition(" ")  # bytes come as characters of Latin 1
         sent = (key.strip() if scheme.lower() == "bearer" else given).encode("latin-1")
@@ -175,15 +182,6 @@ class Api:
                 return _json(self._named(name))
         todo = "ask POST /v1/chat/completions, POST /v1/completions or GET /v1/models"
         raise RefusalError(404, f"{http.method} {path} is not served; {todo}", code="unknown_url")
-
-    def _check_site(self, host: str, origin: str) -> None:
-        """Refuse what a browser sends for a page of another site, whose name may have this machine's address."""
-        name, site = (re.sub(r"^.*://|:\d*$", "", text).strip("[]") for text in (host, origin))
-        allowed = [*map(str.lower, self.settings.allow_host)]
-        if (self.is_local or allowed) and not (is_local(name) or name in allowed):
-            raise RefusalError(403, f"{name[:80]!r} is not served: ask localhost, or serve with --allow-host")
-        if origin and origin.partition("://")[2] != host and site not in allowed:
-            raise RefusalError(403, "pages of other sites may not ask this server")
 
     def _named(self, name: str) -> dict[str, Any]:
         if name == self.service.name:

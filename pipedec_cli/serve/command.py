@@ -75,29 +75,24 @@ def serve(settings: ServeSettings) -> None:
     keys = [key for line in lines if (key := line.strip())]
     if file and not keys:
         raise UserError("has no key", where=str(file), todo="write a key a line")
-    listening = _listen(settings.host, settings.port, is_open=bool(keys) or settings.insecure)
-    logging.basicConfig(handlers=[_Lines()], format="%(message)s")
-    logging.captureWarnings(True)
-    log.setLevel(logging.INFO)
-    service = Service(settings)
-    Listener(service, keys, _log).run([listening])
-    if service.thread.is_alive() or service.waiting:  # a call or a schema that nobody waits for
-        os._exit(0)
-
-
-def _listen(host: str, port: int, *, is_open: bool) -> socket.socket:
-    """A socket. A `UserError` if it cannot be had, or lets other machines in and is not meant to be `is_open`."""
+    host, port = settings.host, settings.port
     try:
         made = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         why = (error.strerror or str(error)).partition(" (")[0]  # Python adds the address
         what = f"cannot listen on port {port} of {host}: {why}"
         raise UserError(what, todo="give another --port or --host") from None
-    if not (is_open or ip_address(made.getsockname()[0]).is_loopback):
+    if not (keys or settings.insecure or ip_address(made.getsockname()[0]).is_loopback):
         made.close()
         what = f"--host {host} lets other machines in without a key"
         raise UserError(what, todo="give --api-key-file, or --insecure")
-    return made
+    logging.basicConfig(handlers=[_Lines()], format="%(message)s")
+    logging.captureWarnings(True)
+    log.setLevel(logging.INFO)
+    service = Service(settings)
+    Listener(service, keys, _log).run([made])
+    if service.thread.is_alive() or service.waiting:  # a call or a schema that nobody waits for
+        os._exit(0)
 
 
 class _Lines(logging.Handler):
