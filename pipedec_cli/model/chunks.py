@@ -73,7 +73,10 @@ class Chunks:
             return parts[0]
         assert self.decoder.fields is not None and isinstance(self.decoder.reader, ObjectReader)
         fields, found = self.decoder.fields.fields, _Values()
-        objects = [_values(part) for part in parts]
+        objects = list[_Values]()
+        for part in parts:
+            sure, read = by_path(part.confidence or {}), by_path(part.fields or {})
+            objects.append({at: (sure.get(at) or 0.0, one) for at, one in read.items() if kind_of(one)})
         found |= _merged(objects, [field.keys for field in fields if not field.listed])
         for places in list_places(fields):
             listed = [fields[at] for at in places]
@@ -103,12 +106,6 @@ class Chunks:
             values_lost=sum(part.values_lost for part in parts),
             violations=in_words(self.decoder.reader.check(values)),
         )
-
-
-def _values(part: Generated) -> _Values:
-    """The values of an object."""
-    sure, values = by_path(part.confidence or {}), by_path(part.fields or {})
-    return {keys: (sure.get(keys) or 0.0, value) for keys, value in values.items() if kind_of(value)}
 
 
 def _merged(objects: Sequence[_Values], paths: Sequence[Keys]) -> _Values:

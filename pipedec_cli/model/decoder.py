@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import psutil
 import torch
+from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name
@@ -150,30 +151,15 @@ class FieldPlan:
             checkpoint.eos,
             limits=Limits(choice.time_max or time_max, None, choice.max_tokens),
             confident=self.grounded,
-            of_source=self._of_source if self.grounded else None,
+            of_source=self._with_rows if self.grounded else None,
         )
-        return self._with_rows(made, fields)
+        return self._with_rows(made)
 
-    def _of_source(self, method: Method, source: str) -> Method:
-        return self._with_rows(method, self.fields.held_to(source))
-
-    def _with_rows(self, method: Method, fields: FieldCodec) -> Method:
+    def _with_rows(self, method: Method, source: str | None = None) -> Method:
+        fields = self.fields if source is None else self.fields.held_to(source)
         lists = (ItemRows(places, partial(fields.openings, places)) for places in list_places(fields.fields))
         openings = fields.openings(range(len(fields.fields)))
         return dataclasses.replace(method, openings=openings, lists=tuple(lists))
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a finished grid says; see `Generated`."""
-
-    text: str
-    segments: tuple[str, ...]
-    fields: dict[str, Any] | None = None
-    confidence: dict[str, Any] | None = None
-    forced: dict[str, Any] | None = None
-    values_lost: int = 0
-    violations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +169,15 @@ class TextReader:
     checkpoint: Checkpoint
     text: TextCodec
 
-    def read(self, end: Finished) -> Reading:
-        """The text and its subsequences."""
+    def read(self, end: Finished) -> Generated:
+        """The text and its subsequences, without what they cost."""
         segments = tuple(filter(None, (row_text(self.text, row) for row in end.grid.subsequences)))
         settings, segmenter = self.checkpoint.settings or PLAIN, self.checkpoint.segmenter
         if settings.decoder == "sequential" and segmenter is not None:
             # The whole target came as one string. It is cut as the training targets were.
             text = "".join(segments)
-            return Reading(text, segmenter.cut(text))
-        return Reading(settings.segmentation.joiner.join(segments), segments)
+            return Generated(text=text, segments=segmenter.cut(text))
+        return Generated(text=settings.segmentation.joiner.join(segments), segments=segments)
 
 
 def in_words(violations: Iterable[tuple[Keys, str]]) -> tuple[str, ...]:
@@ -208,8 +194,8 @@ class ObjectReader:
     keeps_text: bool = False  # whether a text that holds no value of the object is kept as it is
     check: Check = lambda _: ()  # what an object violates in its schema
 
-    def read(self, end: Finished) -> Reading:
-        """The object, as JSON too."""
+    def read(self, end: Finished) -> Generated:
+        """The object, as JSON too, without what it cost."""
         rows, texts = self.answers(end.grid)
         values, lost = self.fields.object_of(texts)
         found = self.check(values)
@@ -224,7 +210,15 @@ class ObjectReader:
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
-        return Reading(text, tuple(filter(None, texts.values())), values, sure, forced, lost, in_words(found))
+        return Generated(
+            text=text,
+            segments=tuple(filter(None, texts.values())),
+            fields=values,
+            confidence=sure,
+            forced=forced,
+            values_lost=lost,
+            violations=in_words(found),
+        )
 
 
 class Decoder:
@@ -391,19 +385,18 @@ class Decoder:
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 
-    def worded(self, written: Generated | Reading) -> str:
+    def worded(self, written: Generated) -> str:
         """The text as the sequential model writes it: an object in words, not as JSON."""
         return self.fields.plain(written.fields) if self.fields and written.fields else written.text
 
     def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
         """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
-        grid, reading = event.grid, self.reader.read(event)
+        grid = event.grid
         # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
         calls = tuple(source.calls) if grid.stopped_on_repeat or grid.method.guesses else ()
-        return Generated(
+        return replace(
+            self.reader.read(event),
             index=event.example,
-            text=reading.text,
-            segments=reading.segments,
             steps=grid.steps,
             tokens=grid.tokens,
             truncated=grid.truncated,
@@ -416,11 +409,6 @@ class Decoder:
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,
-            fields=reading.fields,
-            confidence=reading.confidence,
-            forced=reading.forced,
-            values_lost=reading.values_lost,
-            violations=reading.violations,
         )
 
 

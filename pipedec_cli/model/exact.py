@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import check_texts
-from pipedec_cli.model.decoder import Decoder, Reading, window_of
+from pipedec_cli.model.decoder import Decoder, window_of
 from pipedec_cli.pipeline.decode import Event, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
@@ -64,7 +64,7 @@ class Drafter:
         checkpoint = self.plain.checkpoint
         return Verify(checkpoint.bos, checkpoint.eos, limits, jacobi=self.kind == "jacobi", costs=costs)
 
-    def ids(self, draft: Generated | Reading) -> list[int]:
+    def ids(self, draft: Generated) -> list[int]:
         """What the drafting decoder wrote, as ids of the sequential model with <eos>."""
         assert self.decoder is not None
         return [*self.plain.text.ids([self.decoder.worded(draft)])[0], self.plain.checkpoint.eos]
