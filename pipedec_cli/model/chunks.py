@@ -87,9 +87,8 @@ class Chunks:
         texts = [text_of(found[at][1]) if (at := field.at(item)) in found else "" for field, item in rows]
         values, _ = read_values(texts, fields)
         cut = [part.truncated for part in parts if part.truncated]
-        longest = max(parts, key=lambda part: len(part.source_ids))
         return replace(
-            longest,
+            max(parts, key=lambda part: len(part.source_ids)),
             text=json.dumps(values, ensure_ascii=False),
             segments=tuple(filter(None, texts)),
             steps=sum(part.steps for part in parts),
@@ -126,8 +125,7 @@ def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]
     paths = {field.keys for field in fields}
     for one in objects:
         listed = (keys for keys in one if any_item(keys) in paths)
-        numbers = dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int))
-        for number in numbers:
+        for number in dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int)):
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
             known = item.get(
                 naming.keys if naming else (), (0, sorted((keys, value) for keys, (_, value) in item.items()))

@@ -385,15 +385,9 @@ class Decoder:
             for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
                 yield index, known[index].ids
 
-    def worded(self, written: Generated) -> str:
-        """The text as the sequential model writes it: an object in words, not as JSON."""
-        return self.fields.plain(written.fields) if self.fields and written.fields else written.text
-
     def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
         """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
         grid = event.grid
-        # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
-        calls = tuple(source.calls) if grid.stopped_on_repeat or grid.method.guesses else ()
         return replace(
             self.reader.read(event),
             index=event.example,
@@ -405,7 +399,8 @@ class Decoder:
             empty=grid.empty,
             row_budget_exhausted=grid.row_budget_exhausted,
             stopped_on_repeat=grid.stopped_on_repeat,
-            calls=calls,
+            # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
+            calls=tuple(source.calls) if grid.stopped_on_repeat or grid.method.guesses else (),
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,

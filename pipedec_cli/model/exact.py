@@ -67,7 +67,9 @@ class Drafter:
     def ids(self, draft: Generated) -> list[int]:
         """What the drafting decoder wrote, as ids of the sequential model with <eos>."""
         assert self.decoder is not None
-        return [*self.plain.text.ids([self.decoder.worded(draft)])[0], self.plain.checkpoint.eos]
+        fields = self.decoder.fields  # an object is written in words, not as JSON
+        text = fields.plain(draft.fields) if fields and draft.fields else draft.text
+        return [*self.plain.text.ids([text])[0], self.plain.checkpoint.eos]
 
 
 def exact_decoder(plain: Decoder, draft: Decoder | Literal["source", "jacobi"]) -> Decoder:

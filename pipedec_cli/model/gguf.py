@@ -64,7 +64,12 @@ class _Reader:
         if version not in (2, 3) or max(tensors, keys) > _MOST_ENTRIES:
             raise ValueError(f"it claims version {version}, {tensors:,} tensors and {keys:,} keys")
         metadata = {self.text(): self.value(*self.numbers("I")) for _ in range(keys)}
-        found = [self.tensor() for _ in range(tensors)]
+        found = list[tuple[str, tuple[int, ...], int, int]]()  # name, shape, type and offset of each tensor
+        for _ in range(tensors):
+            name, dimensions = self.text(), *self.numbers("I")
+            if dimensions > _MOST_DIMENSIONS:
+                raise ValueError(f"its tensor {name[:60]!r} has {dimensions} dimensions")
+            found.append((name, self.numbers("Q" * dimensions)[::-1], *self.numbers("IQ")))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError(f"its alignment is {alignment!r}")
@@ -75,8 +80,7 @@ class _Reader:
         """The next bytes."""
         end = self.place + count
         if end > len(self.content):
-            too_long = len(self.content) == _LONGEST
-            raise ValueError("its header is too long" if too_long else "it is cut short")
+            raise ValueError("its header is too long" if len(self.content) == _LONGEST else "it is cut short")
         taken, self.place = self.content[self.place : end], end
         return taken
 
@@ -101,13 +105,6 @@ class _Reader:
         else:
             self.take(count * struct.calcsize(f"<{_NUMBERS[inner]}"))
         return count
-
-    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """The name, shape, type and offset of a tensor."""
-        name, dimensions = self.text(), *self.numbers("I")
-        if dimensions > _MOST_DIMENSIONS:
-            raise ValueError(f"its tensor {name[:60]!r} has {dimensions} dimensions")
-        return name, self.numbers("Q" * dimensions)[::-1], *self.numbers("IQ")
 
 
 #: Families that are read. Of SmolLM3 transformers reads no GGUF file, and of Gemma 3 not all settings.
@@ -171,7 +168,13 @@ def loadable(name: str) -> str:
                 made.mkdir(mode=0o700)
                 with quiet(), redirect_stderr(StringIO()):  # transformers always shows this progress
                     _read(file, made)
-                _mark(made)
+                for path in made.iterdir():
+                    with path.open("rb") as written:
+                        os.fsync(written.fileno())
+                # The list of files comes after all of them are on disk.
+                states = {path.name: path.stat() for path in made.iterdir()}
+                found = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
+                (made / _FILES).write_text(json.dumps(found), encoding="utf-8")
                 try:
                     made.rename(place)
                 except OSError:
@@ -193,15 +196,6 @@ def loadable(name: str) -> str:
             raise UserError(what, where=name, todo="let XDG_CACHE_HOME name a folder") from error
         raise
     return str(place)
-
-
-def _mark(folder: Path) -> None:
-    """Write the list of files, after all of them are on disk."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    found = {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in folder.iterdir()}
-    (folder / _FILES).write_text(json.dumps(found), encoding="utf-8")
 
 
 def _is_whole(folder: Path) -> bool:
@@ -237,8 +231,13 @@ def _read(file: Path, folder: Path) -> None:
     if odd := sorted(name for name in {*sizes, *there} if sizes.get(name) != there.get(name)):
         raise ValueError(f"no {kind} can be built of it: {odd[0]} is missing, unknown or of another size")
     model = AutoModelForCausalLM.from_pretrained(file.parent, **given, config=config, dtype=torch.float32)
-    if ROPE_FACTORS in header.tensors:
-        _scale(config, header, file)
+    if ROPE_FACTORS in header.tensors:  # of a Llama 3
+        (count,), _, start = header.tensors[ROPE_FACTORS]
+        factors = torch.from_numpy(np.fromfile(file, np.float32, count, offset=start))
+        config.rope_parameters = config.rope_parameters | LLAMA3 | {"factor": float(factors.max())}
+        again = llama3_factors(config)
+        if factors.shape != again.shape or not torch.allclose(factors, again, rtol=1e-3):
+            raise ValueError("its rotary embedding is scaled in a way that is not known here")
     save_file(_untied(model), folder / "model.safetensors", {"format": "pt"})  # transformers refuses to
     config.save_pretrained(folder)
     AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
@@ -260,16 +259,6 @@ def _untied(model: Any) -> dict[str, torch.Tensor]:
     if model.config.tie_word_embeddings:
         del weights["lm_head.weight"]
     return weights
-
-
-def _scale(config: Any, header: Header, file: Path) -> None:
-    """Give a config the rotary embedding of a Llama 3; a ValueError if the factors in the file are not of that kind."""
-    (count,), _, start = header.tensors[ROPE_FACTORS]
-    factors = torch.from_numpy(np.fromfile(file, np.float32, count, offset=start))
-    config.rope_parameters = config.rope_parameters | LLAMA3 | {"factor": float(factors.max())}
-    again = llama3_factors(config)
-    if factors.shape != again.shape or not torch.allclose(factors, again, rtol=1e-3):
-        raise ValueError("its rotary embedding is scaled in a way that is not known here")
 
 
 def llama3_factors(config: Any) -> torch.Tensor:

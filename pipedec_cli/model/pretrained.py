@@ -38,7 +38,14 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         config, content = load_config(name, local=local)
         tokenizer = load_tokenizer(name, config, local=local)
         check_tokenizer(tokenizer, config.vocab_size, name)
-        _check_weights(config, name)
+        try:
+            with torch.device("meta"):
+                count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
+        except Exception as error:  # whatever transformers raises at sizes that do not fit each other
+            raise _not_built(config.model_type, name, error) from error
+        size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
+        if 0 < size < count:  # transformers would allocate all numbers; a hub model has no folder
+            raise ValueError(_OTHER_SIZES)
         make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
         options = {"config": config, "local_files_only": local, "trust_remote_code": False}
         model, info = make(name, **options, dtype=dtype, output_loading_info=True)
@@ -49,7 +56,13 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
             raise ValueError(_OTHER_SIZES)
         check_finite(model)
-        _try(model.eval())
+        # A step with one token: a model that transformers cannot compute fails here, as it is loaded.
+        token = torch.zeros(1, 1, dtype=torch.long)
+        ids = {"decoder_input_ids": token} if config.is_encoder_decoder else {}
+        with torch.inference_mode():
+            logits = model.eval()(input_ids=token, use_cache=False, **ids).logits
+        if logits.isnan().any():
+            raise ValueError("what it computes of one token is no number")
     return model, tokenizer, content
 
 
@@ -79,33 +92,11 @@ def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
         raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
 
 
-def _check_weights(config: Any, name: str) -> None:
-    """Refuse a config of more numbers than a folder's weights have bytes: transformers would allocate them all."""
-    try:
-        with torch.device("meta"):
-            count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
-    except Exception as error:  # whatever transformers raises at sizes that do not fit each other
-        raise _not_built(config.model_type, name, error) from error
-    size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
-    if 0 < size < count:  # a hub model has no folder
-        raise ValueError(_OTHER_SIZES)
-
-
 def check_finite(model: Any) -> None:
     """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
             raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
-
-
-def _try(model: Any) -> None:
-    """Compute a step with one token: a model that transformers cannot compute fails here, as it is loaded."""
-    token = torch.zeros(1, 1, dtype=torch.long)
-    ids = {"decoder_input_ids": token} if model.config.is_encoder_decoder else {}
-    with torch.inference_mode():
-        logits = model(input_ids=token, use_cache=False, **ids).logits
-    if logits.isnan().any():
-        raise ValueError("what it computes of one token is no number")
 
 
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
@@ -151,7 +142,6 @@ def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
 
 
 def _not_built(kind: str, name: str, error: Exception) -> UserError:
-    """The refusal of a config.json of which no model can be built."""
     what = f"no {kind} can be built of it: {first_line(error.__cause__ or error)}"
     return UserError(what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights")
 

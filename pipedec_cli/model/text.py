@@ -385,7 +385,6 @@ def _tokenized(tokenizer: Any, texts: str | Sequence[str], **options: Any) -> An
 
 @lru_cache(64)
 def _special(tokenizer: Any) -> re.Pattern[str]:
-    """Finds special tokens in a text."""
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
     names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or "(?!)")

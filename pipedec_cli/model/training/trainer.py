@@ -87,8 +87,7 @@ def require_memory(
     trained = _trained_bytes(checkpoint, hyper)
     single = trained + _batch_bytes(checkpoint, examples[longest], 1)
     batch = trained + _batch_bytes(checkpoint, examples[longest], hyper.batch_size)
-    on_gpu = _device(hyper) == "cuda"
-    free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available
+    free = torch.cuda.mem_get_info()[0] if _device(hyper) == "cuda" else psutil.virtual_memory().available
     if trained > free:
         what = f"the model with its gradients needs {trained / 1e9:,.1f} GB of memory, {free / 1e9:,.1f} GB are free"
         raise UserError(what, todo="take a smaller --model, or train adapters with --lora")
@@ -453,25 +452,21 @@ class _Reporter(TrainerCallback):
         if made.better_than(self.best):
             self.best = made
             if self.keeps and state.is_world_process_zero:
-                self._keep_best()
+                # The present weights, even if it takes long. Only checkpoint-N folders may be left out.
+                unfinished = self.folder / f"{UNFINISHED}best"
+                save_checkpoint(self.checkpoint, unfinished)
+                write_json(unfinished / BEST, to_builtins(made))
+                older = best_folders(self.folder)
+                unfinished.replace(self.best_folder)
+                forget(folder for folder in older if folder != self.best_folder)
         self.worked = time.perf_counter()
         if self.is_over(state.log_history):
             control.should_training_stop = control.should_save = True
         self._tell(state, made.dev_loss, made.dev_score)
-
-    def _keep_best(self) -> None:
-        """Write the present weights, even if it takes long. Only checkpoint-N folders may be left out."""
-        unfinished = self.folder / f"{UNFINISHED}best"
-        save_checkpoint(self.checkpoint, unfinished)
-        write_json(unfinished / BEST, to_builtins(self.best))
-        older = best_folders(self.folder)
-        unfinished.replace(self.best_folder)
-        forget(folder for folder in older if folder != self.best_folder)
 
     def _tell(self, state: Any, dev_loss: float | None = None, dev_score: float | None = None) -> None:
         if state.is_world_process_zero:
             done, every, left = state.global_step, state.max_steps, None
             if self.updated and (more := done - self.updated[0]):  # the first update warms up
                 left = (time.perf_counter() - self.updated[1]) / more * (every - done)
-            epoch = state.epoch or 0.0
-            self.show(TrainingProgress(done, every, epoch, self.loss, dev_loss, dev_score, left))
+            self.show(TrainingProgress(done, every, state.epoch or 0.0, self.loss, dev_loss, dev_score, left))

@@ -19,7 +19,7 @@ from pipedec_cli.model.engine.native.library import (
     ModelStruct,
     team_library,
 )
-from pipedec_cli.model.engine.torch.parts import Layer, distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.engine.torch.parts import distance_buckets, layers, offset_buckets, output_scale
 from pipedec_cli.model.families import T5
 
 #: Rotary embeddings whose frequencies do not depend on the length of a text.
@@ -79,7 +79,7 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
     """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
     config, found = stack.config, layers(stack)
     buckets = offset_buckets(config) if head is None else distance_buckets(config)
-    biases = dict[Any, Tensor]()  # by the embedding
+    biases, specs = dict[Any, Tensor](), list[LayerSpec]()  # biases by the embedding
     for layer in found:
         if len(layer.bias.weight) != config.relative_attention_num_buckets:
             raise BuildError("the position biases are not of the size that the config says")
@@ -87,6 +87,15 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
             table = floats(layer.bias)[buckets].T
             hidden = [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
             biases[layer.bias] = torch.cat([table, *hidden], dim=1).contiguous()
+        own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
+        inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
+        matrices: dict[str, Sequence[Any]] = {"qkv": (own.q, own.k, own.v), "self_out": (own.o,)}
+        matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
+        norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
+        if layer.cross is not None:
+            cross, norms["cross_norm"] = layer.cross.EncDecAttention, layer.cross.layer_norm
+            matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
+        specs.append(LayerSpec(matrices, norms, biases[layer.bias]))
     sizes = {
         "heads": config.num_heads,
         "key_heads": config.num_heads,
@@ -100,19 +109,7 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
         "scale": scale,
         "embedding_scale": 1.0,
     }
-    specs = [_t5_layer(layer, biases[layer.bias]) for layer in found]
     return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
-
-
-def _t5_layer(layer: Layer, bias: Tensor) -> LayerSpec:
-    own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
-    matrices = {"qkv": (own.q, own.k, own.v), "self_out": (own.o,)}
-    norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
-    if layer.cross is not None:
-        cross, norms["cross_norm"] = layer.cross.EncDecAttention, layer.cross.layer_norm
-        matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
-    inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
-    return LayerSpec(matrices | {"feed_in": inward, "feed_out": (dense.wo,)}, norms, bias)
 
 
 def _llama(model: Any) -> ModelSpec:

@@ -106,7 +106,6 @@ class NativeStepper(Sequences):
         return weights.library.step(weights.struct, self._cache, placed, b"".join(masks), logits, odds)
 
     def _grow(self, columns: int) -> None:
-        """Make room for this many columns in each sequence."""
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
             self._grid = _widened(self._grid, self._buffers(self._room), self.filled)

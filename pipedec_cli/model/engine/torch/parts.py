@@ -242,7 +242,13 @@ class Modules:
         """
         decoder = self.decoder(model)
         apart = position[:, :, None] - (position if key_position is None else key_position)[:, None]
-        given = {"input_ids": tokens, "attention_mask": _masks(sees, apart, decoder)}
+        kinds = set(getattr(decoder.config, "layer_types", None) or ())
+        masks = {"full_attention": sees}
+        if "sliding_attention" in kinds:
+            masks["sliding_attention"] = sees & (apart < decoder.config.sliding_window)
+        made = {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
+        given: dict[str, Any] = {"input_ids": tokens}
+        given["attention_mask"] = made if kinds else made["full_attention"]
         if memory is not None and memory_mask is not None:
             mask = _as_attention_mask(memory_mask[:, None], decoder)
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
@@ -283,17 +289,6 @@ class Modules:
         sees = visible((rows, times), (rows, times))
         states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
         return states[:, prompt.shape[1] :]
-
-
-def _masks(sees: Tensor, apart: Tensor, decoder: Any) -> Any:
-    """The mask of `sees`, or a mask for each kind of layer. `apart` is how far a key stands before a query."""
-    kinds = set(getattr(decoder.config, "layer_types", None) or ())
-    if not kinds:
-        return _as_attention_mask(sees, decoder)
-    masks = {"full_attention": sees}
-    if "sliding_attention" in kinds:
-        masks["sliding_attention"] = sees & (apart < decoder.config.sliding_window)
-    return {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
 
 
 def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:

@@ -310,8 +310,14 @@ class TorchStepper(Sequences):
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
             filled[sequence] += 1
-        make = self._filled_up if self.fixed else self._as_it_is
-        call, where = make(given, max(counts))
+        if self.fixed:
+            call, where = self._filled_up(given, max(counts))
+        else:  # these rows alone, without the sequences behind the last one that has a row
+            sequences, where = max(row[1] for row in given) + 1, range(len(given))
+            columns, source = max(filled[:sequences]), max(self.source_length[:sequences])
+            self._grow(columns)
+            table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
+            call = Call(table, (sequences, max(counts)), columns, source, table, table)
         if call.graph is not None:
             call.graph.replay()
         elif self.fixed and self.layers.device.type == "cuda":
@@ -319,14 +325,6 @@ class TorchStepper(Sequences):
         else:
             self._compute(call)
         return call, where
-
-    def _as_it_is(self, given: list[tuple[int, ...]], width: int) -> tuple[Call, Sequence[int]]:
-        """A call of these rows alone. It leaves out the sequences behind the last one that has a row."""
-        sequences = max(row[1] for row in given) + 1
-        columns, source = max(self.filled[:sequences]), max(self.source_length[:sequences])
-        self._grow(columns)
-        table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
-        return Call(table, (sequences, width), columns, source, table, table), range(len(given))
 
     def _filled_up(self, given: list[tuple[int, ...]], width: int) -> tuple[Call, Sequence[int]]:
         """The call of the smallest shape that holds these rows. A call of each shape is made once."""
