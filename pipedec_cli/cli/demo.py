@@ -79,8 +79,7 @@ def _demo(settings: DemoSettings) -> None:
         terminal = Terminal(quiet=quiet)
         done, left = sum(SECONDS[: number - 1]), sum(SECONDS[number - 1 :])
         slower = (monotonic() - begun + 10) / (done + 10)  # 10: the first, short steps say little
-        time = duration(left * slower)
-        log.info(f"\n{number} of 5, about {time} left: {title}   (pipedec {command})")
+        log.info(f"\n{number} of 5, about {duration(left * slower)} left: {title}   (pipedec {command})")
         return terminal
 
     source = make_demo(1, settings.seed + 1)[0]["source"]

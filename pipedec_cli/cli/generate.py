@@ -38,8 +38,7 @@ def generate(settings: GenerateSettings) -> None:
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
         return
-    in_parts = settings.part or settings.ray
-    if not in_parts and (then := job.next_commands(settings, Path(result.out))):
+    if not (settings.part or settings.ray) and (then := job.next_commands(settings, Path(result.out))):
         log.info(f"next: {then}")
     if settings.as_json:
         write_stdout(to_json(to_builtins(result)) + "\n")

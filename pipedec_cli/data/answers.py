@@ -70,8 +70,7 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
             what = "has no labels, as the published test split has none: nothing to score against"
             raise UserError(what, where=example.where)
         # The target stays a list, so that its parts are the answers.
-        value = {"source": example.source, "target": list(example.target)}
-        record = record_of(value, example.where, number)
+        record = record_of({"source": example.source, "target": list(example.target)}, example.where, number)
         records.append(replace(record, id=example.id or record.id))
     return records
 

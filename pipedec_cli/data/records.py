@@ -249,8 +249,7 @@ def record_of(value: Any, where: str, number: int, names: FieldNames | None = No
     if target in references:
         references = (target, *(other for other in references if other != target))
     identifier = str(number) if given.id is None or given.id == "" else str(given.id)
-    source = given.source or ""
-    return Record(identifier, source, target, segments, references, where, value, target_fields)
+    return Record(identifier, given.source or "", target, segments, references, where, value, target_fields)
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:

@@ -70,8 +70,7 @@ def is_model(folder: Path) -> bool:
     if folder.is_file():
         return is_gguf(folder)
     training = Artifact.training(folder)
-    is_unfinished = bool(training.settings) and not training.whole
-    return (folder / "config.json").exists() and not is_unfinished
+    return (folder / "config.json").exists() and (training.whole or not training.settings)
 
 
 def require_model(name: str) -> bool:

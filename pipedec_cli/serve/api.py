@@ -347,7 +347,6 @@ def _usage(request: Request, end: Generated) -> dict[str, Any]:
 
 
 def _refusal(error: Exception) -> RefusalError:
-    """An error as clients see it."""
     if isinstance(error, UserError):
         parts = (error.todo or "").split(", or ")  # no client can follow what names options, commands or keys
         todo = ", or ".join(part for part in parts if not re.search("--|pipedec|time_max", part))

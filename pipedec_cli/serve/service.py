@@ -111,8 +111,7 @@ class Service:
                 request.decoder, method, request.unchecked = self._of(request.schema)
                 if request.strict and request.unchecked:
                     what = request.unchecked[0].removeprefix("response_format: ")
-                    todo = "leave them out, or leave strict out"
-                    raise UserError(what, where="response_format", todo=todo)
+                    raise UserError(what, where="response_format", todo="leave them out, or leave strict out")
                 request.method = method.of_source(method, request.source) if method.of_source else method
             except Exception as error:  # of this request alone
                 with suppress(ValueError):  # an ending server has refused it
@@ -170,8 +169,7 @@ class Service:
         try:
             text = decoder.text.after(turns if chat else [turn for turn in turns if turn[1].strip()])
         except UserError as error:
-            todo = "send the user's message alone"
-            raise UserError(error.what, where="messages", todo=todo) from None
+            raise UserError(error.what, where="messages", todo="send the user's message alone") from None
         ids, cut = text.source(request.source)
         request.read = Source(ids, cut, request.source)
         if request.read.cut:

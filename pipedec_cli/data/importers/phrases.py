@@ -80,8 +80,7 @@ def _questions(location: str, split: SplitName | None) -> Iterator[Fields]:
         yield from rows_at(location, split)
         return
     for file in files:
-        content = "".join(f"{line}\n" for _, line in text_lines(file)).encode()
-        value = as_json(content, str(file))
+        value = as_json("".join(f"{line}\n" for _, line in text_lines(file)).encode(), str(file))
         found = value.get("data", [value]) if isinstance(value, Mapping) else value
         for number, question in enumerate(checked(found, list[Any], str(file), field="data"), start=1):
             yield Fields(question, f"{file} question {number}")
@@ -107,7 +106,14 @@ def parallel(
     of phrases is ``;`` by default; with ``""`` a target is plain text.
     """
     for source in files_of(Path(location), split, _is_source):
-        target_file = targets or _target_of(source)
+        words = ("trg", "tgt", "target") if targets is None and _is_source(source) else ()
+        tried = [source.with_name(_SOURCE_NAME.sub(word, source.name)) for word in words]
+        if (target_file := targets or next(filter(Path.is_file, tried), None)) is None:
+            names = ", ".join(file.name for file in tried)
+            what = (
+                f"expected one of {names} beside it, found none" if tried else "which file holds its targets?"
+            )
+            raise UserError(what, where=str(source), todo="name it with --targets FILE")
         lines = zip_longest(text_lines(source), text_lines(target_file))
         for number, (left, right) in enumerate(lines, start=1):
             if left is None or right is None:
@@ -125,14 +131,3 @@ def split_phrases(line: str, separator: str = ";") -> tuple[str, ...]:
 
 def _is_source(file: Path) -> bool:
     return _SOURCE_NAME.search(file.name) is not None
-
-
-def _target_of(source: Path) -> Path:
-    words = ("trg", "tgt", "target") if _is_source(source) else ()
-    tried = [source.with_name(_SOURCE_NAME.sub(word, source.name)) for word in words]
-    for file in tried:
-        if file.is_file():
-            return file
-    names = ", ".join(file.name for file in tried)
-    what = f"expected one of {names} beside it, found none" if tried else "which file holds its targets?"
-    raise UserError(what, where=str(source), todo="name it with --targets FILE")

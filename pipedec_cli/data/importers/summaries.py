@@ -64,8 +64,7 @@ def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of a place or of story files; the target is the highlights, each a sentence."""
     place = Path(location)
-    story = place.suffix == ".story" and place.is_file()
-    stories = [place] if story else sorted(place.glob("*.story"))
+    stories = [place] if place.suffix == ".story" and place.is_file() else sorted(place.glob("*.story"))
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
