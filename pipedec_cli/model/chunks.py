@@ -87,13 +87,12 @@ class Chunks:
         texts = [text_of(found[at][1]) if (at := field.at(item)) in found else "" for field, item in rows]
         values, _ = read_values(texts, fields)
         cut = [part.truncated for part in parts if part.truncated]
+        costs = ("steps", "tokens", "seconds", "values_lost")
         return replace(
             max(parts, key=lambda part: len(part.source_ids)),
             text=json.dumps(values, ensure_ascii=False),
             segments=tuple(filter(None, texts)),
-            steps=sum(part.steps for part in parts),
-            tokens=sum(part.tokens for part in parts),
-            seconds=sum(part.seconds for part in parts),
+            **{name: sum(getattr(part, name) for part in parts) for name in costs},
             truncated=cut[0] if cut else None,
             grid=(),
             calls=(),
@@ -102,7 +101,6 @@ class Chunks:
             fields=values,
             forced=None,
             confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
-            values_lost=sum(part.values_lost for part in parts),
             violations=in_words(self.decoder.reader.check(values)),
         )
 

@@ -32,8 +32,9 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
     """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
     import transformers
 
-    if local:
-        lora.require_whole(Path(name))
+    if local and any(Path(name).glob(lora.FILES)):  # transformers would load the model that the adapter names
+        todo = "give the folder of the finished training, or merge the adapter with peft"
+        raise UserError("holds an adapter, not a whole model", where=str(Path(name)), todo=todo)
     with quiet():
         config, content = load_config(name, local=local)
         tokenizer = load_tokenizer(name, config, local=local)

@@ -115,11 +115,8 @@ class TextCodec:
         self.tokenizer = tokenizer
         # Special tokens in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
-        self.prefix = prefix
-        self._places = places
+        self.prefix, self.eos, self.prompt, self._places = prefix, eos, prompt, places
         self.max_source_tokens = max_source_tokens
-        self.eos = eos
-        self.prompt = prompt
         self._ends = ([], [eos]) if around is None else around
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 

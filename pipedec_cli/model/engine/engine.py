@@ -175,7 +175,6 @@ class Engine:
 def _checked(answers: list[int]) -> list[int]:
     """The answers; a UserError if one of them is −1, by which a stepper says that a logit is NaN."""
     if -1 in answers:
-        what = "what the model computes is no number (NaN)"
         todo = "take weights that are whole, or --dtype float32 where another one is too narrow for them"
-        raise UserError(what, todo=todo)
+        raise UserError("what the model computes is no number (NaN)", todo=todo)
     return answers

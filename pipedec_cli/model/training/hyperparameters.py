@@ -95,9 +95,7 @@ def usual_tuning(start: Start, *, fields: bool, optimizer: str | None = None) ->
     """The default optimizer, batch size and learning rate; the rate is that of the `optimizer`, if it is given."""
     usual, batch_size, rates = _DEFAULTS[start]
     optimizer = optimizer or usual
-    rate = rates[optimizer]
-    if fields and (optimizer, start) == ("adafactor", "fresh"):
-        rate = _RATE_OF_FIELDS
+    rate = _RATE_OF_FIELDS if fields and (optimizer, start) == ("adafactor", "fresh") else rates[optimizer]
     return {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
 
 

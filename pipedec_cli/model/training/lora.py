@@ -72,13 +72,6 @@ def merged(model: Any) -> Iterator[None]:
                 layer.get_base_layer().weight.copy_(weight)
 
 
-def require_whole(folder: Path) -> None:
-    """Refuse a folder with an adapter in place of a model: transformers would load the model that the adapter names."""
-    if any(folder.glob(FILES)):
-        todo = "give the folder of the finished training, or merge the adapter with peft"
-        raise UserError("holds an adapter, not a whole model", where=str(folder), todo=todo)
-
-
 def _weights(model: Any) -> dict[str, Tensor]:
     """The weights of the adapters by their names in a file."""
     named = model.named_parameters()

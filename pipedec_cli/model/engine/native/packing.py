@@ -159,8 +159,6 @@ def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[s
         raise BuildError("its matrices have biases")
     if activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {activation}")
-    if config.num_attention_heads % config.num_key_value_heads:
-        raise BuildError("the heads are no multiple of those of keys and values")
     if len(windows) > 1:
         raise BuildError("layers have windows of several sizes")
     return {
