@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
@@ -31,8 +31,6 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 #: Seconds for which the others of several processes let the first one speak.
 _PRECEDENCE: Final = 10.0
-
-
 #: SIGTERM, once it has come.
 _TERMINATED = threading.Event()
 #: Seconds after which SIGTERM comes again: where it came within an import, and where a library swallowed its exception.
@@ -51,9 +49,7 @@ class _Commands(TyperGroup):
     """The subcommands, with a word about Ctrl-C, which Typer ends in silence, and options' errors on one line."""
 
     def make_context(self, info_name: Any, args: list[str], *others: Any, **more: Any) -> Any:
-        if not args:  # Typer prints the help
-            return super().make_context(info_name, args, *others, **more)
-        with _usage_on_one_line():
+        with _usage_on_one_line() if args else nullcontext():  # without any, Typer prints the help
             return super().make_context(info_name, args, *others, **more)
 
     def invoke(self, ctx: Any) -> Any:

@@ -117,8 +117,10 @@ def settings_diff(
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    parts = ("shard", "shards")
-    old, new = (_settings(one) | {name: one.get(name) for name in parts} for one in (before, now))
+    old, new = (dict(one.get("settings") or {}) for one in (before, now))
+    for settings, one in ((old, before), (new, now)):
+        settings.update(settings.pop("training", {}))  # all in one table
+        settings.update({name: one.get(name) for name in ("shard", "shards")})
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
             was, is_now = ("not given" if one.get(name) is None else to_json(one[name]) for one in (old, new))
@@ -129,13 +131,6 @@ def settings_diff(
     # With another limit other records are read: their hash says nothing of the data.
     if old.get("limit") == new.get("limit") and _data_hashes(before) != _data_hashes(now):
         yield "the data changed"
-
-
-def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings in one table, as JSON has them: those of the table ``training`` as well."""
-    settings = dict(manifest.get("settings") or {})
-    more = settings.pop("training", {})
-    return {**settings, **more}
 
 
 def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:

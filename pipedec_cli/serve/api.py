@@ -374,9 +374,8 @@ class Listener(Server):  # type: ignore[misc]
         self.most = 2 * (settings.batch_size + settings.queue) + 64  # connections
         # So many more may come between two ticks.
         how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": 4 * self.most}
-        grace = int(settings.grace) + 2
         self.api = Api(service, keys, log)
-        super().__init__(Config(self.api, timeout_graceful_shutdown=grace, **how))
+        super().__init__(Config(self.api, timeout_graceful_shutdown=int(settings.grace) + 2, **how))
         self.service, self.log = service, log
         self._ending, self._idle = list[Any](), dict[Any, float]()
 

@@ -73,7 +73,6 @@ class Service:
     """A model that serves requests. `submit` and `close` may be called in any thread."""
 
     def __init__(self, settings: ServeSettings) -> None:
-        """Load the model, and make its engine ready."""
         decoder = load_model(replace(settings, text=("",)))  # sources are as those of --text
         if (prompt := decoder.text.prompt) and settings.chat is None and decoder.checkpoint.settings is None:
             decoder.read_sources(chat=prompt.chat or bool(decoder.checkpoint.tokenizer.chat_template))
