@@ -245,11 +245,10 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
         what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"
         raise UserError(what, where=str(folder), todo=f"run the job's command with --part {missing[0]}")
     for part in parts:
-        where, own = str(part.path), part.manifest
-        again = f"run the job's command with --part {part.shard} again"
+        where, again = str(part.path), f"run the job's command with --part {part.shard} again"
         if not part.path.is_file():
             raise UserError("is no file", where=where, todo="take it away and run its part again")
-        if not own:
+        if not (own := part.manifest):
             raise UserError(f"there is no {part.manifest_path.name} beside it", where=where, todo=again)
         records = {"records": manifest["examples"]}
         expected = {**manifest, "shards": None, "shard": part.shard and asdict(part.shard) | records}

@@ -90,11 +90,11 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
         own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
         inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
         matrices: dict[str, Sequence[Any]] = {"qkv": (own.q, own.k, own.v), "self_out": (own.o,)}
-        matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
         norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
         if layer.cross is not None:
             cross, norms["cross_norm"] = layer.cross.EncDecAttention, layer.cross.layer_norm
             matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
+        matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
         specs.append(LayerSpec(matrices, norms, biases[layer.bias]))
     sizes = {
         "heads": config.num_heads,
