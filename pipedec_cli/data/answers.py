@@ -32,13 +32,12 @@ def load_predictions(
     """
     form = format_of(path)
     right = None if gold is None else _read_gold(gold, sources)
-    if right is None and form != "records":
-        what = "holds answers only, nothing to score them against"
-        raise UserError(what, where=str(path), todo="give the right ones with --gold FILE")
     if form == "records":
         predictions = read_predictions(path)
         return predictions if right is None else _joined(predictions, right), form
-    assert right is not None
+    if right is None:
+        what = "holds answers only, nothing to score them against"
+        raise UserError(what, where=str(path), todo="give the right ones with --gold FILE")
     if form == "answers":
         predictions = []
         for name, value in (_one_object(path) or {}).items():
