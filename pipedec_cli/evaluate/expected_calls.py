@@ -1,12 +1,11 @@
 """Is the method worth it? Decoder calls counted on the targets, before anything is trained."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from pipedec_cli.data.errors import many
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.writing import rounded
 from pipedec_cli.model.fields import place_rows
 from pipedec_cli.pipeline.grid import Limits, replay
 from pipedec_cli.pipeline.schedule import Fixed, Together
@@ -40,10 +39,6 @@ class Estimate:
     def ratio(self) -> float:
         """How many times fewer calls."""
         return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The rounded figures with the ratio."""
-        return rounded({**asdict(self), "ratio": self.ratio}, 4)
 
 
 def estimate(

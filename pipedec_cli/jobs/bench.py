@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import product
@@ -47,13 +47,28 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
         if first.places is not None and lengths.source > first.places:
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
             raise UserError(what, todo=f"give --source {first.places} or less")
-        planned = _plan_entries(settings, lengths, decoders)
+        # The sequential decoder and the pipelined ones, in each dtype, on the same random sources. Of fields a decoder-only
+        # model has blind rows as well.
+        prompted, vocabulary = first.backbone.prompted, first.model.config.vocab_size
+        end, size = None if prompted else first.eos, max(settings.batch_sizes)
+        sources = lengths.sources(size, vocabulary, end, settings.seed)
+        ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
+        ways += (
+            [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
+        )
+        ways += [("blind rows", "blind")] if lengths.keys and prompted else []
+        planned = []
+        for decoder, (name, delay) in product(decoders, ways):
+            runner = EngineRunner(decoder, {"delay": delay}, lengths)
+            role: Role = "pipelined" if delay else "baseline"
+            full = name if decoder is decoders[0] else f"{name}, {runner.settings['dtype']}"
+            start = "together" if delay == "blind" else delay
+            planned.append(Entry(name=full, role=role, runner=runner, delay=start, sources=sources))
         log.info(f"forced lengths: {lengths.line}")
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
         measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
         fresh = f", fresh weights of a {first.backbone.name}" if shape_of(settings.model) else ""
-    size = max(settings.batch_sizes)
     made = Bench(
         entries=tuple(measured),
         conditions=conditions,
@@ -80,27 +95,6 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     if subsequences is None or tokens is None:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
     return Lengths.even(source, subsequences, subsequences * tokens)
-
-
-def _plan_entries(settings: BenchSettings, lengths: Lengths, decoders: Sequence[Decoder]) -> list[Entry]:
-    """The sequential decoder and the pipelined ones, in each dtype, on the same random sources.
-
-    Of fields a decoder-only model has blind rows as well.
-    """
-    first = decoders[0].checkpoint
-    config, end = first.model.config, None if first.backbone.prompted else first.eos
-    sources = lengths.sources(max(settings.batch_sizes), config.vocab_size, end, settings.seed)
-    ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
-    ways += [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
-    ways += [("blind rows", "blind")] if lengths.keys and first.backbone.prompted else []
-    planned = []
-    for decoder, (name, delay) in product(decoders, ways):
-        runner = EngineRunner(decoder, {"delay": delay}, lengths)
-        role: Role = "pipelined" if delay else "baseline"
-        full = name if decoder is decoders[0] else f"{name}, {runner.settings['dtype']}"
-        start = "together" if delay == "blind" else delay
-        planned.append(Entry(name=full, role=role, runner=runner, delay=start, sources=sources))
-    return planned
 
 
 @contextmanager

@@ -35,15 +35,11 @@ class RunSettings(WorkflowSettings):
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
     grounded: bool | None = _decoding(
-        None,
-        "Take free values out of the source [default: without training].",
-        "--grounded/--free",
+        None, "Take free values out of the source [default: without training].", "--grounded/--free"
     )
     spans: bool = _decoding(False, "Say where in the source each value of an object stands.")
     schema: str | None = _asking(
-        None,
-        "Write objects of a JSON Schema, or of a FILE.py:CLASS (pydantic).",
-        metavar="FILE",
+        None, "Write objects of a JSON Schema, or of a FILE.py:CLASS (pydantic).", metavar="FILE"
     )
     fields: str | None = _asking(
         None, "The same with these keys, such as 'name, age int, kind: pub|bar'.", metavar="NAME,NAME"
@@ -66,7 +62,12 @@ class RunSettings(WorkflowSettings):
     source_field: str = _data("source", "The field to generate from.")
     target_field: str = key("target", "The field with the right answer, for `pipedec score`.")
     source_prefix: str | None = key(None, "Text before every source; default: as trained.")
-    prompt_template: str | None = common.prompt_template_option("as trained", panel="Data")
+    prompt_template: str | None = _data(
+        None,
+        "The prompt, with {source} [default: as trained].",
+        metavar="TEXT",
+        parser=common.template_parser,
+    )
     chat: bool | None = common.chat_option("as trained", panel="Data")
     max_source_tokens: int | None = _data(
         None, "Cut longer sources [default: as trained].", min=2, max=65_536
@@ -82,9 +83,7 @@ class RunSettings(WorkflowSettings):
         None, "Write the grid and the source's token ids, for the report; default: in the workspace's files."
     )
     out: str | None = common.general(
-        None,
-        "A file, or - for stdout [default: - for --text and -, else the workspace].",
-        metavar="FILE|-",
+        None, "A file, or - for stdout [default: - for --text and -, else the workspace].", metavar="FILE|-"
     )
     recipe: str | None = key(None, "A recipe as defaults: paper, a data set of the paper, or fields.")
     # Settings of `generate` alone.

@@ -1,7 +1,7 @@
 """`pipedec import`: published data sets as JSON lines that `segment` takes."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass
 from functools import partial
@@ -164,9 +164,16 @@ def _import(
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
             paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
             log.info(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
-    # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first file's targets.
+    # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first targets.
     level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
-    segmenter = make_segmenter(level, targets=list(_training_text(next(iter(paths.values())))))
+    characters, targets = 0, list[str]()
+    for record in read_records(next(iter(paths.values()))):
+        if characters > TRAINING_CHARACTERS:
+            break
+        if record.target and record.target_segments is None:
+            characters += len(record.target)
+            targets.append(record.target)
+    segmenter = make_segmenter(level, targets=targets)
 
     def segmented(record: Record) -> Record:
         if record.target is None or record.target_segments is not None:
@@ -195,14 +202,3 @@ def _write(settings: ImportSettings, file: TextIO, split: SplitName | None, list
     if not tally.examples:
         raise UserError("holds no example", where=settings.location)
     return tally
-
-
-def _training_text(path: Path) -> Iterator[str]:
-    """As many of the targets that are text as the sentence model is trained on."""
-    characters = 0
-    for record in read_records(path):
-        if characters > TRAINING_CHARACTERS:
-            return
-        if record.target and record.target_segments is None:
-            characters += len(record.target)
-            yield record.target

@@ -24,7 +24,7 @@ from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, r
 from pipedec_cli.data.json_schema import load_schema, tree_in
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.reading import mended_text, some_names
-from pipedec_cli.data.records import FieldNames, Record, SplitName
+from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.schema import learn_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_model
@@ -43,17 +43,6 @@ if TYPE_CHECKING:
 _CHOSEN_FROM: Final = 2_000
 #: Thresholds are fitted to so many records at most; to fewer than the second number they say little.
 MOST_FITTED, FEW_FITTED = 200, 24
-
-
-def calibration(settings: RunSettings, fields: Sequence[Field]) -> list[Record]:
-    """The records with right answers that thresholds are fitted to."""
-    if not settings.calibrate:
-        return []
-    if records := [*islice(_with_targets(settings.calibrate, settings), MOST_FITTED)]:
-        _warn_of_unfilled(records, fields, settings.calibrate)
-        return records
-    what = "has no records with an object as target"
-    raise UserError(what, where=settings.calibrate, todo="give records as for --shots")
 
 
 def blind_rows(settings: RunSettings) -> Rows:
@@ -160,7 +149,16 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     `UserError` if nothing is there, or a record is not valid.
     """
     if settings.text:
-        texts = [_text_record(number, text) for number, text in enumerate(settings.text, start=1)]
+        texts = list[Record]()
+        for number, text in enumerate(settings.text, start=1):
+            where, source = (
+                f"--text {number}",
+                mended_text(text),
+            )  # bytes that are no UTF-8 come as halves of surrogate pairs
+            if not text.strip():
+                raise UserError("is empty", where=where, todo="there must be something to generate from")
+            fields = {"id": str(number), "source": source}
+            texts.append(Record(str(number), source, None, None, (), where, fields))
         return scan_inputs(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
     place, split = settings.place, settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
@@ -172,8 +170,13 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
         if path.stat().st_size == 0:
             todo = "give --split dev, or data of your own to generate from"
             raise UserError("is empty", where=location, todo=todo)
-    else:
-        _check_split(settings.split, path, location)
+    elif path.is_dir() and (settings.split is not None or not corpus_files(path)):
+        any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
+        if split not in (there := given_splits(location, any_name)):
+            todo = f"give --split {' or '.join(there)}"
+            raise UserError(f"has no file for {split}", where=location, todo=todo)
+    elif not path.is_dir() and settings.split is not None and (location == STDIN or path.exists()):
+        raise UserError("a single file has no splits", where=location, todo="leave out --split")
     invalid = InvalidRecords() if settings.skip_invalid or settings.part or settings.ray else None
     how: Any = {"split": split, "say_mended": True, "plain": settings.plain, "invalid": invalid}
     how |= {"allow_empty": invalid is not None, "skippable": True}
@@ -186,26 +189,6 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
         what = "holds JSON, which --plain reads as text, keys and braces too"
         log.warning(f"{location} {what}: leave --plain out if its fields are meant")
     return inputs
-
-
-def _text_record(number: int, text: str) -> Record:
-    where = f"--text {number}"
-    if not text.strip():
-        raise UserError("is empty", where=where, todo="there must be something to generate from")
-    source = mended_text(text)  # bytes that are no UTF-8 come as halves of surrogate pairs
-    return Record(str(number), source, None, None, (), where, {"id": str(number), "source": source})
-
-
-def _check_split(asked: SplitName | None, path: Path, location: str) -> None:
-    """A `UserError` if DATA does not have the split that is asked for."""
-    if path.is_dir() and (asked is not None or not corpus_files(path)):
-        any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
-        split = asked or "test"
-        if split not in (there := given_splits(location, any_name)):
-            todo = f"give --split {' or '.join(there)}"
-            raise UserError(f"has no file for {split}", where=location, todo=todo)
-    elif not path.is_dir() and asked is not None and (location == STDIN or path.exists()):
-        raise UserError("a single file has no splits", where=location, todo="leave out --split")
 
 
 # ---- models ------------------------------------------------------------------------------------------------------------
@@ -229,9 +212,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     if settings.exact:
         decoder = _load_exact(settings)
     elif settings.is_blind:
-        rows = blind_rows(settings)  # faults in files come before the weights
-        records = calibration(settings, [*rows.tree.values()])
-        decoder = _blind_decoder(settings, load_decoder(settings), rows, records, listen)
+        decoder = _blind_decoder(settings, listen)
     else:
         decoder = load_decoder(settings)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
@@ -255,14 +236,19 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     return decoder
 
 
-def _blind_decoder(
-    settings: RunSettings, plain: Decoder, rows: Rows, records: Sequence[Record], listen: Listen
-) -> Decoder:
-    """The decoder of blind rows of a loaded model. Its thresholds are fitted to the records, if there are any."""
+def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
+    """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.model.rows import blind_decoder, calibrate
 
+    rows, records = blind_rows(settings), list[Record]()  # faults in files come before the weights
+    if location := settings.calibrate:
+        records += islice(_with_targets(location, settings), MOST_FITTED)
+        if not records:
+            what = "has no records with an object as target"
+            raise UserError(what, where=location, todo="give records as for --shots")
+        _warn_of_unfilled(records, [*rows.tree.values()], location)
     how: Any = {"template": settings.prompt_template, "chat": settings.chat}
-    decoder = blind_decoder(plain, rows, grounded=settings.grounded is not False, **how)
+    decoder = blind_decoder(load_decoder(settings), rows, grounded=settings.grounded is not False, **how)
     if records:
         if len(records) < FEW_FITTED:
             what = f"{many(len(records), 'record')} cannot carry a threshold for each key"

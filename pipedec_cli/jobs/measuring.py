@@ -62,7 +62,20 @@ def measure(
     contest, device = _Contest(settings, listen, forced, list(entries)), str(checkpoint.device)
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            contest.invite(name, checkpoint, Path(folder), max_tokens)
+            sources = entries[0].sources
+            peer = make_peer(
+                name,
+                checkpoint,
+                Path(folder),  # to which it may write files
+                max_tokens,
+                exactly=forced,
+                places=max(map(len, sources)) + max_tokens,
+                gguf=settings.peer_gguf,
+            )
+            if isinstance(peer, Absent):
+                contest.leave_out(name, peer.why)
+            else:
+                contest.entries.append(Entry(name=name, role="peer", runner=peer, sources=sources))
         before = ProcessorTime.now()
         timings = {size: contest.time(size, device) for size in settings.batch_sizes if not contest.stopped}
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
@@ -101,23 +114,6 @@ class _Contest:
         log.warning(f"{name} is absent: {why}")
         self.absent.append(Absent(name, str(why)))
         self.entries = [one for one in self.entries if one.name != name]
-
-    def invite(self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int) -> None:
-        """Add a peer, which may write files to the folder."""
-        sources = self.entries[0].sources
-        peer = make_peer(
-            name,
-            checkpoint,
-            folder,
-            max_tokens,
-            exactly=self.forced,
-            places=max(map(len, sources)) + max_tokens,
-            gguf=self.settings.peer_gguf,
-        )
-        if isinstance(peer, Absent):
-            self.leave_out(name, peer.why)
-        else:
-            self.entries.append(Entry(name=name, role="peer", runner=peer, sources=sources))
 
     def time(self, size: int, device: str) -> Mapping[str, Timing]:
         """Time all entries in turns at a batch size: the timings by name."""

@@ -90,16 +90,8 @@ class ShardWorker:
     def write(self, shard: Shard) -> Tally:
         """Write the file of a shard; a `UserError` if this worker sees other data or another model."""
         os.chdir(self.place)
-        with self._counted_try(PredictionsFile(Path(self.settings.out or "") / shard.file)):
-            planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
-            if changed := "; ".join(settings_diff(self.job, {**planned.manifest, "shard": None})):
-                what = f"{socket.gethostname()} has another job: {changed}"
-                raise UserError(what, todo="is it the same data and model?")
-            return write_part(planned, Path(self.settings.out or ""), silent).counts
-
-    @contextmanager
-    def _counted_try(self, file: PredictionsFile) -> Iterator[None]:
-        """Count the tries of a shard in a hidden file. It stays only if the worker is killed."""
+        file = PredictionsFile(Path(self.settings.out or "") / shard.file)
+        # The tries are counted in a hidden file, which stays only if the worker is killed.
         note = file.path.with_name(f".{file.path.stem}.tries")
         lines, tries = file.count() if file.begun else 0, 0
         with suppress(FileNotFoundError, ValueError):
@@ -110,7 +102,11 @@ class ShardWorker:
             raise UserError(what, todo="was there memory enough?")
         write_text(note, f"{self.run} {lines} {tries + 1}")
         try:
-            yield
+            planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
+            if changed := "; ".join(settings_diff(self.job, {**planned.manifest, "shard": None})):
+                what = f"{socket.gethostname()} has another job: {changed}"
+                raise UserError(what, todo="is it the same data and model?")
+            return write_part(planned, Path(self.settings.out or ""), silent).counts
         finally:
             note.unlink()
 
@@ -131,8 +127,8 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
         stack.enter_context(artifact.lock())
         begun = artifact.manifest.get("shards")
         if begun:  # refused before Ray is started, which tells the device
-            todo = "name another folder with --out"
-            artifact.check_same({**job, "shards": begun}, todo=todo, free={"device"})
+            wanted = {**job, "shards": begun}
+            artifact.check_same(wanted, todo="name another folder with --out", free={"device"})
         ray = stack.enter_context(_ray())
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
@@ -144,39 +140,34 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
         missing = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"
-        work = f"{many(inputs.count, 'record')} in {many(count, 'shard')}"
-        log.info(f"{work}, by {many(workers, 'worker')} of {where}, {device}")
+        log.info(
+            f"{many(inputs.count, 'record')} in {many(count, 'shard')}, by {many(workers, 'worker')} of {where}, {device}"
+        )
         if len(missing) < count:
             log.info(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
         if (needed := workers * threads) > resources.get("CPU", 0):
             log.warning(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
-        tally, errors = _gather(_run(ray, settings, job, missing, workers, gpus), len(missing), listen)
+        began, tally, errors = perf_counter(), Tally(), dict[str, str]()
+        try:
+            with stage(listen, "shards", len(missing)) as advance:
+                for encoded in _run(ray, settings, job, missing, workers, gpus):
+                    outcome = msgspec.json.decode(encoded, type=Outcome)
+                    advance()
+                    if outcome.error:
+                        errors[outcome.shard] = outcome.error
+                        log.warning(f"shard {outcome.shard}: {outcome.error}")
+                    else:
+                        tally.include(outcome.tally)
+        except KeyboardInterrupt:
+            log.warning("stopped: the same command goes on with the shards that are not whole")
+            raise
+        tally.seconds = perf_counter() - began
     left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
         raise UserError(what, where=str(folder), todo="the same command goes on with them")
     return _end(folder, tally)
-
-
-def _gather(outcomes: Iterator[bytes], total: int, listen: Listen) -> tuple[Tally, dict[str, str]]:
-    """The counts of all shards, and the errors of those that could not be made."""
-    began, tally, errors = perf_counter(), Tally(), dict[str, str]()
-    try:
-        with stage(listen, "shards", total) as advance:
-            for encoded in outcomes:
-                outcome = msgspec.json.decode(encoded, type=Outcome)
-                advance()
-                if outcome.error:
-                    errors[outcome.shard] = outcome.error
-                    log.warning(f"shard {outcome.shard}: {outcome.error}")
-                else:
-                    tally.include(outcome.tally)
-    except KeyboardInterrupt:
-        log.warning("stopped: the same command goes on with the shards that are not whole")
-        raise
-    tally.seconds = perf_counter() - began
-    return tally, errors
 
 
 def _end(folder: Path, tally: Tally) -> GenerateResult:
@@ -216,8 +207,16 @@ def _ray() -> Iterator[Any]:
         try:
             if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
                 socket.create_connection((host[1], int(host[2])), timeout=CONNECTING).close()
-            with _muted():
+            # What Ray's C++ libraries write to stderr while they are loaded is discarded.
+            sys.stderr.flush()
+            kept = os.dup(2)
+            with Path(os.devnull).open("wb") as nothing:
+                os.dup2(nothing.fileno(), 2)
+            try:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+            finally:
+                os.dup2(kept, 2)
+                os.close(kept)
         except (OSError, OverflowError, ValueError) as error:
             what = f"no Ray cluster at {address}: {first_line(error)}"
             raise UserError(what, todo="see `ray status` there") from None
@@ -226,20 +225,6 @@ def _ray() -> Iterator[Any]:
             yield ray
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _muted() -> Iterator[None]:
-    """Discard what Ray's C++ libraries write to stderr while they are loaded."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with Path(os.devnull).open("wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 class _Quoted(TextIOBase):

@@ -50,16 +50,31 @@ class Way:
 def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     """The entry of a way to decode. Its command writes the texts of the split that everything is measured on."""
     from pipedec_cli.jobs.run import plan_run  # late: it imports torch
+    from pipedec_cli.model.text import usual_prompt
 
     how, decoder = way.settings, way.decoder
     runs = [plan_run(replace(how, split=split), decoder, read) for split, read in inputs.items()]
     delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
     printed = replace(how, confidence=False, split=[*inputs][-1], batch_size="auto", device="auto")
+    # What makes `generate` read sources as this decoder does.
+    own, text, read = decoder.settings, decoder.text, dict[str, Any]()
+    if decoder.drafter is None or decoder.drafter.decoder is None:  # else `generate` lets both read alike
+        if text.prefix != own.source_prefix:
+            read["source_prefix"] = text.prefix
+        if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
+            read["max_source_tokens"] = text.max_source_tokens
+    if text.prompt is not None:
+        usual = own.prompt == usual_prompt(chat=own.chat)
+        known = usual_prompt(chat=text.prompt.chat) if usual else own.prompt
+        if text.prompt.chat != own.chat:
+            read["chat"] = text.prompt.chat
+        if text.prompt.template != known:
+            read["prompt_template"] = text.prompt.template
     return Entry(
         name=way.name,
         role=way.role,
         runner=make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat")),
-        command=command_line("generate", _with_reading(printed, decoder)),
+        command=command_line("generate", replace(printed, **read)),
         delay="together" if decoder.checkpoint.together and way.role != "baseline" else delay,
         runs=tuple(runs),
     )
@@ -117,18 +132,6 @@ def plan_entries(
     return [_entry(way, inputs) for way in (baseline, *ways)], called
 
 
-def _in_words(baseline: Entry, called: str) -> str:
-    run = baseline.runs[0]
-    name = run.decoder.checkpoint.name
-    if baseline.name == "sequential":
-        return f"{called} ({name}), the whole target as one string, on our engine"
-    repeats = ", which ends a text that repeats itself" if run.method.stop_on_repeat else ""
-    return (
-        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
-        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
-    )
-
-
 def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     """Refuse, before torch is imported, a comparison without the model or the sequential model that it needs."""
     names = (settings.model, settings.baseline or settings.model)
@@ -151,26 +154,6 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     if trained.get("delay", "any") != "any":
         lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
         raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
-
-
-def _with_reading(how: GenerateSettings, decoder: Decoder) -> GenerateSettings:
-    """The settings with those that make `generate` read sources as this decoder does."""
-    from pipedec_cli.model.text import usual_prompt
-
-    own, text, read = decoder.settings, decoder.text, dict[str, Any]()
-    if decoder.drafter is None or decoder.drafter.decoder is None:  # else `generate` lets both read alike
-        if text.prefix != own.source_prefix:
-            read["source_prefix"] = text.prefix
-        if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
-            read["max_source_tokens"] = text.max_source_tokens
-    if text.prompt is not None:
-        usual = own.prompt == usual_prompt(chat=own.chat)
-        known = usual_prompt(chat=text.prompt.chat) if usual else own.prompt
-        if text.prompt.chat != own.chat:
-            read["chat"] = text.prompt.chat
-        if text.prompt.template != known:
-            read["prompt_template"] = text.prompt.template
-    return replace(how, **read)
 
 
 def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
@@ -269,6 +252,15 @@ def compare(
     encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
     entries = [replace(one, sources=encode(one.runs[0].decoder)) for one in entries]
     baseline = entries[0].runs[0]
+    name, repeats = baseline.decoder.checkpoint.name, ""
+    if baseline.method.stop_on_repeat:
+        repeats = ", which ends a text that repeats itself"
+    in_words = (
+        f"the waiting schedule of the same checkpoint ({name}){repeats}: not the sequential model, which needs about "
+        "one decoder call a subsequence less; `pipedec train --decoder sequential` makes one to compare with"
+    )
+    if entries[0].name == "sequential":
+        in_words = f"{called} ({name}), the whole target as one string, on our engine"
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
         measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, listen)
@@ -285,7 +277,7 @@ def compare(
         [record.id for record in timed],
         called=called,
         metric=first.scores.measure.primary,
-        baseline=_in_words(entries[0], called),
+        baseline=in_words,
         sample=Sample(len(chosen), len(records), settings.repeats),
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
@@ -327,17 +319,13 @@ def _write_and_score(
     keys = max(len(run.method.openings) for one in entries for run in one.runs)
     described = []
     for entry, by_split in zip(entries, scored, strict=True):
-        qualities = {split: _beside(run, scored[0][split]) for split, run in by_split.items()}
+        qualities = {split: Quality(run) for split, run in by_split.items()}
+        for split, run in by_split.items() if by_split is not scored[0] else ():
+            usual = scored[0][split]
+            agreement = TextAgreement.between(run.run.predictions, usual.run.predictions)
+            qualities[split] = Quality(run, compare_runs(run, usual), agreement)
         described.append(with_quality(entry, qualities, keys))
     return files, described
-
-
-def _beside(run: ScoredRun, baseline: ScoredRun) -> Quality:
-    """The quality of an entry on a split; the baseline itself has no differences."""
-    if run is baseline:
-        return Quality(run)
-    agreement = TextAgreement.between(run.run.predictions, baseline.run.predictions)
-    return Quality(run, compare_runs(run, baseline), agreement)
 
 
 @dataclass(frozen=True)

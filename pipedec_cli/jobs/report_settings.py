@@ -83,7 +83,6 @@ class ReportSettings(WorkflowSettings):
 
 Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
 _lengths = partial(option, panel="Lengths")
-_bench_speed = partial(option, panel="Speed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +106,13 @@ class BenchSettings(Settings):
         metavar="NAMES",
     )
     delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
-    dtypes: tuple[str, ...] = _bench_speed(
+    dtypes: tuple[str, ...] = _speed(
         ("float32",),
         "The dtypes of our weights, commas between; the peers take the first.",
         parser=partial(names_of, known=get_args(Dtype)),
         metavar="NAMES",
     )
-    batch_sizes: tuple[int, ...] = _bench_speed((1,), "Batch sizes to time, commas between.")
+    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
     memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
     device: str = common.device_option(panel="Speed")

@@ -154,7 +154,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         "unit": unit,
         "counts": asdict(prepare.counts),
         "statistics": {name: rounded(to_builtins(row), 3) for name, row in statistics.items()},
-        "promise": [row.to_json() for row in estimates],
+        "promise": [rounded({**asdict(row), "ratio": row.ratio}, 4) for row in estimates],
         "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
         "manifest": manifest({**settings.recorded, "separator": settings.separators}, inputs=inputs),
     }

@@ -252,16 +252,7 @@ peer_gguf_key = partial(
     "The sequential model as a GGUF file, for --compare llama.cpp [default: the model, if it is such a file].",
     metavar="FILE",
 )
-family_key = partial(
-    key, None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."
-)
 template_parser: Callable[[Any], str] = lambda value: check_template(str(value))  # noqa: E731
-
-
-def prompt_template_option(usual: str, **more: Any) -> Any:
-    """The setting of the text around a source; `usual` says what is taken without it."""
-    text = f"The prompt, with {{source}} [default: {usual}]."
-    return option(None, text, metavar="TEXT", parser=template_parser, **more)
 
 
 def chat_option(usual: str, **more: Any) -> Any:
@@ -272,17 +263,10 @@ def chat_option(usual: str, **more: Any) -> Any:
 
 
 general = partial(option, panel="General")
-workspace_option = partial(
-    general, None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
-)
 quiet_option = partial(general, False, "Print warnings and errors only.", "--quiet", "-q")
 json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
-config_option = partial(general, None, "A TOML file of settings: a [COMMAND] table, or top-level keys.")
 set_option = partial(
     general, (), "Set a key of the config file; --help-all lists them.", "--set", metavar="KEY=VALUE"
-)
-recipe_option = partial(
-    general, None, "Take a recipe as defaults: paper, a data set of the paper, or fields.", metavar="NAME"
 )
 
 
@@ -290,10 +274,14 @@ recipe_option = partial(
 class WorkflowSettings(Settings):
     """What the commands have in common that find each other's results in a workspace."""
 
-    workspace: Path | None = workspace_option()
-    config: Path | None = config_option()
+    workspace: Path | None = general(
+        None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
+    )
+    config: Path | None = general(None, "A TOML file of settings: a [COMMAND] table, or top-level keys.")
     set_keys: tuple[str, ...] = set_option()
-    recipe: str | None = recipe_option()
+    recipe: str | None = general(
+        None, "Take a recipe as defaults: paper, a data set of the paper, or fields.", metavar="NAME"
+    )
     as_json: bool = json_option()
     quiet: bool = quiet_option()
 

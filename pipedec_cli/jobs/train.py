@@ -35,13 +35,7 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.hyperparameters import (
-    Hyperparameters,
-    TrainResult,
-    count,
-    hyperparameters,
-    is_main,
-)
+from pipedec_cli.model.training.hyperparameters import Hyperparameters, count, hyperparameters, is_main
 from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
@@ -72,7 +66,7 @@ class TrainingData:
 def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> TrainingData:
     """Read a folder that `segment` wrote. With a teacher, have it write the targets, or read what it has written.
 
-    A `UserError` if none of the teacher's texts can be learnt from.
+    A `UserError` if the teacher is a pipelined model, or none of its texts can be learnt from.
     """
     train, dev = folder / "train.jsonl", folder / "dev.jsonl"
     segmentation = load_segmentation(folder / SEGMENTATION_FILE)
@@ -88,7 +82,18 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
         some = islice(read_split(train), settings.limit)
         stored = StoredRecords(folder, track(listen, some, settings.limit, "reading the examples"))
         return TrainingData([train], stored, dev_records, segmentation, segmenter, sources)
-    teacher, generate = _load_teacher(settings, segmenter)
+    data = None if settings.data is None else str(settings.data)
+    same = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
+    generate = GenerateSettings(model=settings.teacher, data=data, trace=False, **same)
+    teacher = load_decoder(generate, role="the teacher ")
+    if teacher.text.prompt is not None:
+        generate = replace(generate, **settings.some("prompt_template", "chat"))
+        teacher.read_sources(generate.prompt_template, chat=generate.chat)
+    if teacher.settings.decoder != "sequential":
+        todo = "name a sequential model with --teacher"
+        raise UserError(f"{teacher.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
+    if teacher.checkpoint.settings is None:  # it was not trained here, and has no segmenter of its own
+        teacher.checkpoint.segmenter = segmenter
     splits: dict[SplitName, int | None] = {"train": settings.limit}
     if settings.dev_examples and dev.exists() and dev.stat().st_size:
         splits["dev"] = settings.dev_examples
@@ -129,23 +134,6 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
         teacher,
         targets=track(listen, own, settings.limit, "measuring the targets"),
     )
-
-
-def _load_teacher(settings: TrainSettings, segmenter: Segmenter) -> tuple[Decoder, GenerateSettings]:
-    """The teacher, and the settings with which it generates. A `UserError` if it is a pipelined model."""
-    data = None if settings.data is None else str(settings.data)
-    same = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
-    generate = GenerateSettings(model=settings.teacher, data=data, trace=False, **same)
-    teacher = load_decoder(generate, role="the teacher ")
-    if teacher.text.prompt is not None:
-        generate = replace(generate, **settings.some("prompt_template", "chat"))
-        teacher.read_sources(generate.prompt_template, chat=generate.chat)
-    if teacher.settings.decoder != "sequential":
-        todo = "name a sequential model with --teacher"
-        raise UserError(f"{teacher.checkpoint.name} is a pipelined decoder, and no teacher", todo=todo)
-    if teacher.checkpoint.settings is None:  # it was not trained here, and has no segmenter of its own
-        teacher.checkpoint.segmenter = segmenter
-    return teacher, generate
 
 
 def _write(settings: GenerateSettings, teacher: Decoder, listen: Listen) -> Path:
@@ -261,7 +249,22 @@ def estimate(
         are = "is" if updates == 1 else "are"
         what = f"{many(updates, 'update')} {are} few for a model from scratch: expect texts that repeat themselves"
         log.info(f"{what}. Give more --epochs or --max-steps, or --model NAME to start from a trained model")
-    _warn_of_lengths(checkpoint, examples, method)
+    if cut := sum(example.cut for example in examples):
+        longest = f"{method.max_source_tokens:,} tokens"
+        log.warning(f"{cut:,} of {total:,} sources are longer than {longest} and were cut")
+    late = sum(any(len(text) + 1 > method.time_max for text in example.texts) for example in examples)
+    if late and method.decoder == "pipelined":
+        log.warning(
+            f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {method.time_max} "
+            "time-steps and could not be generated whole; see the key time_max"
+        )
+    reached = (len(example.source) + max(map(len, example.texts), default=0) for example in examples)
+    most = checkpoint.positions  # None if they are relative
+    if most is not None and (beyond := sum(reach > most for reach in reached)):
+        log.warning(
+            f"{beyond:,} of {total:,} sources with their targets reach beyond the {most:,} positions that the model "
+            "was made for; --max-source-tokens cuts sources, and counts all of the prompt"
+        )
     if hyper.bf16 and choose_device(settings.device).type == "cpu" and not computes_bfloat16():
         why = "this CPU has no instructions for bfloat16, which --bf16 needs"
         log.warning(f"{why}: float32 is many times faster here")
@@ -281,26 +284,6 @@ def estimate(
     if free < disk:
         what, todo = f"training needs {needed}", "free some, or give --out on another disk"
         raise UserError(f"{what}, {free / 1e6:,.0f} MB are free", where=str(target), todo=todo)
-
-
-def _warn_of_lengths(checkpoint: Checkpoint, examples: Sequence[Encoded], method: MethodSettings) -> None:
-    total = len(examples)
-    if cut := sum(example.cut for example in examples):
-        longest = f"{method.max_source_tokens:,} tokens"
-        log.warning(f"{cut:,} of {total:,} sources are longer than {longest} and were cut")
-    late = sum(any(len(text) + 1 > method.time_max for text in example.texts) for example in examples)
-    if late and method.decoder == "pipelined":
-        log.warning(
-            f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {method.time_max} "
-            "time-steps and could not be generated whole; see the key time_max"
-        )
-    reached = (len(example.source) + max(map(len, example.texts), default=0) for example in examples)
-    most = checkpoint.positions  # None if they are relative
-    if most is not None and (beyond := sum(reach > most for reach in reached)):
-        log.warning(
-            f"{beyond:,} of {total:,} sources with their targets reach beyond the {most:,} positions that the model "
-            "was made for; --max-source-tokens cuts sources, and counts all of the prompt"
-        )
 
 
 _DEFAULT_MODEL: Final = "scratch-tiny"
@@ -357,7 +340,11 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
     with artifact.lock() if is_main() else nullcontext():
         _check_folder(artifact, settings)
-        settings = replace(settings, device=_one_gpu(settings.device))
+        kind, _, gpu = settings.device.partition(":")
+        if gpu:  # torch is to see no other GPU: the Trainer takes all that it sees
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+            os.environ["CUDA_VISIBLE_DEVICES"] = "".join(seen.split(",")[int(gpu) :][:1]) if seen else gpu
+        settings = replace(settings, device=kind)
         made = _train(artifact, data, settings, listen)
         if is_main():
             trained.forget(trained.best_folders(artifact.path))  # the weights are in the model's folder
@@ -392,15 +379,6 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")
         trained.require_start(name)
-
-
-def _one_gpu(device: str) -> str:
-    """Let torch see no GPU but the one of ``cuda:N``, since the Trainer takes all that it sees."""
-    kind, _, number = device.partition(":")
-    if number:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        os.environ["CUDA_VISIBLE_DEVICES"] = "".join(seen.split(",")[int(number) :][:1]) if seen else number
-    return kind
 
 
 def _check_folder(artifact: Artifact, settings: TrainSettings) -> None:
@@ -484,23 +462,18 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
             score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
             **settings.some("resume", "log_to"),
         )
-    _tell_end(result, hyper.updates(len(examples)), hyper.patience or 0, target, doubts)
-    record["result"] = to_builtins(result)
-    if is_main():
-        artifact.finish(record["result"])  # from here on the folder holds a model
-    return Trained(target, record["result"], checkpoint, record, folder, len(examples))
-
-
-def _tell_end(result: TrainResult, planned: int, patience: int, target: Path, doubts: Sequence[str]) -> None:
-    """Say how a training ended, and why its model may be useless."""
-    if result.updates < planned:
-        missed = f"{many(patience, 'evaluation')} without a better one"
+    if result.updates < hyper.updates(len(examples)):
+        missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
         log.info(f"ended after {many(result.updates, 'update')}: {missed}")
     which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
     weights = f"its weights are those of update {result.weights_update:,}, {which}"
     log.info(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
     for doubt in doubts:
         log.warning(f"not yet a model to go on with: {doubt}. More updates or records may help")
+    record["result"] = to_builtins(result)
+    if is_main():
+        artifact.finish(record["result"])  # from here on the folder holds a model
+    return Trained(target, record["result"], checkpoint, record, folder, len(examples))
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:

@@ -41,11 +41,7 @@ class TrainSettings(WorkflowSettings):
     )
     bf16: bool = option(False, "Mixed precision in bfloat16.")
     lora: int | None = option(
-        None,
-        "Train adapters of this rank alone (LoRA), merged at the end.",
-        min=1,
-        max=4096,
-        metavar="RANK",
+        None, "Train adapters of this rank alone (LoRA), merged at the end.", min=1, max=4096, metavar="RANK"
     )
     chat: bool | None = common.chat_option("the teacher's, else --no-chat")
     max_source_tokens: int | None = option(
@@ -58,7 +54,9 @@ class TrainSettings(WorkflowSettings):
     overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
     out: Path | None = option(None, "The model's folder [default: models/DECODER in the workspace].")
 
-    family: Family | None = common.family_key()
+    family: Family | None = key(
+        None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."
+    )
     accumulation: int = key(1, "Batches whose gradients make one update.", min=1)
     optimizer: Literal["adafactor", "adamw"] | None = key(
         None,
