@@ -100,8 +100,24 @@ def advise(
     useful = [one for one in tried if not one.faults]
     useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
-        return Advice("unfit", _unfit(baseline, useful, called), useless)
-    question = _Question(baseline, called, metric, LABELS[metric], *_where_to_choose(tried, metric))
+        pipelined = "the pipelined decoder"
+        if not baseline.faults:
+            reason = (
+                f"{pipelined} are useless, however fast it is. Stay with {called}; train {pipelined} further"
+            )
+        elif useful:
+            reason = f"{called} are useless, so a comparison with it says nothing. Train further"
+        else:
+            reason = f"{called} and of {pipelined} are useless, so their speed says nothing. Train further"
+        text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
+        return Advice("unfit", text, useless)
+    # The split on which one of several is chosen, if any, and whether it stands in for the last; see `_Question`.
+    last_is_scored = metric in tried[0].quality.differences
+    scored = [split for split, found in tried[0].other_splits.items() if metric in found.differences]
+    instead = bool(scored) and not last_is_scored
+    before = scored if scored or last_is_scored else [*tried[0].other_splits]
+    choice = before[-1] if before and (instead or len(tried) > 1) else None
+    question = _Question(baseline, called, metric, LABELS[metric], choice, instead)
     few = ""
     if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
         rows = f"{subsequences:.1f} {_parts(tried[0])} on average"
@@ -178,15 +194,6 @@ def _take(chosen: Entry, question: _Question, few: str, useless: tuple[str, ...]
     return Advice("take" if held else "trade", text, tuple(cautions), chosen.name, chosen.command)
 
 
-def _where_to_choose(tried: Sequence[Entry], metric: str) -> tuple[str | None, bool]:
-    """The split on which one of several is chosen, if any, and whether it stands in for the last; see `_Question`."""
-    last_is_scored = metric in tried[0].quality.differences
-    scored = [split for split, found in tried[0].other_splits.items() if metric in found.differences]
-    instead = bool(scored) and not last_is_scored
-    before = scored if scored or last_is_scored else [*tried[0].other_splits]
-    return before[-1] if before and (instead or len(tried) > 1) else None, instead
-
-
 def exact_advice(exact: Sequence[Entry], called: str) -> str:
     """A sentence about the fastest exact mode that is surely faster than the baseline; "" if there is none."""
     faster = [one for one in exact if one.gain.low > 1]
@@ -196,17 +203,6 @@ def exact_advice(exact: Sequence[Entry], called: str) -> str:
     best = max(kept, key=lambda one: one.gain.speedup)
     speed = f"exactly the text of {called}, {best.gain.speedup:.1f} times as fast"
     return f"If no word may change, {best.name} (`{best.command}`) gives {speed}."
-
-
-def _unfit(baseline: Entry, useful: Sequence[Entry], called: str) -> str:
-    pipelined = "the pipelined decoder"
-    if not baseline.faults:
-        reason = f"{pipelined} are useless, however fast it is. Stay with {called}; train {pipelined} further"
-    elif useful:
-        reason = f"{called} are useless, so a comparison with it says nothing. Train further"
-    else:
-        reason = f"{called} and of {pipelined} are useless, so their speed says nothing. Train further"
-    return f"No advice: the texts of {reason}, and read some predictions, before you compare again."
 
 
 def _parts(one: Entry) -> str:

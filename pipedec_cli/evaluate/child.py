@@ -119,21 +119,17 @@ class Child:
             writing.flush()
             line = reading.readline()
         if not line:
-            raise ChildError(self._ending())
+            code = self._process.wait()
+            self._errors.seek(0)
+            written = self._errors.read().decode(errors="replace").splitlines()
+            last = [line for line in written if line.strip()][-1:]
+            how = signal.Signals(-code).name if code < 0 else str(code)
+            raise ChildError(": ".join([f"its process ended with {how}", *last]))
         answer = json.decode(line, type=_Answer)
         self._settings = answer.settings
         if answer.error is not None:
             raise ChildError(answer.error)
         return json.decode(answer.value, type=kind)
-
-    def _ending(self) -> str:
-        """How the process ended, with the last line that it wrote."""
-        code = self._process.wait()
-        self._errors.seek(0)
-        written = self._errors.read().decode(errors="replace").splitlines()
-        last = [line for line in written if line.strip()][-1:]
-        how = signal.Signals(-code).name if code < 0 else str(code)
-        return ": ".join([f"its process ended with {how}", *last])
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:

@@ -36,16 +36,6 @@ class Failures:
     stopped_on_repeat_rate: float  # of the predictions
     alike_rate: float  # equal to another text, of those whose sources and right answers differ
 
-    @property
-    def subsequences_per_text(self) -> float:
-        """The mean number of predicted subsequences."""
-        return self.subsequences / max(1, self.examples)
-
-    @property
-    def expected_per_text(self) -> float | None:
-        """The mean number of subsequences in a reference; None if no reference's are known."""
-        return self.expected / self.compared if self.compared else None
-
 
 def said(text: str) -> str:
     """The words of a text, to compare texts by; the text itself if it has no words, so that ! and ? differ."""

@@ -33,19 +33,16 @@ def processor_quota(root: Path = Path("/")) -> float | None:
             mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
             group = mount / path.lstrip("/")  # in a container often missing, but not its parents
             folders = [group, *group.parents]
-            quotas += [_quota(folder) for folder in folders[: folders.index(mount) + 1]]
-    return min(filter(None, quotas), default=None)
-
-
-def _quota(group: Path) -> float | None:
-    """The quota of a control group over its period; None without a bound."""
-    with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: the quota is "max"
-        if (both := group / "cpu.max").exists():
-            quota, period = map(int, both.read_text(encoding="ascii").split())
-        else:
-            quota, period = (int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        return quota / period if quota > 0 else None
-    return None
+            for folder in folders[: folders.index(mount) + 1]:
+                with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: the quota is "max"
+                    if (both := folder / "cpu.max").exists():
+                        quota, period = map(int, both.read_text(encoding="ascii").split())
+                    else:
+                        files = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+                        quota, period = (int(file.read_text()) for file in files)
+                    if quota > 0:
+                        quotas.append(quota / period)
+    return min(quotas, default=None)
 
 
 @dataclass(frozen=True, slots=True)

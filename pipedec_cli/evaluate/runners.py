@@ -131,17 +131,16 @@ class Metered:
         self.calls, self.rows = self.calls + 1, self.rows + len(rows)
         if self._targets is None:
             return tokens
-        return [self._forced(row, token, self._targets) for row, token in zip(rows, tokens, strict=True)]
-
-    def _forced(self, row: Row, token: int, targets: Sequence[int]) -> int:
-        made, number = self._made[row.sequence], row.slot.subsequence
-        if not row.slot.answers:  # such rows are not counted
-            return token
-        made[number] += 1
-        if made[number] > (targets[number - 1] if number <= len(targets) else 0):
-            return self._eos
-        other = 4 if self._eos == 3 else 3
-        return other if token == self._eos else token
+        forced = list(tokens)
+        for place, row in enumerate(rows):
+            made, number = self._made[row.sequence], row.slot.subsequence
+            if row.slot.answers:  # other rows are not counted
+                made[number] += 1
+                if made[number] > (self._targets[number - 1] if number <= len(self._targets) else 0):
+                    forced[place] = self._eos
+                elif forced[place] == self._eos:
+                    forced[place] = 4 if self._eos == 3 else 3
+        return forced
 
 
 #: The names of exact mode in `--compare`: exact-pipelined, …

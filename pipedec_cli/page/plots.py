@@ -255,7 +255,22 @@ def report_plots(report: Report) -> Iterator[Plot]:
     for size in report.batch_sizes:
         yield _trade(report, size)
     for size in report.batch_sizes:
-        yield time_plot(report, size)
+        timed = {entry.name: entry.timings[size] for entry in report.entries if size in entry.timings}
+        before = "reading the prompt" if report.conditions.prompted else "encoder and source keys"
+        known = time_parts(report)
+        parts: dict[str, list[float]] = {name: [] for name in (*known, "not measured apart")}
+        for timing in timed.values():
+            for name, attribute in known.items():
+                parts[name].append(1000 * (timing.seconds_per_example(attribute) or 0.0))
+            whole = timing.seconds_per_example() if timing.decoding_seconds is None else None
+            parts["not measured apart"].append(1000 * (whole or 0.0))
+        yield bars(
+            f"Time by part, batch size {size}",
+            f"Medians of the repeats; all time outside {before} is decoding.",
+            "milliseconds per example",
+            list(timed),
+            {name: values for name, values in parts.items() if any(values)},
+        )
     if any(report.by_subsequences.values()):
         yield from _by_subsequences(report)
     if len({entry.delay for entry in report.pipelined if entry.delay}) > 1:
@@ -302,26 +317,6 @@ def _trade(report: Report, size: int) -> Plot:
         points,
         good=(WORTHWHILE, least),
         chosen=chosen if chosen in points else None,
-    )
-
-
-def time_plot(comparison: Report, size: int) -> Plot:
-    """The parts of an example's time, for each decoder that was timed at a batch size."""
-    timed = {entry.name: entry.timings[size] for entry in comparison.entries if size in entry.timings}
-    before = "reading the prompt" if comparison.conditions.prompted else "encoder and source keys"
-    known = time_parts(comparison)
-    parts: dict[str, list[float]] = {name: [] for name in (*known, "not measured apart")}
-    for timing in timed.values():
-        for name, attribute in known.items():
-            parts[name].append(1000 * (timing.seconds_per_example(attribute) or 0.0))
-        whole = timing.seconds_per_example() if timing.decoding_seconds is None else None
-        parts["not measured apart"].append(1000 * (whole or 0.0))
-    return bars(
-        f"Time by part, batch size {size}",
-        f"Medians of the repeats; all time outside {before} is decoding.",
-        "milliseconds per example",
-        list(timed),
-        {name: values for name, values in parts.items() if any(values)},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -54,8 +54,23 @@ class _Traced:
         if not isinstance(entry.runner, EngineRunner) or not any(each.grid for each in made):
             return None
         words, method = entry.runner.decoder.text.decode, entry.runner.method
-        piece = _pieces(words, ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS})
-        return cls(entry, made, piece, method.eos, words, method, _clock(entry))
+        special = ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS}
+
+        @cache
+        def piece(before: int | None, token: int) -> str:
+            """The text of a token after another token, as in the live view."""
+            if token in special:
+                return special[token]
+            text = RowText()
+            text.extend(Subsequence(0, [token] if before is None else [before, token]), words)
+            return text.pieces[-1]
+
+        clock = None
+        if timing := entry.timings.get(1):  # one example at a time
+            reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
+            spent = (reading / timing.examples, (timing.seconds - reading) / timing.decoder_calls)
+            clock = [round(1000 * part, 4) for part in spent]
+        return cls(entry, made, piece, method.eos, words, method, clock)
 
     def openings(self, made: Generated) -> list[str]:
         """The given starts of the rows of an example."""
@@ -133,27 +148,3 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     gone = [(call, row, time, by.piece(None, token)) for call, row, time, token in made.taken_back]
     optional = {"draft": draft, "gone": gone, "cut": made.truncated}
     return trace | {name: value for name, value in optional.items() if value}
-
-
-def _pieces(words: Words, special: Mapping[int, str]) -> Callable[[int | None, int], str]:
-    """The text of a token after another token, as in the live view."""
-
-    @cache
-    def piece(before: int | None, token: int) -> str:
-        if token in special:
-            return special[token]
-        text = RowText()
-        text.extend(Subsequence(0, [token] if before is None else [before, token]), words)
-        return text.pieces[-1]
-
-    return piece
-
-
-def _clock(entry: Entry) -> list[float] | None:
-    """Milliseconds of an example before its first call, and of a call, one example at a time; None if not measured."""
-    timing = entry.timings.get(1)
-    if timing is None:
-        return None
-    before = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
-    calls = timing.seconds - before
-    return [round(1000 * part, 4) for part in (before / timing.examples, calls / timing.decoder_calls)]

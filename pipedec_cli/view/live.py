@@ -142,7 +142,10 @@ class _Frame:
             hidden = sorted(shown[max(1, places - 1) :])
             shown = sorted(shown[: max(1, places - 1)])
             if places > 1:
-                said = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
+                runs = groupby(enumerate(hidden), key=lambda placed: placed[1] - placed[0])
+                ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
+                ranges = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ends)
+                said = f"{many(len(hidden), 'row')} not shown: {ranges}"  # such as 1–3, 5
                 lines.append(Text(fit(f"{HIDDEN:>{self.label_width - 3}} {said}", self.width), "dim"))
         lines += [self._row(number, columns) for number in shown]
         return [self.title, *self._framed(columns, lines), *blank, *text, *blank, *caption]
@@ -278,13 +281,6 @@ def _newest(row: Subsequence) -> int:
 
 def _colour(number: int) -> str:
     return ROW_COLOURS[(number - 1) % len(ROW_COLOURS)]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Sorted numbers as ``1–3, 5``."""
-    runs = groupby(enumerate(numbers), key=lambda placed: placed[1] - placed[0])
-    ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in ends)
 
 
 FRAMES_PER_SECOND: Final = 10

@@ -112,6 +112,10 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     metric = measure.headline[measure.primary]
     against = ", against the teacher" if asked.get("teacher") else ""
     left_out = (*_LEFT_OUT, "epochs") if settings.get("max_steps") else _LEFT_OUT
+    weights, best = "", result.get("best_by")
+    if (update := result.get("weights_update")) is not None:  # an older training.json has none
+        why = f"the best by {best.replace('_', ' ')}" if best else "the last"
+        weights = f"{update:,} of {result['updates']:,}, {why}"
     tables = {
         "Settings": {
             name: to_json([one["name"] for one in value] if name == "fields" else value)
@@ -123,20 +127,11 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
             "dev loss per token": number("{:.3f}", result.get("dev_loss")),
             f"dev {metric}{against}": points(result.get("dev_score")),
             "updates made by then": count(result.get("dev_update")),
-            "updates that the weights had, of all": _weights(result),
+            "updates that the weights had, of all": weights,
         },
         "Versions": {package: version or "" for package, version in record["versions"].items()},
     }
     return [Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()]
-
-
-def _weights(result: Mapping[str, Any]) -> str:
-    """The update that the weights are from, and why."""
-    if (update := result.get("weights_update")) is None:  # an older training.json
-        return ""
-    best = result.get("best_by")
-    why = f", the best by {best.replace('_', ' ')}" if best else ", the last"
-    return f"{update:,} of {result['updates']:,}{why}"
 
 
 def licence_of(name: str) -> str | None:

@@ -56,10 +56,24 @@ def show_scores(
     """Print the scores, what went wrong, and the signature that makes the scores comparable."""
     measure, names = runs[0].scores.measure, tuple(run.run.name for run in runs)
     notes = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
-    if len(runs) == 1:
-        scores = _single(runs[0], measure)
+    rows = list[Row]()
+    if len(runs) == 1:  # with precision and recall where the metric has them
+        columns: Row = ("score", "P", "R") if measure.precision_recall else ("score",)
+        for metric, name in measure.headline.items():
+            parts = (metric, *measure.precision_recall.get(metric, ()))
+            values = [_score(runs[0].scores.values[part]) for part in parts]
+            rows.append((name, *values, *[""] * (len(columns) - len(values))))
+        scores = Sheet(names[0], columns, one_section(rows), spare=(2,))
     else:
-        scores = _pair(runs, names, measure, differences)
+        for metric, name in measure.headline.items():
+            difference = differences.get(metric)
+            bounds = interval(difference, "{:+z.2f}")
+            if difference is not None and difference.low is None:
+                bounds = "needs two examples"
+            values = [_score(run.scores.values[metric]) for run in runs]
+            change = number("{:+z.2f}", difference.value if difference else None)
+            rows.append((name, *values, change, bounds))
+        scores = Sheet("", (*names, "difference", "95 % interval"), one_section(rows), spare=(2,))
         same, examples = pair["identical_predictions"], len(runs[0].items)
         notes.append(f"difference: first minus second; {pair['method']}")
         notes.append(f"the same prediction in both: {same:,} of {examples:,}")
@@ -74,32 +88,6 @@ def show_scores(
     for sheet in sheets:
         show_sheet(console, sheet)
     show_lines(console, notes)
-
-
-def _single(run: ScoredRun, measure: Measure) -> Sheet:
-    """The scores of one run, with precision and recall where the metric has them."""
-    columns = ("score", "P", "R") if measure.precision_recall else ("score",)
-    rows = []
-    for metric, name in measure.headline.items():
-        parts = (metric, *measure.precision_recall.get(metric, ()))
-        scores = [_score(run.scores.values[part]) for part in parts]
-        rows.append((name, *scores, *[""] * (len(columns) - len(scores))))
-    return Sheet(run.run.name, columns, one_section(rows), spare=(2,))
-
-
-def _pair(
-    runs: Sequence[ScoredRun], names: Row, measure: Measure, differences: Mapping[str, Difference]
-) -> Sheet:
-    rows = []
-    for metric, name in measure.headline.items():
-        difference = differences.get(metric)
-        bounds = interval(difference, "{:+z.2f}")
-        if difference is not None and difference.low is None:
-            bounds = "needs two examples"
-        scores = (_score(run.scores.values[metric]) for run in runs)
-        rows.append((name, *scores, number("{:+z.2f}", difference.value if difference else None), bounds))
-    columns = (*names, "difference", "95 % interval")
-    return Sheet("", columns, one_section(rows), spare=(2,))
 
 
 def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
@@ -141,8 +129,9 @@ def failure_cells(
     With `repeats`, texts that stopped because they repeated themselves have a row. An `unknown` rate is shown so.
     """
     lengths = NONE
-    if failures is not None and failures.expected_per_text is not None:
-        lengths = f"{failures.subsequences_per_text:.1f} of {failures.expected_per_text:.1f}"
+    if failures is not None and failures.compared:  # else no reference's subsequences are known
+        predicted = failures.subsequences / max(1, failures.examples)
+        lengths = f"{predicted:.1f} of {failures.expected / failures.compared:.1f}"
     rates = {
         f"duplicated {part}s": "duplicated_rate",
         f"dropped {part}s": "dropped_rate",
@@ -336,7 +325,19 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     totals = _TOTALS[:1] + _KEYS if is_object else _TOTALS
     yield from with_section("decoder steps, the same examples", cells(entry.totals, totals + exact))
     for size in report.batch_sizes:
-        yield from with_section(f"speed, batch size {size}", _speed(entry, size, report))
+        heading, timing, gain = f"speed, batch size {size}", entry.timings.get(size), entry.gains.get(size)
+        yield (heading, "examples/s"), figure(timing.examples_per_second if timing else None)
+        yield (
+            (heading, "speedup"),
+            "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None),
+        )
+        yield (heading, "  its range"), interval(gain)
+        for name, attribute in time_parts(report).items():
+            spent = milliseconds(timing.seconds_per_example(attribute) if timing else None)
+            yield (heading, f"{name}, ms"), spent
+        if size == 1 and any(each.agreement for each in report.entries):
+            same = f"{entry.agreement.equal} of {entry.agreement.of}" if entry.agreement else NONE
+            yield (heading, "same tokens"), same
     size = report.batch_sizes[0]
     heading = f"decoder calls of the {report.sample.timed} timed, batch size {size}"
     yield from with_section(heading, cells(entry.timings.get(size), _CALLS[:: 2 if is_object else 1]))
@@ -348,17 +349,6 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     if report.explored:
         wrong.append(("empty rows hit sub_max", rate(entry.row_budget_exhausted)))
     yield from with_section("what goes wrong", wrong)
-
-
-def _speed(entry: Entry, size: int, report: Report) -> Iterator[tuple[str, str]]:
-    timing, gain = entry.timings.get(size), entry.gains.get(size)
-    yield "examples/s", figure(timing.examples_per_second if timing else None)
-    yield "speedup", "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None)
-    yield "  its range", interval(gain)
-    for name, attribute in time_parts(report).items():
-        yield f"{name}, ms", milliseconds(timing.seconds_per_example(attribute) if timing else None)
-    if size == 1 and any(each.agreement for each in report.entries):
-        yield "same tokens", f"{entry.agreement.equal} of {entry.agreement.of}" if entry.agreement else NONE
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -471,11 +461,7 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     where = bench.conditions
     notes = (how, *where.absences, *filter(None, [where.stopped, where.disturbed]))
     measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
-    return [_forced_lengths(bench), _ratios(bench), measured]
-
-
-def _forced_lengths(bench: Bench) -> Sheet:
-    return Sheet(
+    forced = Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(entry.name for entry in bench.entries),
         side_by_side([_bench_column(entry, bench) for entry in bench.entries]),
@@ -484,6 +470,7 @@ def _forced_lengths(bench: Bench) -> Sheet:
             "the lengths are forced: the model computes every step, but the texts mean nothing",
         ),
     )
+    return [forced, _ratios(bench), measured]
 
 
 def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:

@@ -49,7 +49,7 @@ def segment_sheets(
     counted = f"{estimates[0].targets if estimates else 0:,}"
     if counted != (whole := f"{train.examples:,}"):
         counted = f"a sample of {counted} of {whole}"
-    return [
+    sheets = [
         Sheet(
             "Targets, as in the paper's Table 1",
             ("examples", *(heading for heading, *_ in LENGTHS)),
@@ -64,15 +64,15 @@ def segment_sheets(
             notes=(f"counted on {counted} targets of train, as if both decoders wrote exactly these",),
             corner="Δt",
         ),
-        *([_schema(fields)] if fields else []),
     ]
-
-
-def _schema(fields: Sequence[Field]) -> Sheet:
-    rows = [(field.name, field.kind, str(len(field.enum) or "any"), rate(field.share)) for field in fields]
-    sections, notes = first_rows(rows)
-    columns = ("kind", "values", "filled in train")
-    return Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
+    if fields:
+        keys = [
+            (field.name, field.kind, str(len(field.enum) or "any"), rate(field.share)) for field in fields
+        ]
+        sections, notes = first_rows(keys)
+        columns = ("kind", "values", "filled in train")
+        sheets.append(Sheet("Keys, a row each", columns, sections, notes=notes, corner="key"))
+    return sheets
 
 
 def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:

@@ -158,19 +158,17 @@ def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
     """The stems of one run of non-space characters, cached: texts repeat their words, and stemming is slow."""
     from nltk.stem.porter import PorterStemmer
 
-    if tokenizer == "edges":
-        return tuple(map(PorterStemmer().stem, _detach(word)))
-    return tuple(map(PorterStemmer().stem, [word] if tokenizer == "whitespace" else _MENG.findall(word)))
-
-
-def _detach(word: str) -> list[str]:
-    """Split punctuation off both ends of a word: ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay."""
-    start, end = 0, len(word)
-    while start < end and word[start] in _OPENING:
-        start += 1
-    while end > start and word[end - 1] in _CLOSING and not _ABBREVIATION.fullmatch(word, start, end):
-        end -= 1
-    core = word[start:end]
-    possessive = _POSSESSIVE.fullmatch(core)
-    inner = list(possessive.groups()) if possessive else [core] if core else []
-    return [*word[:start], *inner, *word[end:]]
+    parts = [word]
+    if tokenizer == "meng2017":
+        parts = _MENG.findall(word)
+    elif tokenizer == "edges":  # ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay
+        start, end = 0, len(word)
+        while start < end and word[start] in _OPENING:
+            start += 1
+        while end > start and word[end - 1] in _CLOSING and not _ABBREVIATION.fullmatch(word, start, end):
+            end -= 1
+        core = word[start:end]
+        possessive = _POSSESSIVE.fullmatch(core)
+        inner = list(possessive.groups()) if possessive else [core] if core else []
+        parts = [*word[:start], *inner, *word[end:]]
+    return tuple(map(PorterStemmer().stem, parts))

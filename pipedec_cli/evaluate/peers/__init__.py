@@ -91,7 +91,15 @@ def make_peer(
     """
     family, _, dtype = name.partition(":")
     if family not in _PROGRAMS:
-        return _transformers(name, checkpoint, max_tokens, exactly=exactly)
+        from pipedec_cli.evaluate.peers.transformers import Transformers, load_again
+        from pipedec_cli.model.arguments import computes_bfloat16
+
+        device = str(checkpoint.device)
+        if name == "transformers:bfloat16":
+            if device == "cpu" and not computes_bfloat16():
+                return Absent(name, "this CPU has no instructions for bfloat16")
+            checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
+        return Transformers(checkpoint, max_tokens, exactly=exactly)
 
     import torch
 
@@ -113,18 +121,6 @@ def make_peer(
     except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
         return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")
-
-
-def _transformers(name: str, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool) -> Runner | Absent:
-    from pipedec_cli.evaluate.peers.transformers import Transformers, load_again
-    from pipedec_cli.model.arguments import computes_bfloat16
-
-    device = str(checkpoint.device)
-    if name == "transformers:bfloat16":
-        if device == "cpu" and not computes_bfloat16():
-            return Absent(name, "this CPU has no instructions for bfloat16")
-        checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
-    return Transformers(checkpoint, max_tokens, exactly=exactly)
 
 
 def _gguf_options(checkpoint: Checkpoint, file: Path | None) -> dict[str, str]:
