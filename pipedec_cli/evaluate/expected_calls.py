@@ -31,11 +31,6 @@ class Estimate:
     truncated: float
 
     @property
-    def name(self) -> str:
-        """The delay in words."""
-        return f"Δt = {self.delay}" if isinstance(self.delay, int) else self.delay
-
-    @property
     def ratio(self) -> float:
         """How many times fewer calls."""
         return self.sequential_steps / self.pipelined_steps if self.pipelined_steps else 0.0
@@ -89,7 +84,9 @@ def suggest(records: int, estimates: Sequence[Estimate]) -> str:
     fitting = [entry for entry in estimates if entry.ratio >= max(WORTHWHILE, 0.7 * best)]
     if not fitting:
         return counted
-    return f"{counted}. Try {fitting[-1].name} first: {fitting[-1].ratio:.1f} times fewer decoder calls"
+    delay, ratio = fitting[-1].delay, fitting[-1].ratio
+    name = f"Δt = {delay}" if isinstance(delay, int) else delay
+    return f"{counted}. Try {name} first: {ratio:.1f} times fewer decoder calls"
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:

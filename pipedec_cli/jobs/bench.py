@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.records import Segmentation
@@ -21,9 +19,6 @@ from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import BenchSettings
-
-if TYPE_CHECKING:
-    from pipedec_cli.model.decoder import Decoder
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
@@ -39,19 +34,35 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
     lengths = _chosen_lengths(settings)
     log.info(f"loading {settings.model} …")
 
-    from pipedec_cli.model.arguments import choose_device
-    from pipedec_cli.model.scratch import shape_of
+    import torch
 
-    with _decoders(settings, str(choose_device(settings.device))) as decoders:
+    from pipedec_cli.model.arguments import choose_device
+    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
+    from pipedec_cli.model.decoder import load
+    from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
+
+    name, device = settings.model, str(choose_device(settings.device))
+    shape, size = shape_of(name), max(settings.batch_sizes)
+    with TemporaryDirectory(prefix="pipedec-bench-") as folder:
+        if shape is not None:  # the weights are in a folder, so that peers can convert them
+            log.info(f"making {name} with fresh weights")
+            torch.manual_seed(settings.seed)
+            # Nothing is read, so the tokenizer needs few words; the vocabulary has its whole size.
+            tokenizer = train_tokenizer(["Lengths are forced, and sources are random."], shape.vocabulary)
+            method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
+            made_up = Checkpoint(make_model(shape, shape.vocabulary), tokenizer, method, name)
+            save_checkpoint(made_up, Path(folder))
+            name = folder
+        decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
         first = decoders[0].checkpoint
+        warn_uncompiled(first)
         if first.places is not None and lengths.source > first.places:
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
             raise UserError(what, todo=f"give --source {first.places} or less")
         # The sequential decoder and the pipelined ones, in each dtype, on the same random sources. Of fields a decoder-only
         # model has blind rows as well.
         prompted, vocabulary = first.backbone.prompted, first.model.config.vocab_size
-        end, size = None if prompted else first.eos, max(settings.batch_sizes)
-        sources = lengths.sources(size, vocabulary, end, settings.seed)
+        sources = lengths.sources(size, vocabulary, None if prompted else first.eos, settings.seed)
         ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [("sequential", None)]
         ways += (
             [("fields together", "together")] if lengths.keys else ((f"Δt = {n}", n) for n in settings.delays)
@@ -68,7 +79,7 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
         measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        fresh = f", fresh weights of a {first.backbone.name}" if shape_of(settings.model) else ""
+        fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
     made = Bench(
         entries=tuple(measured),
         conditions=conditions,
@@ -95,28 +106,3 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     if subsequences is None or tokens is None:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
     return Lengths.even(source, subsequences, subsequences * tokens)
-
-
-@contextmanager
-def _decoders(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
-    """The model in each dtype. Fresh weights are in a temporary folder, so that peers can convert them."""
-    import torch
-
-    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
-    from pipedec_cli.model.decoder import load
-    from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
-
-    with TemporaryDirectory(prefix="pipedec-bench-") as folder:
-        name = settings.model
-        if (shape := shape_of(name)) is not None:
-            log.info(f"making {name} with fresh weights")
-            torch.manual_seed(settings.seed)
-            name = folder
-            # Nothing is read, so the tokenizer needs few words; the vocabulary has its whole size.
-            tokenizer = train_tokenizer(["Lengths are forced, and sources are random."], shape.vocabulary)
-            method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
-            model = make_model(shape, shape.vocabulary)
-            save_checkpoint(Checkpoint(model, tokenizer, method, settings.model), Path(folder))
-        decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
-        warn_uncompiled(decoders[0].checkpoint)
-        yield decoders

@@ -16,7 +16,7 @@ from pipedec_cli.data.trained import is_compared
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
-from pipedec_cli.jobs.loading import load_model, read_inputs, show_prompt
+from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
 
@@ -215,7 +215,12 @@ def generate(
 
         source = next(iter(inputs.read())).source
         first = Chunks(decoder, settings.chunk).cut(source)[0] if settings.chunk else source
-        return show_prompt(decoder, first)
+        assert decoder.blind is not None, "settings for other rows are refused"
+        text, known = decoder.text, enumerate(decoder.blind.known, start=1)
+        rows = (f"--- row {number}\n{text.written(row)}" for number, row in known)
+        return "\n".join(
+            [text.written(text.source(first)[0]), *rows]
+        )  # the prompt, and what each row adds to it
 
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
 

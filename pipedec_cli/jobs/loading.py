@@ -125,15 +125,6 @@ def _unread(record: Record) -> Iterator[Keys]:
             yield keys
 
 
-def show_prompt(decoder: Decoder, source: str) -> str:
-    """What the model reads for a source: the prompt, and what each blind row adds to it."""
-    assert decoder.blind is not None, "settings for other rows are refused"
-    write = decoder.text.written
-    ids, _ = decoder.text.source(source)
-    rows = (f"--- row {number}\n{write(known)}" for number, known in enumerate(decoder.blind.known, start=1))
-    return "\n".join([write(ids), *rows])
-
-
 #: The models of a workspace, and the commands that make them.
 WORKSPACE_MODELS: Final = {"pipelined": "pipedec train", "sequential": "pipedec train --decoder sequential"}
 
@@ -210,7 +201,20 @@ def find_model(name: str | None, place: Workspace) -> str:
 def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
-        decoder = _load_exact(settings)
+        from pipedec_cli.model.exact import exact_decoder
+
+        prompt = settings.prompt_template, settings.chat
+        sequential = load_decoder(settings, model=settings.exact)
+        has_drafter = settings.model or is_model(settings.place.model("pipelined"))
+        draft = settings.draft or ("pipelined" if has_drafter else "source")
+        if draft != "pipelined":
+            apply_prompt(*prompt, sequential)
+            decoder = exact_decoder(sequential, draft)
+        else:
+            drafter = load_decoder(settings)
+            apply_prompt(*prompt, sequential, drafter)
+            inherit_prompt(*prompt, sequential, drafter)
+            decoder = exact_decoder(sequential, drafter)
     elif settings.is_blind:
         decoder = _blind_decoder(settings, listen)
     else:
@@ -257,23 +261,6 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
         with stage(listen, "calibrating", len(records)) as advance:
             calibrate(decoder, records, batch_size, advance)
     return decoder
-
-
-def _load_exact(settings: RunSettings) -> Decoder:
-    prompt = settings.prompt_template, settings.chat
-    sequential = load_decoder(settings, model=settings.exact)
-    has_drafter = settings.model or is_model(settings.place.model("pipelined"))
-    draft = settings.draft or ("pipelined" if has_drafter else "source")
-
-    from pipedec_cli.model.exact import exact_decoder
-
-    if draft != "pipelined":
-        apply_prompt(*prompt, sequential)
-        return exact_decoder(sequential, draft)
-    drafter = load_decoder(settings)
-    apply_prompt(*prompt, sequential, drafter)
-    inherit_prompt(*prompt, sequential, drafter)
-    return exact_decoder(sequential, drafter)
 
 
 def load_decoder(

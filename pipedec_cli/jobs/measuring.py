@@ -81,7 +81,16 @@ def measure(
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             log.warning(disturbed)
-        memory = contest.memory(settings.batch_sizes[0]) if settings.memory and not contest.stopped else {}
+        memory = dict[str, Memory]()
+        if settings.memory and not contest.stopped:
+            log.info("measuring peak memory, each decoder in a process of its own")
+            for one in track(listen, contest.entries, len(contest.entries), "measuring memory"):
+                size = min(settings.batch_sizes[0], one.runner.largest_batch or settings.batch_sizes[0])
+                try:
+                    with Child(*one.runner.spec()) as child:
+                        memory[one.name] = child.peak(contest.timed(one, size), size)
+                except ChildError as error:
+                    log.warning(f"the memory of {one.name} could not be measured: {error}")
     measured = list[Entry]()
     for one in contest.entries:
         own = {size: by_name[one.name] for size, by_name in timings.items() if one.name in by_name}
@@ -117,8 +126,8 @@ class _Contest:
 
     def time(self, size: int, device: str) -> Mapping[str, Timing]:
         """Time all entries in turns at a batch size: the timings by name."""
-        contest = {one.name: (one.runner, self._timed(one, size)) for one in self.entries}
-        number, repeats = many(len(self._timed(self.entries[0], size)), "example"), self.settings.repeats
+        contest = {one.name: (one.runner, self.timed(one, size)) for one in self.entries}
+        number, repeats = many(len(self.timed(self.entries[0], size)), "example"), self.settings.repeats
         passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
         total, began, passed = len(self.entries) * (1 + repeats), time.monotonic(), count(1)
@@ -146,18 +155,5 @@ class _Contest:
                 on_interrupt=on_interrupt if self.forced else None,
             )
 
-    def memory(self, batch_size: int) -> dict[str, Memory]:
-        """Peak memory by name, each in a child process; an entry that fails there is left out."""
-        log.info("measuring peak memory, each decoder in a process of its own")
-        found = {}
-        for one in track(self.listen, self.entries, len(self.entries), "measuring memory"):
-            size = min(batch_size, one.runner.largest_batch or batch_size)
-            try:
-                with Child(*one.runner.spec()) as child:
-                    found[one.name] = child.peak(self._timed(one, size), size)
-            except ChildError as error:
-                log.warning(f"the memory of {one.name} could not be measured: {error}")
-        return found
-
-    def _timed(self, entry: Entry, size: int) -> Sequence[Source]:
+    def timed(self, entry: Entry, size: int) -> Sequence[Source]:
         return entry.sources[:size] if self.forced else entry.sources

@@ -19,7 +19,6 @@ from pipedec_cli.data.inputs import Inputs
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import JsonLinesAppender, manifest
 from pipedec_cli.jobs.events import Generating, Listen, shown
 from pipedec_cli.jobs.generate import GenerateResult, Tally
@@ -30,7 +29,7 @@ from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.model.exact import measured
-from pipedec_cli.pipeline.grid import Limits, Method
+from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
 
 
@@ -129,7 +128,9 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
 
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
-    method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True)
+    import torch
+
+    method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True).limits
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
     batch_size = settings.batch_size
@@ -138,70 +139,22 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
-    name = _name(settings, method, usual.limits, decoder.drafter.kind if decoder.drafter else None)
-    if blind := decoder.blind:  # other questions have another file
-        asked = (
-            Path(settings.schema).stem if settings.schema else "fields" if blind.rows.tree.parts else "ask"
-        )
-        name = name.replace("blind", f"blind-{_plain(asked)}-{blind.described['sha256'][:6]}", 1)
-    return Run(
-        settings=settings,
-        decoder=decoder,
-        inputs=inputs,
-        method=method,
-        batch_size=batch_size,
-        path=settings.place.generations(name),
-        used=_used(settings, decoder, inputs, method, batch_size),
-        chunks=chunks,
-    )
-
-
-def _used(
-    settings: RunSettings, decoder: Decoder, inputs: Inputs, method: Method, batch_size: int
-) -> dict[str, Any]:
-    import torch
-
-    checkpoint, schedule = decoder.checkpoint, method.schedule
-    schedule = schedule.between if isinstance(schedule, Listed) else schedule
-    is_sequential = isinstance(schedule, Whole)
-    has_starts = not isinstance(method.schedule, Whole | Together)
-    delay = schedule.delay if isinstance(schedule, Fixed) else None if is_sequential else schedule.name
-    return {
-        "decoder": decoder.settings.decoder,
-        "delay": delay,
-        "empty_rows": method.empty_rows if has_starts else None,
-        "stop_on_repeat": method.stop_on_repeat if has_starts else None,
-        "exact": decoder.drafter.kind if decoder.drafter else None,
-        **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
-        **({"grounded": bool(method.of_source)} if decoder.fields else {}),
-        **asdict(method.limits),
-        **decoder.text.described,
-        **({"rows": decoder.blind.described} if decoder.blind else {}),
-        "dtype": settings.dtype,
-        "device": checkpoint.device.type,
-        "source_field": inputs.names.source,
-        "target_field": inputs.names.target,
-        "limit": settings.limit,
-        "trace": not (settings.out or settings.to_stdout) if settings.trace is None else settings.trace,
-        "batch_size": batch_size,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | None) -> str:
-    """Such as ``pipelined-delay2-stop-first60``. In exact mode the method is that of the `draft`."""
-    data = None
+    # The name of the file, such as ``pipelined-delay2-stop-first60``. In exact mode the method is that of the draft.
+    data, draft = None, decoder.drafter and decoder.drafter.kind
     if settings.text:
         data = "text"
     elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
-        name = real(settings.data).name
-        data = name.removesuffix(".gz").rpartition(".")[0] or name
-    kind = "blind" if method.blind else f"pipelined-{method.schedule.name}"
+        data = real(settings.data).name
+        data = data.removesuffix(".gz").rpartition(".")[0] or data
+    kind = f"pipelined-{method.schedule.name}"
     if isinstance(method.schedule, Whole):
         kind = draft or "sequential"
+    if blind := decoder.blind:  # other questions have another file
+        asked = "fields" if blind.rows.tree.parts else "ask"
+        asked = Path(settings.schema).stem if settings.schema else asked
+        kind = f"blind-{asked}-{blind.described['sha256'][:6]}"
     limits = asdict(method.limits).items()
-    place = Workspace.find(settings.workspace)
-    own = {*WORKSPACE_MODELS, *(str(real(place.model(name))) for name in WORKSPACE_MODELS)}
+    own = {*WORKSPACE_MODELS, *(str(real(settings.place.model(name))) for name in WORKSPACE_MODELS)}
     models = [name for name in (settings.model, settings.exact) if name and not {name, str(real(name))} & own]
     parts = [
         draft and "exact",
@@ -219,11 +172,40 @@ def _name(settings: RunSettings, method: Method, usual: Limits, draft: str | Non
         settings.split if settings.split != "test" else None,
         settings.limit and f"first{settings.limit}",
     ]
-    return _plain("-".join(map(str, filter(None, parts))))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name)
+    name = re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))
+    schedule = method.schedule.between if isinstance(method.schedule, Listed) else method.schedule
+    delay = schedule.delay if isinstance(schedule, Fixed) else schedule.name
+    has_starts = not isinstance(method.schedule, Whole | Together)
+    used = {
+        "decoder": decoder.settings.decoder,
+        "delay": None if isinstance(schedule, Whole) else delay,
+        "empty_rows": method.empty_rows if has_starts else None,
+        "stop_on_repeat": method.stop_on_repeat if has_starts else None,
+        "exact": draft,
+        **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
+        **({"grounded": bool(method.of_source)} if decoder.fields else {}),
+        **asdict(method.limits),
+        **decoder.text.described,
+        **({"rows": blind.described} if blind else {}),
+        "dtype": settings.dtype,
+        "device": decoder.checkpoint.device.type,
+        "source_field": inputs.names.source,
+        "target_field": inputs.names.target,
+        "limit": settings.limit,
+        "trace": not (settings.out or settings.to_stdout) if settings.trace is None else settings.trace,
+        "batch_size": batch_size,
+        "threads": torch.get_num_threads(),
+    }
+    return Run(
+        settings=settings,
+        decoder=decoder,
+        inputs=inputs,
+        method=method,
+        batch_size=batch_size,
+        path=settings.place.generations(name),
+        used=used,
+        chunks=chunks,
+    )
 
 
 #: Characters of a source in the heading of the live view.

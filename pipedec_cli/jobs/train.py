@@ -339,7 +339,16 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     _check_settings(settings, artifact.path)
     settings = replace(settings, model=settings.model or settings.teacher or _DEFAULT_MODEL)
     with artifact.lock() if is_main() else nullcontext():
-        _check_folder(artifact, settings)
+        if artifact.begun and is_main() and (left := trained.clean(artifact.path)):
+            log.info(f"a training that was killed left {', '.join(left)} half written: removed")
+        if artifact.whole and not (settings.resume or settings.overwrite):
+            todo = "replace it with --overwrite, or keep both with --out FOLDER"
+            raise UserError(f"{artifact.path} holds a trained model", todo=todo)
+        if trained.checkpoints(artifact.path) and not (settings.resume or settings.overwrite):
+            todo = (
+                "go on with --resume and the settings that it was begun with, or start over with --overwrite"
+            )
+            raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
         kind, _, gpu = settings.device.partition(":")
         if gpu:  # torch is to see no other GPU: the Trainer takes all that it sees
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -379,20 +388,6 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
         if real(name) == real(target):
             raise UserError("would be written over", where=name, todo="give another --out")
         trained.require_start(name)
-
-
-def _check_folder(artifact: Artifact, settings: TrainSettings) -> None:
-    """Remove what a killed training left half written; refuse to replace a training unless it is asked for."""
-    if artifact.begun and is_main() and (left := trained.clean(artifact.path)):
-        log.info(f"a training that was killed left {', '.join(left)} half written: removed")
-    if settings.resume or settings.overwrite:
-        return
-    if artifact.whole:
-        todo = "replace it with --overwrite, or keep both with --out FOLDER"
-        raise UserError(f"{artifact.path} holds a trained model", todo=todo)
-    if trained.checkpoints(artifact.path):
-        todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
-        raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
 
 
 def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Listen) -> Trained:
@@ -546,20 +541,14 @@ def _explain_stop(target: Path) -> Iterator[None]:
         if count() > 1 and any(words in str(error) for words in _PEER_GONE):
             say_stopped(", since another process has ended")
             raise SystemExit(1) from error  # the other process says why
-        if unwrapped := _system_error(str(error), target):
-            raise unwrapped from error
-        raise
-
-
-def _system_error(text: str, target: Path) -> OSError | None:
-    """The system's error that torch, safetensors or tokenizers wrap in an error with this text, if there is one."""
-    number = None
-    if found := re.search(r"\(os error (\d+)\)", text):
-        number = int(found[1])
-    elif shutil.disk_usage(target).free < 1 << 20 or "No space left" in text:
-        number = errno.ENOSPC
-    elif "unexpected pos" not in text:
-        return None
-    # torch.save does not say which error it was.
-    unknown = "a file cannot be written: a quota, a limit of its size, or a broken disk"
-    return OSError(number, unknown if number is None else os.strerror(number), str(target))
+        # The system's error that torch, safetensors or tokenizers wrap in theirs, if there is one.
+        number = None
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            number = int(found[1])
+        elif shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
+            number = errno.ENOSPC
+        elif "unexpected pos" not in str(error):
+            raise
+        # torch.save does not say which error it was.
+        unknown = "a file cannot be written: a quota, a limit of its size, or a broken disk"
+        raise OSError(number, unknown if number is None else os.strerror(number), str(target)) from error

@@ -42,7 +42,6 @@ class _Traced:
     entry: Entry
     made: Sequence[Generated]
     piece: Callable[[int | None, int], str]
-    eos: int
     words: Words
     method: Method
     clock: list[float] | None
@@ -70,13 +69,7 @@ class _Traced:
             reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
             spent = (reading / timing.examples, (timing.seconds - reading) / timing.decoder_calls)
             clock = [round(1000 * part, 4) for part in spent]
-        return cls(entry, made, piece, method.eos, words, method, clock)
-
-    def openings(self, made: Generated) -> list[str]:
-        """The given starts of the rows of an example."""
-        if self.method.bos is None:
-            return [AFTER_PROMPT]
-        return [one_line(self.words(one.known).strip()) for one in openings_of(self.method, made.grid)]
+        return cls(entry, made, piece, words, method, clock)
 
 
 def replay(report: Report) -> Section | None:
@@ -130,9 +123,11 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     `draft` is the number of calls that made a draft.
     """
     rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
-    openings = by.openings(made)
+    openings = [AFTER_PROMPT]  # the given starts of the rows
+    if by.method.bos is not None:
+        openings = [one_line(by.words(one.known).strip()) for one in openings_of(by.method, made.grid)]
     for number, (start, tokens) in enumerate(made.grid):
-        ended = tokens[-1:] == (by.eos,)
+        ended = tokens[-1:] == (by.method.eos,)
         text = tokens[: len(tokens) - ended]
         pieces = [by.piece(before, token) for before, token in zip((None, *text), text, strict=False)]
         rows.append((start, ended, BETWEEN.join(pieces), *openings[number : number + 1]))

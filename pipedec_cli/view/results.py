@@ -248,7 +248,14 @@ def report_markdown(report: Report) -> str:
 
 def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
-    sheets = [_decoders(report)]
+    papers = _paper_columns(report)  # beside quality, speed and its causes, memory, and what goes wrong
+    decoders = Sheet(
+        "Decoders side by side",
+        (*(entry.name for entry in report.entries), *papers),
+        side_by_side([_column(entry, report) for entry in report.entries], list(papers.values())),
+        notes=tuple(_notes(report)),
+    )
+    sheets = [decoders]
     if len(report.pipelined) > 1:
         sheets.append(_by_delay(report))
     if any(report.by_subsequences.values()):
@@ -258,17 +265,6 @@ def report_sheets(report: Report) -> list[Sheet]:
         scored = [(f" on {split}" if split else "", one.scored) for split, one in qualities if one.scored]
         sheets += filter(None, [reliability_sheet(entry.name, scored) if scored else None])
     return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
-
-
-def _decoders(report: Report) -> Sheet:
-    """Quality, speed and its causes, memory, and what goes wrong; the paper's figures beside them."""
-    papers = _paper_columns(report)
-    return Sheet(
-        "Decoders side by side",
-        (*(entry.name for entry in report.entries), *papers),
-        side_by_side([_column(entry, report) for entry in report.entries], list(papers.values())),
-        notes=tuple(_notes(report)),
-    )
 
 
 def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:

@@ -110,7 +110,23 @@ def make_peer(
     options |= {"max_tokens": max_tokens, "exactly": exactly}
     try:
         if program.gguf:
-            options |= {**_gguf_options(checkpoint, gguf), "places": places}
+            if checkpoint.device.type != "cpu":
+                raise UserError("it is compared on a CPU only")
+            if not checkpoint.backbone.prompted:
+                raise UserError("it is compared with decoder-only models only")
+
+            from gguf import LlamaFileType
+
+            from pipedec_cli.model.gguf import local_file, read_header
+
+            path = gguf or local_file(checkpoint.name)
+            metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size
+            if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
+                raise UserError(f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}")
+            file_type = metadata.get("general.file_type")
+            matrices = LlamaFileType(file_type).name if file_type in [*LlamaFileType] else "as the file"
+            matrices = matrices.removeprefix("ALL_").removeprefix("MOSTLY_")
+            options |= {"file": str(path), "dtype": matrices, "places": places}
         else:
             from pipedec_cli.evaluate.peers import ctranslate2
 
@@ -121,23 +137,3 @@ def make_peer(
     except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
         return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")
-
-
-def _gguf_options(checkpoint: Checkpoint, file: Path | None) -> dict[str, str]:
-    """The file for llama.cpp and the type of its matrices; a UserError if it does not fit the checkpoint."""
-    if checkpoint.device.type != "cpu":
-        raise UserError("it is compared on a CPU only")
-    if not checkpoint.backbone.prompted:
-        raise UserError("it is compared with decoder-only models only")
-
-    from gguf import LlamaFileType
-
-    from pipedec_cli.model.gguf import local_file, read_header
-
-    path = file or local_file(checkpoint.name)
-    metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size
-    if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
-        raise UserError(f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}")
-    file_type = metadata.get("general.file_type")
-    dtype = LlamaFileType(file_type).name if file_type in [*LlamaFileType] else "as the file"
-    return {"file": str(path), "dtype": dtype.removeprefix("ALL_").removeprefix("MOSTLY_")}
