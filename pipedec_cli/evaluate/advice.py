@@ -100,15 +100,13 @@ def advise(
     useful = [one for one in tried if not one.faults]
     useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
-        pipelined = "the pipelined decoder"
+        ours = "the pipelined decoder"
         if not baseline.faults:
-            reason = (
-                f"{pipelined} are useless, however fast it is. Stay with {called}; train {pipelined} further"
-            )
+            reason = f"{ours} are useless, however fast it is. Stay with {called}; train {ours} further"
         elif useful:
             reason = f"{called} are useless, so a comparison with it says nothing. Train further"
         else:
-            reason = f"{called} and of {pipelined} are useless, so their speed says nothing. Train further"
+            reason = f"{called} and of {ours} are useless, so their speed says nothing. Train further"
         text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
         return Advice("unfit", text, useless)
     # The split on which one of several is chosen, if any, and whether it stands in for the last; see `_Question`.

@@ -323,10 +323,8 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     for size in report.batch_sizes:
         heading, timing, gain = f"speed, batch size {size}", entry.timings.get(size), entry.gains.get(size)
         yield (heading, "examples/s"), figure(timing.examples_per_second if timing else None)
-        yield (
-            (heading, "speedup"),
-            "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None),
-        )
+        speedup = "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None)
+        yield (heading, "speedup"), speedup
         yield (heading, "  its range"), interval(gain)
         for name, attribute in time_parts(report).items():
             spent = milliseconds(timing.seconds_per_example(attribute) if timing else None)

@@ -66,9 +66,7 @@ def segment_sheets(
         ),
     ]
     if fields:
-        keys = [
-            (field.name, field.kind, str(len(field.enum) or "any"), rate(field.share)) for field in fields
-        ]
+        keys = [(one.name, one.kind, str(len(one.enum) or "any"), rate(one.share)) for one in fields]
         sections, notes = first_rows(keys)
         columns = ("kind", "values", "filled in train")
         sheets.append(Sheet("Keys, a row each", columns, sections, notes=notes, corner="key"))
