@@ -60,9 +60,8 @@ def quoted(word: str) -> str:
         return shlex.quote(word)
     escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
     written = ""
-    for letter in (
-        word
-    ):  # a control character, a mark, or a byte that is no UTF-8 has no picture: its bytes stand for it
+    for letter in word:
+        # A control character, a mark, or a byte that is no UTF-8 has no picture: its bytes stand for it.
         errors = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
         codes = "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", errors))
         written += escapes.get(letter) or (letter if letter.isprintable() else codes)

@@ -218,9 +218,8 @@ def generate(
         assert decoder.blind is not None, "settings for other rows are refused"
         text, known = decoder.text, enumerate(decoder.blind.known, start=1)
         rows = (f"--- row {number}\n{text.written(row)}" for number, row in known)
-        return "\n".join(
-            [text.written(text.source(first)[0]), *rows]
-        )  # the prompt, and what each row adds to it
+        # The prompt, and what each row adds to it.
+        return "\n".join([text.written(text.source(first)[0]), *rows])
 
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
 

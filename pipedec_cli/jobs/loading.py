@@ -142,10 +142,8 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     if settings.text:
         texts = list[Record]()
         for number, text in enumerate(settings.text, start=1):
-            where, source = (
-                f"--text {number}",
-                mended_text(text),
-            )  # bytes that are no UTF-8 come as halves of surrogate pairs
+            # Bytes that are no UTF-8 come as halves of surrogate pairs.
+            where, source = f"--text {number}", mended_text(text)
             if not text.strip():
                 raise UserError("is empty", where=where, todo="there must be something to generate from")
             fields = {"id": str(number), "source": source}

@@ -255,10 +255,8 @@ def stream(
             records[next(numbers)] = record, True
             yield last
 
-    more: Any = {
-        name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")
-    }  # that lines hold
-    more["batch_size"] = run.batch_size
+    # What lines hold besides.
+    more: Any = {name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")}
     log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
         total=None if chunks else total,
@@ -283,7 +281,7 @@ def stream(
                         tally.chunked += 1
                         tally.chunks += len(parts)
                     parts.clear()
-                    emit(generated, line(generated, run.inputs.names, **more))
+                    emit(generated, line(generated, run.inputs.names, batch_size=run.batch_size, **more))
                     tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                     tally.keys += len(run.labels)
                     read_off.update(_read_off(record.source, generated.fields or {}, unshown))
