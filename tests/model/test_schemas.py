@@ -123,7 +123,7 @@ def test_random_objects_validate(tmp_path, limits, texts):
         assert dict in kinds["post"] & kinds["bill"] and lost < texts / 10
 
 
-@pytest.mark.parametrize("texts", [100, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("texts", [50, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("limits", [{}, {"time_max": 3}, {"delay": "wait", "max_tokens": 20}], ids=str)
 def test_random_lists_validate(tmp_path, limits, texts):
     made = written(tmp_path, LISTED, texts, **limits)
