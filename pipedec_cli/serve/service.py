@@ -213,7 +213,9 @@ class Service:
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
             raise UserError(what, where=where, todo="leave keys out, or shorten what describes them")
-        return made, method, unchecked
+        # What rows open costs as well: a list of many items with many keys is cut.
+        limits = replace(method.limits, sub_max=2 * settings.max_keys)
+        return made, replace(method, limits=limits), unchecked
 
     def _take(self, request: Request, event: Event) -> None:
         if isinstance(event, Admitted):

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
+from pipedec_cli.model import rows
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
@@ -234,6 +235,20 @@ def test_a_model_for_fields_writes_its_own_keys(models):
         *parts, _ = made.chat(SOURCES[0], stream=True, extra_body={"stream_options": {"pipedec_rows": True}})
         assert "".join(part.choices[0].delta.content for part in parts) == wanted[0]
         assert {token["label"] for part in parts for token in part.pipedec_rows} == {"name", "food"}
+
+
+def test_a_request_opens_a_bounded_number_of_rows(models, monkeypatch):
+    monkeypatch.setattr(rows, "names_in", lambda _: [f"n{number}" for number in range(9)])
+    menu = {
+        "type": "array",
+        "items": {"properties": {"name": {"type": "string"}, "stars": {"type": "integer"}}},
+    }
+    with serving(models / "chat", max_keys=3, time_max=6) as made:
+        answer = made.chat("a", response_format=form_of({"properties": {"menu": menu}, "required": ["menu"]}))
+    (choice,) = answer.choices
+    found = json.loads(choice.message.content)["menu"]
+    assert choice.finish_reason == "length" and len(found) == 9
+    assert sum("stars" in one for one in found) <= 5, "6 rows, of which one has given the names"
 
 
 def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(pipelined):
