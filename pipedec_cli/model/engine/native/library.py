@@ -62,13 +62,17 @@ def asked_variant() -> str:
     return asked
 
 
+def fitting_variants() -> list[str]:
+    """The variants that this CPU can run, the best last."""
+    return [name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)]
+
+
 def carried(variant: str = "") -> Path | None:
     """The library that came with the package, for a variant or the best for this CPU.
 
     None if there is none, or if a compiler can use instructions that AVX2's variant leaves out.
     """
-    fitting = [name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)]
-    best = variant or next(reversed(fitting), "")
+    best = variant or next(reversed(fitting_variants()), "")
     path = SOURCE.with_name(carried_name(best))
     if _more_flags() or not path.is_file():
         return None
