@@ -126,9 +126,7 @@ class Field(Struct, frozen=True):
     share: float = 0.0  # the share of the training records that have a value
     path: Keys = ()  # the keys that lead to it; () if there is one, the name
     description: str = ""
-    absent: tuple[
-        Absent, ...
-    ] = ()  # what is wanted at each key of the path without a value; () wants nothing
+    absent: tuple[Absent, ...] = ()  # what each key of the path has without a value; () wants nothing
     #: The `SCALARS` that a string, or an item of a list, is read as, the first that fits; () for strings alone.
     scalars: tuple[Kind, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()  # what else a schema says of its values; see `HELD`

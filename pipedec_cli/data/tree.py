@@ -1,7 +1,7 @@
 """A schema as a tree: which rows it asks for, and the object that the texts of these rows make.
 
-A part is a value with a row of its own, an object, a list or a map with an item for each name that a row gives, or a choice
-among parts, which a row makes.
+There are five shapes of parts. A value has a row of its own. An object has a part for each property. A list or a map has a
+row that names its items. A choice has a row that says which of its parts there is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -111,8 +111,8 @@ def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
 class ObjectOf:
     """The object of the texts of rows, by the places of the rows; a text is None if it was cut.
 
-    `forms` are, by a field, the values of its enum by the texts that stand for them. The values at the places `dropped` count as lost
-    unless there must be a value.
+    `forms` has for each field the values of its enum by the texts that stand for them. The values at the places `dropped`
+    count as lost, unless there must be a value.
     """
 
     tree: Part
@@ -175,13 +175,14 @@ class ObjectOf:
         """A list or a map, of the items that a row has said something of."""
         made, filled = dict[str | int, Any](), False
         self.lost += self.texts.get((*place, NAMING), "") is None
+        # A row has named these items: they are there, even without a value.
+        are_named = part.item.shape != "value" and (*place, NAMING) in self.texts
         for step in self._below.get(place, ()):
             if step in (NAMING, CHOOSING):
                 continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled
-            is_named = part.item.shape != "value" and (*place, NAMING) in self.texts
-            if (is_filled or is_named) and value is not NOTHING:
+            if (is_filled or are_named) and value is not NOTHING:
                 made[step] = value
         whole = made if part.shape == "map" else [made[step] for step in sorted(made)]
         return (whole if must or made else NOTHING), filled

@@ -109,7 +109,7 @@ def advise(
             reason = f"{called} and of {ours} are useless, so their speed says nothing. Train further"
         text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
         return Advice("unfit", text, useless)
-    # The split on which one of several is chosen, if any, and whether it stands in for the last; see `_Question`.
+    # One of several decoders is chosen on a split. It may stand in for the last split; see `_Question`.
     last_is_scored = metric in tried[0].quality.differences
     scored = [split for split, found in tried[0].other_splits.items() if metric in found.differences]
     instead = bool(scored) and not last_is_scored

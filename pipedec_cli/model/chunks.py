@@ -125,8 +125,8 @@ def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]
         listed = (keys for keys in one if any_item(keys) in paths)
         for number in dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int)):
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
-            known = item.get(
-                naming.keys if naming else (), (0, sorted((keys, value) for keys, (_, value) in item.items()))
-            )[1]
+            # Without a name the values tell items apart.
+            known = sorted((keys, value) for keys, (_, value) in item.items())
+            known = item[naming.keys][1] if naming and naming.keys in item else known
             same.setdefault(repr(known), []).append(item)
     return [_merged(items, [field.keys for field in fields]) for items in same.values()]

@@ -107,8 +107,8 @@ class Method:
     """How to decode: everything but the model and the sources.
 
     Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
-    With `openings` there is one row for each, and later those of `lists`, and those that rows open: nothing is explored.
-    At sub_max rows no more are opened.
+    With `openings` nothing is explored: each opening makes a row. Later come the rows of `lists`, and those that a row
+    opens when it ends. At sub_max rows no more are opened.
     A ValueError where settings do not go together.
     """
 
