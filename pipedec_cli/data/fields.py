@@ -97,8 +97,8 @@ def by_path(values: Mapping[str, Any]) -> dict[Keys, Any]:
     return found
 
 
-#: ``any`` is to be learnt from the targets. A list is of scalars.
-Kind = Literal["string", "number", "integer", "boolean", "list", "any"]
+#: ``any`` is to be learnt from the targets. A list is of scalars. ``json`` is one of an enum of JSON texts.
+Kind = Literal["string", "number", "integer", "boolean", "list", "json", "any"]
 Value = str | int | float | bool | list[Any]
 #: The kinds of scalars, in the order in which a text that may be of several is read.
 SCALARS: Final[tuple[Kind, ...]] = ("integer", "number", "boolean", "string")
@@ -172,6 +172,8 @@ class Field(Struct, frozen=True):
             return None if None in values else values if self.kind == "list" else values[0]
         if self.kind == "boolean":
             return {"true": True, "false": False}.get(items[0])
+        if self.kind == "json":
+            return json.loads(items[0])  # type: ignore[no-any-return]
         number = json.loads(items[0]) if _NUMBER.fullmatch(items[0]) else math.inf
         if isinstance(number, float) and (self.kind == "integer" or not math.isfinite(number)):
             return None

@@ -1,13 +1,15 @@
 """Rows of a JSON Schema or of a pydantic class, and what an object violates in a schema."""
 
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import islice
+from itertools import islice, permutations
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -33,16 +35,27 @@ from pipedec_cli.data.tree import Part, list_part
 
 #: The most keys of a schema, and the most choices of all its keys.
 MOST: Final = (MOST_KEYS, 20_000)
-#: The keywords that are read, those that say nothing of a value, and those that no row can hold to.
-_READ: Final = {*str.split("type enum const properties required items description $ref anyOf oneOf allOf")}
-_SILENT: Final = {
-    *str.split("title default example examples $schema $id $comment $defs definitions $anchor"),
-    *str.split(
-        "deprecated readOnly writeOnly additionalProperties patternProperties propertyNames discriminator"
-    ),
-    *str.split("minProperties maxProperties"),
+#: The keywords that are read, that say nothing of what rows write, that no row is held to, and that refuse a part.
+_READ: Final = {
+    *str.split("type enum const properties required items prefixItems description $ref anyOf oneOf allOf")
 }
-_REFUSED: Final = {*str.split("prefixItems $dynamicRef $recursiveRef")}
+_SILENT: Final = {
+    *str.split(
+        "title default example examples $schema $id $comment $defs definitions $anchor nullable x-metric"
+    ),
+    *str.split(
+        "deprecated readOnly writeOnly discriminator additionalProperties patternProperties propertyNames"
+    ),
+    *str.split(
+        "minProperties maxProperties uniqueItems unevaluatedProperties unevaluatedItems additionalItems"
+    ),
+    *str.split("then else contentSchema"),
+}
+_CHECKED: Final = {
+    *str.split("not if dependentRequired dependentSchemas dependencies contains minContains maxContains"),
+    *str.split("contentEncoding contentMediaType"),
+}
+_REFUSED: Final = {*str.split("$dynamicRef $recursiveRef")}
 #: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
@@ -106,7 +119,11 @@ def tree_in(
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
         more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
         warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
-    if passed := sorted(reader.passed):
+    known = {*_READ, *_SILENT, *_CHECKED, *HELD}
+    mistyped = {
+        word for word in sorted(reader.unknown)[:_NAMED_WORDS] if get_close_matches(word, known, 1, 0.85)
+    }
+    if passed := sorted(reader.passed | mistyped):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return tree
 
@@ -148,10 +165,15 @@ def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Check:
     """
     if schema is None:
         return lambda _: ()
-    from jsonschema_rs import ValidationError, validator_for
+    from jsonschema_rs import Draft7Validator, ValidationError, validator_for
 
+    more: dict[str, Any] = {"validate_formats": True, "retriever": _fetch_nothing}
+    read = _with_null(schema)
     try:
-        validator = validator_for(_with_null(schema), validate_formats=True, retriever=_fetch_nothing)
+        try:
+            validator = validator_for(read, **more)
+        except ValidationError:
+            validator = Draft7Validator(read, **more)
     except (ValidationError, ValueError) as error:
         warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
         return lambda _: ()
@@ -205,8 +227,8 @@ class _Part:
         return self.allowed is None and ("object" in self.types or (described and not self.types))
 
 
-#: Parts that a warning names, and violations of an object.
-_NAMED, _MOST_VIOLATIONS = 3, 10
+#: Parts that a warning names, violations of an object, words that are compared with keywords, and alternatives with each other.
+_NAMED, _MOST_VIOLATIONS, _NAMED_WORDS, _COMPARED = 3, 10, 50, 50
 #: A part counts as so many characters, however short it is. A name is read in a question.
 _PART, _LONGEST_NAME = 30, 1_000
 #: Faults and their remedies.
@@ -220,15 +242,40 @@ _OTHER_KIND: Final = (
 #: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
 OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
-HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems")
+HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems", "uniqueItems")
+#: How the values of a key are scored; see `parse_metrics`.
+METRIC: Final = "x-metric"
+#: Keywords that a row is not held to; a list keeps each of its items once.
+HOLD_NOTHING: Final = frozenset([METRIC, "uniqueItems"])
+#: What llguidance cannot read in a pattern.
+_LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
+
+
+#: What a pattern has that is no sign of its own: an escaped character, or a class.
+_ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+def searched(pattern: str) -> str | None:
+    """The expression of texts in which a pattern is found; None if anchors stand within the pattern."""
+    signs = _ATOM.sub("x", pattern)
+    begins, ends = signs.startswith("^"), signs.endswith("$")
+    inner, signs = pattern[begins : len(pattern) - ends], signs[begins : len(signs) - ends]
+    if {"^", "$"} & {*signs}:
+        return None
+    while (outer := re.sub(r"\([^()]*\)", "x", signs)) != signs:
+        signs = outer
+    if (begins or ends) and "|" in signs:
+        return None
+    return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 
 
 def _makes_sense(keyword: str, value: Any) -> bool:
     """Whether a keyword of `HELD` has a value of its kind."""
-    if keyword in ("pattern", "format"):
-        return isinstance(value, str)
+    if keyword in ("pattern", "format", "uniqueItems"):
+        return value is True if keyword == "uniqueItems" else isinstance(value, str)
     counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
-    return isinstance(value, int if counts else int | float) and not isinstance(value, bool)
+    is_metric = keyword == METRIC and isinstance(value, str)
+    return is_metric or (isinstance(value, int if counts else int | float) and not isinstance(value, bool))
 
 
 #: Drafts in which what stands beside ``$ref`` does not count.
@@ -259,9 +306,14 @@ def _fitting(part: Mapping[str, Any]) -> list[Any] | None:
     return values
 
 
-def _plain(values: Iterable[Any]) -> set[tuple[bool, Any]]:
-    """Values that are no lists and objects, which no row can hold, in a form in which true is not 1."""
-    return {(isinstance(value, bool), value) for value in values if not isinstance(value, list | dict)}
+def _plain(values: Iterable[Any]) -> set[tuple[Any, Any]]:
+    """Values in a form in which true is not 1, and a list or an object is its text."""
+    return {
+        (list, json.dumps(value, sort_keys=True))
+        if isinstance(value, list | dict)
+        else (isinstance(value, bool), value)
+        for value in values
+    }
 
 
 def _common(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
@@ -297,12 +349,20 @@ def _labels(parts: Sequence[Mapping[str, Any]]) -> tuple[list[str], bool]:
             return constants, all(key in part.get("required", ()) for part in parts)
     types = [part.get("type", ["object"] if "properties" in part else []) for part in parts]
     times = Counter(kind for kinds in types for kind in _with_integer(kinds))
-    are_apart = all(types) and max(times.values()) == 1
+    are_apart = (all(types) and max(times.values()) == 1) or _lack(parts)
     titles = [str(part.get("title", "")).strip() for part in parts]
     if all(titles) and len({*titles}) == len(parts):
         return titles, are_apart
     numbers = [*map(str, range(1, len(parts) + 1))]
     return [*map(" or ".join, types)] if are_apart else numbers, are_apart
+
+
+def _lack(parts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether each object that is written for one of these parts lacks a key which every other part requires."""
+    needed = [{*part.get("required", ())} for part in parts]
+    written = [needs | {*part.get("properties", ())} for part, needs in zip(parts, needed, strict=True)]
+    pairs = permutations(range(len(parts)), 2) if len(parts) <= _COMPARED else [(0, 0)]
+    return all("properties" in part for part in parts) and all(needed[n] - written[m] for n, m in pairs)
 
 
 def _constant(part: Any) -> str:
@@ -341,7 +401,8 @@ class _Reader:
     """
 
     def __init__(self, schema: Any, where: str, max_keys: int, max_choices: int, *, trained: bool) -> None:
-        self.schema, self.where, self.passed, self.trained = schema, where, set[str](), trained
+        self.schema, self.where, self.trained = schema, where, trained
+        self.passed, self.unknown = set[str](), set[str]()
         self.left_out = list[_UnwritableError]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
@@ -371,8 +432,10 @@ class _Reader:
             return self._choice(part, keys, absent)
         if part.is_object:
             is_map = not (self.trained or part.schema.get("properties") or part.schema.get("required"))
-            is_map = is_map and bool(keys or any(part.schema.get(word) for word in _ENTRIES))
+            is_map = is_map and bool(keys or "properties" not in part.schema)
             return self._map(part, keys, absent) if is_map else self._object(part, keys, absent)
+        if (prefix := part.schema.get("prefixItems")) and part.allowed is None and part.types <= {"array"}:
+            return self._places(part, prefix, keys, absent)
         items = self._items(part, keys)
         if items and (
             items.is_object or (not self.trained and (_CHOICE in items.schema or "array" in items.types))
@@ -380,15 +443,22 @@ class _Reader:
             if self.trained and 0 in keys:
                 self._refuse(keys, "is a list of objects within another", "make it a list of values")
             self.passed |= {"minItems", "maxItems"} & part.schema.keys() if self.trained else set()
+            self.passed |= {"uniqueItems"} if part.schema.get("uniqueItems") else set()
             # An item that a row has named is there; of a trained model one more row says that there is none.
             above = (*absent, "omit") if self.trained else _always(len(keys) + 1)
             item = self._read(items, (*keys, 0), above)
             return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
         kind, enum, scalars = self._kind(part, items, keys)
         said = {**(items.schema if items else {}), **part.schema}
-        keywords = tuple((word, said[word]) for word in HELD if _makes_sense(word, said.get(word)))
+        keywords = tuple((word, said[word]) for word in (*HELD, METRIC) if _makes_sense(word, said.get(word)))
         # These rows are free. What they hold is checked at the end.
-        self.passed |= {*HELD} & said.keys() if kind == "any" or "string" in scalars else set()
+        self.passed |= {*HELD} & said.keys() - HOLD_NOTHING if kind == "any" or "string" in scalars else set()
+        if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
+            self.passed.add("pattern")
+        if (
+            "uniqueItems" in dict(keywords) and dict(keywords).get("minItems", 0) > 1
+        ):  # without doubles too few may remain
+            self.passed.add("uniqueItems")
         kind = "string" if kind == "any" and not self.trained else kind
         row, path = self._row(part, keys, absent, keywords), keys if len(keys) > 1 else ()
         return Part(replace(row, kind=kind, enum=enum, path=path, scalars=scalars))
@@ -471,13 +541,8 @@ class _Reader:
             properties = properties | dict.fromkeys(lacking, more)
         if part.types - {"object"} or (keys and not properties):
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
-        self.passed |= {
-            "patternProperties",
-            "propertyNames",
-            "minProperties",
-            "maxProperties",
-        } & part.schema.keys()
         needed, parts = set(required), dict[str, Part]()
+        self._check_names(part.schema, properties, needed)
         for name, value in properties.items():
             try:
                 inner = self._resolved(value, (*keys, name), part.trail)
@@ -492,8 +557,38 @@ class _Reader:
             self._refuse(keys, "has no property that a row can hold", "leave it out")
         return Part(Field(path_name(keys), path=keys, absent=absent), "object", parts)
 
+    def _places(self, part: _Part, prefix: Any, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """A list with a part for each place. Behind a place without a value, which is not required, it ends."""
+        if self.trained or not isinstance(prefix, list):
+            self._refuse(
+                keys, "has the keyword prefixItems, or `items` for each place", "give it one for all items"
+            )
+        least, parts = dict(_keywords(part.schema, "Items")).get("minItems", 0), dict[int, Part]()
+        for number, given in enumerate(prefix, 1):
+            wanted: Absent = "never" if number <= least else "omit"
+            at = (*keys, number)
+            parts[number] = self._read(self._resolved(given, at, part.trail), at, (*absent, wanted))
+        return Part(Field(path_name(keys), path=keys, absent=absent), "object", parts)
+
+    def _check_names(self, schema: Mapping[str, Any], names: Iterable[str], needed: set[str]) -> None:
+        """Pass over what is said of the names of properties, unless any of these names hold to it."""
+        bounds, names = dict(_keywords(schema, "Properties")), [*names]
+        patterns = schema.get("patternProperties") or ()
+        # A name is compared with the plainest patterns alone: others can take long.
+        plain = [re.fullmatch(r"\^([\w-]+)", str(pattern)) for pattern in patterns]
+        others = all(found and not any(name.startswith(found[1]) for name in names) for found in plain)
+        holds = {
+            "minProperties": bounds.get("minItems", 0) <= len(needed),
+            "maxProperties": bounds.get("maxItems", len(names)) >= len(names),
+            "patternProperties": others,
+            "propertyNames": "propertyNames" not in schema,
+        }
+        self.passed |= {word for word, is_held in holds.items() if not is_held}
+
     def _items(self, part: _Part, keys: Keys) -> _Part | None:
-        """The items of a list; None if it is no list."""
+        """The items of a list; None if it is no list, or one of some values."""
+        if part.allowed is not None:
+            return None
         given = part.schema.get("items", {"type": "string"})
         return self._resolved(given, keys, part.trail) if part.types == {"array"} else None
 
@@ -504,6 +599,17 @@ class _Reader:
         allowed, wanted = (items or part).allowed, (items or part).types
         if allowed is None and not part.types:
             return "any", (), ()
+        words = [value for value in allowed or () if isinstance(value, str)]
+        read_alike = any(
+            kind_of(value) not in (None, "string") and text_of(value) in words for value in allowed or ()
+        )
+        padded = any(word != word.strip() for word in words)
+        is_deep = any(isinstance(value, list | dict) for value in allowed or ())
+        if not self.trained and (read_alike or padded or is_deep):
+            if items:
+                self._refuse(keys, *_OTHER_KIND)
+            texts = (json.dumps(value, ensure_ascii=False) for value in allowed or () if value is not None)
+            return "json", tuple(dict.fromkeys(texts)), ()
         kinds = {kind for value in allowed or () if (kind := kind_of(value))}
         kinds = {"number" if one == "integer" and "number" in kinds | wanted else one for one in kinds}
         wanted = wanted or kinds or {"string"}  # type: ignore[assignment]
@@ -511,7 +617,6 @@ class _Reader:
         if not kinds <= wanted <= {*SCALARS}:
             self._refuse(keys, *_OTHER_KIND)
         scalars = scalars_of(wanted if allowed is None else kinds)
-        words = [value for value in allowed or () if isinstance(value, str)]
         if any(
             Field("", kind).parsed(word) is not None for kind in scalars if kind != "string" for word in words
         ):
@@ -526,11 +631,12 @@ class _Reader:
 
     def _part_of(self, part: dict[str, Any], trail: tuple[str, ...], keys: Keys) -> _Part:
         types, allowed = part.get("type", []), _fitting(part)
-        if any(isinstance(value, list | dict) for value in allowed or ()):
+        if self.trained and any(isinstance(value, list | dict) for value in allowed or ()):
             self._refuse(keys, *_OTHER_KIND)
         if types == ["null"] or (allowed is not None and not any(map(text_of, allowed))):
             self._refuse(keys, *_NOTHING)
-        if padded := [one for one in allowed or () if isinstance(one, str) and one != one.strip()]:
+        padded = [one for one in allowed or () if isinstance(one, str) and one != one.strip()]
+        if padded and self.trained:
             self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
         # Alternatives say themselves whether one of them is null.
         named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
@@ -545,9 +651,12 @@ class _Reader:
         part = {} if part is True else part
         if not isinstance(part, dict):
             self._blame(keys, "is no schema", 'write for example {"type": "string"}')
+        if isinstance(part.get("items"), list):  # as drafts before 2020 say it
+            part = {**part, "prefixItems": part["items"], "items": part.get("additionalItems", True)}
         if refused := sorted(_REFUSED & part.keys()):
             self._refuse(keys, f"has the keyword {refused[0]}, which is not supported", "leave it out")
-        self.passed |= part.keys() - _READ - _SILENT - {*HELD}
+        self.passed |= part.keys() & _CHECKED
+        self.unknown |= part.keys() - _READ - _SILENT - _CHECKED - {*HELD}
         texts = sum(len(value) for value in part.values() if isinstance(value, str))
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
@@ -638,7 +747,9 @@ class _Reader:
         # A value of `once` must fit one of them alone.
         apart = not once or (len({*kinds}) == len(kinds) and not {"integer", "number"} <= {*kinds})
         merged = apart and {*kinds} <= _with_integer([*free]) and all(map(_scalar_types, others))
-        if merged and not are_same:
+        said = {word for one in others for word in one if word in HELD}
+        if merged and not are_same and (self.trained or not said):
+            self.passed |= said
             chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
         elif not others or not (are_same or all(map(_is_listed, others))):
             if self.trained or not others:

@@ -7,6 +7,7 @@ row that names its items. A choice has a row that says which of its parts there 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
@@ -27,7 +28,8 @@ class Part:
     field: Field
     shape: Shape = "value"
     #: The properties of an object, or the alternatives of a choice by their labels; of a list or map the item, as "".
-    parts: Mapping[str, "Part"] = set_field(default_factory=dict)
+    #: An object whose keys are the numbers from 1 is a list with a part for each place.
+    parts: Mapping[Any, "Part"] = set_field(default_factory=dict)
 
     @property
     def item(self) -> "Part":
@@ -157,7 +159,7 @@ class ObjectOf:
 
     def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
         # An object that lacks a value is none; of the whole object the rest is kept, and the violation is named.
-        made, filled, is_whole = dict[str, Any](), False, True
+        made, filled, is_whole = dict[Any, Any](), False, True
         for key, inner in part.parts.items():
             wanted = inner.absent
             value, is_filled = self._read(inner, (*place, key), must=wanted == "never")
@@ -169,7 +171,8 @@ class ObjectOf:
             elif wanted == "never":
                 is_whole = False
         is_kept = not place or (is_whole and (must or filled))
-        return (made if is_kept else NOTHING), filled
+        whole = [made[n] for n in takewhile(made.__contains__, part.parts)] if 1 in part.parts else made
+        return (whole if is_kept else NOTHING), filled
 
     def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
         """A list or a map, of the items that a row has said something of."""
@@ -193,7 +196,9 @@ class ObjectOf:
         if text is not None and not (text.strip() or of.forced):
             return NOTHING
         meant = self.forms.get(of) or dict(zip(of.enum, of.enum, strict=True))
-        spelled = replace(of, enum=tuple(meant))
+        is_json = of.kind == "json"
+        spelled = of if is_json else replace(of, enum=tuple(meant))
+        text = meant.get((text or "").strip()) if is_json else text
         parsed = None if text is None else spelled.parsed(text)
         self.lost += parsed is None
         if parsed is None and of.forced:
@@ -201,7 +206,9 @@ class ObjectOf:
             kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
             parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):
-            return [meant.get(one, one) for one in parsed]
+            values = [meant.get(one, one) for one in parsed]
+            once = {(isinstance(one, bool), one): one for one in values}
+            return [*once.values()] if ("uniqueItems", True) in of.keywords else values
         return meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
 
 
@@ -218,8 +225,11 @@ def read_values(
 
 def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> Any:
     """A structure of the same shape as the values, with the numbers of their places; None where there is no number."""
+    if place in numbers:
+        return numbers[place]
     if isinstance(values, Mapping):
         return {key: numbers_at(value, numbers, (*place, key)) for key, value in values.items()}
-    if isinstance(values, list) and any(isinstance(item, Mapping | list) for item in values):
+    is_apart = isinstance(values, list) and any(at[:-1] == place for at in numbers)
+    if is_apart or (isinstance(values, list) and any(isinstance(item, Mapping | list) for item in values)):
         return [numbers_at(item, numbers, (*place, number)) for number, item in enumerate(values, 1)]
-    return numbers.get(place)
+    return None

@@ -50,7 +50,7 @@ class TextAgreement:
     @classmethod
     def between(cls, made: Sequence[Generated], baseline: Sequence[Generated]) -> TextAgreement:
         """Compare the texts of two decoders for the same sources."""
-        rouge, place = Rouge(), Rouge.metrics.index(Rouge.primary)
+        rouge, place = Rouge(), Rouge.columns.index(Rouge.primary)
         mine, theirs = ([" ".join(prediction.text.split()) for prediction in run] for run in (made, baseline))
         pairs, found = list(zip(mine, theirs, strict=True)), []
         for one, other in pairs:

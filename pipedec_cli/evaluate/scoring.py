@@ -22,7 +22,7 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import TASK_OF, Task
-from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, judged, reliability
+from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, reliability
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
@@ -94,7 +94,7 @@ def score_differences(first: Scores, second: Scores, resamples: int = RESAMPLES)
             rng=np.random.default_rng(0),
         )
         ends = [np.ravel(end).tolist() for end in result.confidence_interval]
-    return dict(zip(measure.metrics, map(Difference, values, *ends), strict=True))
+    return dict(zip(measure.columns, map(Difference, values, *ends), strict=True))
 
 
 _KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA, Fields)
@@ -154,8 +154,7 @@ class ScoredRun:
     @cached_property
     def judged(self) -> list[Judged]:
         """The confidence of each value of the objects, where it is known, and whether the value is right."""
-        items = (item for item in self.items if item.confidence and item.gold is not None)
-        return [value for item in items for value in judged(item)]
+        return self._judged(self.items)
 
     @cached_property
     def reliability(self) -> Reliability | None:
@@ -169,7 +168,13 @@ class ScoredRun:
             replace(one, confidence={key: 1 - share for key, share in one.forced.items()})
             for one in self.items
         ]
-        return reliability([value for item in items if item.gold is not None for value in judged(item)])
+        return reliability(self._judged(items))
+
+    def _judged(self, items: Iterable[ScoringItem]) -> list[Judged]:
+        measure, known = self.scores.measure, (item for item in items if item.gold is not None)
+        return (
+            [value for item in known for value in measure.judged(item)] if isinstance(measure, Fields) else []
+        )
 
     def warnings(self, limit: int | None) -> list[str]:
         """What a reader of the scores must know: examples that are missing. The user knows the `limit` of this command."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
+from pipedec_cli.data.json_schema import METRIC
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Listen, silent, stage
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
 #: The names of predictions for the training split, which a teacher writes.
 _OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 #: Settings that belong to one protocol or another.
-_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk")
+_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
+
+
+def parse_metrics(value: Any) -> tuple[tuple[str, str], ...]:
+    """Keys and their metrics, typed as ``name words, menu[].price 5%``: ``exact``, ``words``, or a tolerance of numbers."""
+    given = value if isinstance(value, tuple) else [one.rpartition(" ")[::2] for one in str(value).split(",")]
+    pairs = tuple((name.strip(), str(metric).strip()) for name, metric in given)
+    for name, metric in pairs:
+        if not name or not re.fullmatch(r"exact|words|\d+(\.\d+)?%?", metric, re.ASCII):
+            raise ValueError(
+                f"{name} {metric}: write KEY exact, KEY words, or a tolerance: KEY 0.5 or KEY 5%"
+            )
+    return pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +62,12 @@ class ScoreSettings(WorkflowSettings):
     hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
     autojunk: bool | None = key(
         None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
+    )
+    metrics: tuple[tuple[str, str], ...] | None = key(
+        None,
+        "fields: how values are compared, such as 'name words, price 5%' [default: the schema's x-metric; exact].",
+        parser=parse_metrics,
+        metavar="KEY METRIC,KEY METRIC",
     )
     out: Path | None = option(
         None,
@@ -115,7 +134,22 @@ def score_runs(
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         log.info(f"task: {task}, since {why}; another protocol overrides it")
-    measure = make_protocol(task, asked.protocol, **asked.some(*_OF_A_PROTOCOL))
+    given = asked.some(*_OF_A_PROTOCOL)
+    if task == "fields" and given["metrics"] is None:
+        fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
+        words = [
+            (field["name"], value)
+            for field in fields
+            for word, value in field.get("keywords", ())
+            if word == METRIC
+        ]
+        try:
+            given["metrics"] = parse_metrics(tuple(words))
+        except ValueError as error:
+            raise UserError(
+                f"the schema has an x-metric that is none: {error}", where=str(runs[0].path)
+            ) from None
+    measure = make_protocol(task, asked.protocol, **given)
     scored = []
     for run in runs:
         with stage(listen, f"scoring {run.name}", len(run.predictions)) as advance:

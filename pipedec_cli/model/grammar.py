@@ -14,7 +14,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, text_of
-from pipedec_cli.data.json_schema import OF_NUMBERS
+from pipedec_cli.data.json_schema import HOLD_NOTHING, OF_NUMBERS, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
@@ -35,31 +35,23 @@ _FORMATS: Final = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}T{_TIME}",
-    "email": rf"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+",
+    "email": rf"[A-Za-z0-9_+-]{{1,20}}(?:\.[A-Za-z0-9_+-]{{1,20}}){{0,2}}@{_LABEL}(?:\.{_LABEL})+",
     "hostname": rf"{_LABEL}(?:\.{_LABEL})*",
     "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
     "ipv6": "[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){7}",
-    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~/?#@!$&'()*+,;=-]+",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~/?@!$&'()*+,;=-]+(?:#[A-Za-z0-9._~/?-]*)?",
     "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "json-pointer": r"(?:/[^/~ ]*)+",
+    "duration": r"P(?:\d+W|\d+D|\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|T(?:\d+[HMS]|\d+H\d+M))",
+    "relative-json-pointer": r"\d(?:/[^/~ ]*)*",
+    "regex": r"[A-Za-z0-9_ -]+",
 }
-#: What a pattern has that is no sign of its own: an escaped character, or a class.
-_ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+#: Formats that hold what another format holds.
+_WIDER: Final = {"idn-email": "email", "idn-hostname": "hostname"} | dict.fromkeys(
+    ("iri", "iri-reference", "uri-reference", "uri-template"), "uri"
+)
 #: States of a grammar that are kept.
 _KEPT: Final = 64
-
-
-def searched(pattern: str) -> str | None:
-    """The expression of texts in which a pattern is found; None if anchors stand within the pattern."""
-    signs = _ATOM.sub("x", pattern)
-    begins, ends = signs.startswith("^"), signs.endswith("$")
-    inner, signs = pattern[begins : len(pattern) - ends], signs[begins : len(signs) - ends]
-    if {"^", "$"} & {*signs}:
-        return None
-    while (outer := re.sub(r"\([^()]*\)", "x", signs)) != signs:
-        signs = outer
-    if (begins or ends) and "|" in signs:
-        return None
-    return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 
 
 def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str | None:
@@ -105,8 +97,9 @@ def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str |
 
 def _strings(keywords: dict[str, Any]) -> Iterator[str]:
     """The expressions that all hold for a string with these keywords."""
-    if (name := keywords.get("format")) in _FORMATS:
-        yield _FORMATS[name].replace(r"\d", "[0-9]")
+    name = keywords.get("format", "")
+    if expression := _FORMATS.get(_WIDER.get(name, name)):
+        yield expression.replace(r"\d", "[0-9]")
     found = searched(keywords["pattern"]) if "pattern" in keywords else None
     if found:
         yield found
@@ -119,7 +112,9 @@ def _strings(keywords: dict[str, Any]) -> Iterator[str]:
 
 def is_free(field: Field) -> bool:
     """Whether a value, or each item of a list, may be any text."""
-    return field.kind in ("string", "list") and not (field.enum or field.scalars or field.keywords)
+    return field.kind in ("string", "list") and not (
+        field.enum or field.scalars or dict(field.keywords).keys() - HOLD_NOTHING
+    )
 
 
 def span_grammar(source: str, *, listed: bool, none: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipedec_cli.data.errors import many
 from pipedec_cli.evaluate.comparison import choose_sample
 from pipedec_cli.evaluate.failures import aligned, aligned_by_key, dropped, duplicates
-from pipedec_cli.evaluate.metrics.fields import Fields, renumbered, wrong
+from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.page.page import Section, block, template
 
 if TYPE_CHECKING:
@@ -61,11 +61,12 @@ def examples(report: Report) -> Section | None:
         return None
     scored = report.first.quality.scored
     metrics = {} if scored is None or scored.is_unscored else scored.scores.measure.headline
-    objects = report.part == Fields.part
+    measure = scored.scores.measure if scored else None
+    objects = (measure if isinstance(measure, Fields) else Fields()) if report.part == Fields.part else None
     chosen, left, entries = shown_places(report), BUDGET, list[dict[str, Any]]()
     for number, place in enumerate(chosen):
         for screen in SCREENS:
-            entry = _example(place, [*runs.values()], [*metrics], screen, objects=objects)
+            entry = _example(place, [*runs.values()], [*metrics], screen, objects)
             taken = size(entry)
             if taken <= left / (len(chosen) - number):
                 break
@@ -86,18 +87,18 @@ def examples(report: Report) -> Section | None:
 
 
 def _example(
-    place: int, runs: Sequence[ScoredRun], metrics: Sequence[str], screen: int, *, objects: bool
+    place: int, runs: Sequence[ScoredRun], metrics: Sequence[str], screen: int, objects: Fields | None
 ) -> dict[str, Any]:
     """One example for the script, with as much of its texts as fills a screen or two.
 
-    `rows` align the parts of each text with the right answer. `again` are the parts that say what an earlier part says;
+    `objects` is how objects are scored, None for texts. `rows` align the parts of each text with the right answer. `again` are the parts that say what an earlier part says;
     `mistaken` are the fields with a wrong value.
     """
     first = runs[0].items[place]
     gold = None if first.gold is None else _parts(first.gold, screen)
     texts = [_parts(run.items[place].segments, screen) for run in runs]
     right = texts[0] if gold is None else gold
-    matched = [renumbered(parts, right) for parts in texts] if objects else []
+    matched = [objects.renumbered(parts, right) for parts in texts] if objects else []
     rows = aligned_by_key(matched, right) if objects else [aligned(parts, right) for parts in texts]
     references = [one for one in first.references if gold is None or one != first.target]
     shown = []
@@ -105,7 +106,7 @@ def _example(
         item = run.items[place]
         scores = run.scores.examples.get(item.id, {})
         values = [scores.get(metric) for metric in metrics]
-        repeated, mistaken = duplicates(item.segments), wrong(item) if objects else []
+        repeated, mistaken = duplicates(item.segments), objects.wrong(item) if objects else []
         one = {
             "texts": parts,
             "rows": at,

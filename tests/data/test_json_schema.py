@@ -10,7 +10,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.json_schema import checker, keys_of, read_schema, tree_in
 from pipedec_cli.data.schema import read_short
-from pipedec_cli.data.tree import Part
+from pipedec_cli.data.tree import ObjectOf, Part
 from pipedec_cli.model.rows import Asked
 
 
@@ -74,7 +74,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"b": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}}}',
             "the property 'a[].b' refers to itself",
         ),
-        ('{"properties": {"a": {"type": "array", "prefixItems": []}}}', "the keyword prefixItems"),
+        ('{"properties": {"a": {"type": "array", "prefixItems": [{}]}}}', "the keyword prefixItems"),
         (
             '{"properties": {"a": {"type": "array", "items": {"type": "array", "items": {"type": "object"}}}}}',
             "'a' is",
@@ -337,10 +337,33 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
     path = tmp_path / "schema.json"
     address = {"properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}}
     items = {"type": ["string", "integer"], "format": "email", "minLength": 3}
-    mail = {"type": "array", "items": items, "x-note": 1}
+    mail = {"type": "array", "items": items, "x-note": 1, "minItem": 1}
     path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
     read_schema(str(path))
-    assert caplog.messages == [f"{path}: no row is held to these keywords: format, minLength, x-note"]
+    assert caplog.messages == [f"{path}: no row is held to these keywords: format, minItem, minLength"]
+
+
+def test_objects_are_checked_by_the_draft_that_allows_the_schema():
+    check = checker({"properties": {"a": {"items": [{"type": "string"}]}}})
+    assert [place for place, _ in check({"a": [1]})] == [("a", 1)] and not check({"a": ["x"]})
+
+
+def test_choices_that_are_no_scalars_or_read_alike_are_chosen_as_json():
+    part = {"enum": [[1], {"x": 2}, "1", 1, " a", None]}
+    field = tree_in({"properties": {"it": part}}, "here").parts["it"].field
+    assert (field.kind, field.enum) == ("json", ("[1]", '{"x": 2}', '"1"', "1", '" a"'))
+    assert [field.parsed(text) for text in field.enum] == [[1], {"x": 2}, "1", 1, " a"]
+
+
+def test_a_list_with_a_part_for_each_place_ends_where_an_optional_one_is_empty():
+    number, day = {"type": "integer"}, {"type": "string", "format": "date"}
+    tree = tree_in({"properties": {"it": {"prefixItems": [number, day, number], "minItems": 1}}}, "here")
+    for texts, made in (
+        (("1", "2024-01-01", "3"), {"it": [1, "2024-01-01", 3]}),
+        (("1", "", "3"), {"it": [1]}),
+        (("", "2024-01-01"), {}),
+    ):
+        assert ObjectOf(tree, {("it", n): text for n, text in enumerate(texts, 1)}).read() == made
 
 
 def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.records import generated_of
-from pipedec_cli.evaluate.metrics.fields import Group, judged, kept, reliability
+from pipedec_cli.evaluate.metrics.fields import Fields, Group, kept, reliability
 from pipedec_cli.evaluate.scoring import scoring_item
 
 JUDGED = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.35001, 0.9, 1.0]), st.booleans()), min_size=1)
@@ -22,16 +22,16 @@ def test_a_value_is_right_if_all_its_pairs_and_no_others_are_in_the_target():
     fields = {"a": "The  Mill", "b": 3, "c": ["x", "y"], "d": ["y", "x"], "e": None, "f": {"g": "no"}}
     sure = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6, "e": 0.5, "f": {"g": 0.4}}
     target = {"a": "the mill", "b": 4, "c": ["x"], "d": ["x", "y"], "f": {"g": "yes"}}
-    found = judged(item(fields, sure, target))
+    found = Fields().judged(item(fields, sure, target))
     assert found == [(0.9, True), (0.8, False), (0.7, False), (0.6, True), (0.4, False)]
-    assert judged(item(fields, {"a": 0.9, "b": True, "d": "x", "f": 0.5}, target)) == [(0.9, True)]
+    assert Fields().judged(item(fields, {"a": 0.9, "b": True, "d": "x", "f": 0.5}, target)) == [(0.9, True)]
 
 
 def test_items_of_lists_are_judged_beside_the_items_that_they_are_compared_with():
     fields = {"menu": [{"name": None, "price": 9}, {"name": None}, {"name": "b", "price": 2}]}
     sure = {"menu": [{"name": 0.1, "price": 0.2}, {"name": 0.3}, {"name": 0.4, "price": 0.5}]}
     target = {"menu": [{"name": "b", "price": 2}, {"name": "a", "price": 1}]}
-    assert judged(item(fields, sure, target)) == [(0.2, False), (0.4, True), (0.5, True)]
+    assert Fields().judged(item(fields, sure, target)) == [(0.2, False), (0.4, True), (0.5, True)]
 
 
 def test_figures_are_as_computed_by_hand():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.records import generated_of
-from pipedec_cli.evaluate.metrics.fields import Fields, normalise_value, renumbered, wrong
+from pipedec_cli.evaluate.metrics.fields import Fields, normalise_value
 from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
 from pipedec_cli.evaluate.scoring import scoring_item
 from tests.evaluate.documents import scored, told
@@ -44,6 +44,34 @@ OBJECTS = st.dictionaries(st.sampled_from(["k", "l", "m: n"]), VALUES)
 )
 def test_values_are_as_computed_by_hand(objects, expected):
     assert told(scored(Fields(), *objects), expected) == pytest.approx(expected)
+
+
+BY_KEY = Fields((("name", "words"), ("age", "1"), ("menu[].price", "10%"), ("tags", "words")))
+
+
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        # Two of three words, and three of three: F1 of the words is 4/5. One value weighs as another does
+        (["name: The Blue Mill; age: 31 | name: blue mill; age: 30"], {"fields_p": 90.0, "fields_r": 90.0}),
+        (["name: mill, blue | name: Blue Mill"], {"fields_f1": 100.0, "fields_exact": 100.0}),
+        (["age: 32 | age: 30"], NOTHING_RIGHT),
+        (["age: thirty | age: 30"], NOTHING_RIGHT),
+        (["name: 30 | age: 30"], NOTHING_RIGHT),
+        # Each right value counts once: of two that are within the tolerance one is right
+        (["age: 30; age: 31 | age: 30.5"], {"fields_p": 50.0, "fields_r": 100.0}),
+        # The second pair of values agrees more than any other pairing: 1 + 2/3 over 2
+        (["tags: a b; tags: c | tags: c d; tags: a b"], {"fields_p": 250 / 3, "fields_r": 250 / 3}),
+        # Items are compared with those that they agree with most: 11 with 10, not 20 with 10
+        (
+            ["menu[1].price: 20; menu[2].price: 11 | menu[1].price: 10; menu[2].price: 20"],
+            {"fields_f1": 100.0, "fields_exact": 100.0},
+        ),
+        (["other: 30 | other: 30.5"], NOTHING_RIGHT),
+    ],
+)
+def test_a_key_may_be_compared_by_its_words_or_with_a_tolerance(objects, expected):
+    assert told(scored(BY_KEY, *objects), expected) == pytest.approx(expected)
 
 
 def as_set(value):
@@ -123,11 +151,11 @@ def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
     made = {"menu": dishes, "name": "x"}
     item, row, parts = pairs_scored(made, right)
     assert row == (4, 0.0, 6, 5)
-    assert renumbered(item.segments, item.gold) == [
+    assert Fields().renumbered(item.segments, item.gold) == [
         *("menu[2].dish: aromi", "menu[2].price: 2", "menu[1].dish: Mill", "menu[1].price: 3"),
         *("menu[3].dish: Zizzi", "name: x"),
     ]
-    assert wrong(item) == [3, 4]
+    assert Fields().wrong(item) == [3, 4]
     assert list(parts) == ["menu[].dish", "menu[].price", "name"]
     assert (parts["menu[].dish"]["fields_r"], parts["menu[].price"]["fields_f1"]) == (100.0, 50.0)
 

@@ -66,7 +66,7 @@ ONE_ABSENT = ("deep learning | deep learning", "data | data")
         (HARD, [SEVEN], {"f1@5": 100 / 3}),
         # No prediction or no target
         *(
-            (measure, [document], dict.fromkeys(CHAN.metrics, 0.0))
+            (measure, [document], dict.fromkeys(CHAN.columns, 0.0))
             for measure in (CHAN, MENG)
             for document in ("| data; deep", "data; deep |", "|")
         ),

@@ -37,9 +37,9 @@ def test_answers_are_normalised_as_squad_does(text, normalised):
         # Answers of a question are sets: "The cat" and "cat." are one, P = R = 1
         (["The cat; cat. | cat; CAT"], {"em_f1": 100.0, "pm_f1": 100.0}),
         # Both empty is one correct, one side empty is not; of both: 1 of max(0, 1) + max(1, 1) = 2 on either side
-        (["|"], dict.fromkeys(PUBLISHED.metrics, 100.0)),
-        (["| x"], dict.fromkeys(PUBLISHED.metrics, 0.0)),
-        (["x |"], dict.fromkeys(PUBLISHED.metrics, 0.0)),
+        (["|"], dict.fromkeys(PUBLISHED.columns, 100.0)),
+        (["| x"], dict.fromkeys(PUBLISHED.columns, 0.0)),
+        (["x |"], dict.fromkeys(PUBLISHED.columns, 0.0)),
         (["|", "x |"], {"em_f1": 50.0, "pm_f1": 50.0}),
         # The longest common run of "abcd" and "abcd ef": ℓ = 4, p = 4/4, r = 4/7, F1 = 2 · 4/7 / (11/7) = 8/11
         (["abcd | abcd ef"], {"pm_p": 100.0, "pm_r": 400 / 7, "pm_f1": 800 / 11, "em_f1": 0.0}),
@@ -54,7 +54,7 @@ def test_answers_are_normalised_as_squad_does(text, normalised):
         # A prediction that normalises to nothing stays and costs precision: 1 hit of 2 predictions, of 1 answer.
         # Alone it is as good as no answer, but no exact match where there is none
         (["x1; the | x1"], {"em_p": 50.0, "em_r": 100.0, "pm_p": 50.0, "pm_r": 100.0}),
-        (["the | x1"], dict.fromkeys(PUBLISHED.metrics, 0.0)),
+        (["the | x1"], dict.fromkeys(PUBLISHED.columns, 0.0)),
         (["the |"], {"em_f1": 0.0}),
     ],
 )

@@ -50,8 +50,8 @@ SWAPPED = {"segments": ("c d", "a b")}
         # ROUGE-1 = 100, ROUGE-2 = 0. Against "a b": ROUGE-1 = 1/2; ROUGE-2 P = 1/5, R = 1, F1 = 1/3
         (item("a b c d e f", "f e d c b a", "a b"), {"rouge1": 100.0, "rouge2": 100 / 3}),
         # An empty prediction or reference scores zero
-        (item("", "a b", segments=()), dict.fromkeys(Rouge.metrics, 0.0)),
-        (item("a b", ""), dict.fromkeys(Rouge.metrics, 0.0)),
+        (item("", "a b", segments=()), dict.fromkeys(Rouge.columns, 0.0)),
+        (item("a b", ""), dict.fromkeys(Rouge.columns, 0.0)),
     ],
 )
 def test_values_are_as_computed_by_hand(example, expected):
@@ -79,7 +79,7 @@ def test_a_text_that_the_tokenizer_drops_is_not_scorable_rather_than_zero_and_in
     assert "1 of 1 examples are not scorable" in scores.notes[0]
     scores = scored(red, cat)
     assert scores.values["rouge1"] == 100.0
-    assert (scores.examples["b"], scores.not_scorable) == (dict.fromkeys(Rouge.metrics), ("b",))
+    assert (scores.examples["b"], scores.not_scorable) == (dict.fromkeys(Rouge.columns), ("b",))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_equals_the_package_called_plainly(prediction, reference, stemmer):
     from rouge_score import rouge_scorer
 
     ours = scored(item(prediction, reference), stemmer=stemmer).values
-    package = rouge_scorer.RougeScorer(list(Rouge.metrics), use_stemmer=stemmer)
+    package = rouge_scorer.RougeScorer(list(Rouge.columns), use_stemmer=stemmer)
     theirs = package.score(reference, prediction)
-    assert ours == pytest.approx({name: 100 * theirs[name].fmeasure for name in Rouge.metrics})
+    assert ours == pytest.approx({name: 100 * theirs[name].fmeasure for name in Rouge.columns})

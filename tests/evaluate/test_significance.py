@@ -26,7 +26,7 @@ class Mean(Measure):
 
     name = "mean"
     primary = "mean"
-    metrics = ("mean",)
+    columns = ("mean",)
     headline = {"mean": "mean"}  # noqa: RUF012
     _settings = ""
 

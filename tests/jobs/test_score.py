@@ -66,6 +66,33 @@ def test_objects_with_confidences_are_told_by_how_sure_they_were():
     assert "no threshold keeps 95 % right values" in score("never.jsonl").stdout
 
 
+def test_values_are_compared_as_the_schema_says_or_the_user():
+    write_lines(
+        "out.jsonl",
+        {"source": "s", "prediction": {"a": "the mill", "b": 3}, "target": {"a": "mill", "b": 3.1}},
+    )
+    fields = [
+        {"name": "a", "keywords": [["x-metric", "words"]]},
+        {"name": "b", "keywords": [["x-metric", 0.2]]},
+    ]
+    Path("out.manifest.json").write_text(json.dumps({"segmentation": {"fields": fields}}))
+    for more, signed, f1 in (
+        ((), "a:words|b:0.2", 250 / 3),
+        (("--set", "metrics=b 2%"), "b:2%", 0),
+        (("--set", "metrics=b 4%, a exact"), "b:4%|a:exact", 50),
+    ):
+        found = json.loads(score("out.jsonl", "--json", *more).stdout)
+        assert f"|avg:micro|{signed}|" in found["signature"]
+        assert found["values"]["fields_f1"] == pytest.approx(f1)
+    assert (
+        "KEY exact, KEY words, or a tolerance"
+        in score("out.jsonl", "--set", "metrics=a x", exit_code=2).stderr
+    )
+    fields[0]["keywords"] = [["x-metric", "mostly"]]
+    Path("out.manifest.json").write_text(json.dumps({"segmentation": {"fields": fields}}))
+    assert "the schema has an x-metric that is none: a mostly" in refused("score", "out.jsonl")
+
+
 def test_keys_that_no_prediction_has_are_named_since_they_count_as_dropped():
     write_lines("out.jsonl", {"source": "s", "prediction": {"a": "x"}, "target": {"a": "x", "b": "y"}})
     assert "no prediction has a value for b: a key" in score("out.jsonl").stderr

@@ -4,11 +4,23 @@ import random
 import re
 
 import jsonschema
+import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.json_schema import HELD
-from pipedec_cli.model.grammar import Grammar, allowed_of, searched, span_grammar, spelled
+from pipedec_cli.data.json_schema import HELD, HOLD_NOTHING
+from pipedec_cli.model.grammar import (
+    _FORMATS,
+    _WIDER,
+    Grammar,
+    _strings,
+    allowed_of,
+    searched,
+    span_grammar,
+    spelled,
+)
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
@@ -122,6 +134,14 @@ def test_the_tokens_of_a_text_spell_it(kind):
             assert b"".join(bytes_of[number] for number in ids).decode().strip() == text
 
 
+@pytest.mark.parametrize("name", [*_FORMATS, *_WIDER])
+@given(data=st.data())
+def test_texts_of_a_format_validate(name, data):
+    written = re.compile(next(_strings({"format": name})), re.ASCII)
+    validator = jsonschema_rs.validator_for({"type": "string", "format": name}, validate_formats=True)
+    validator.validate(data.draw(st.from_regex(written, fullmatch=True)))
+
+
 def test_what_is_written_at_random_validates():
     """Strings, numbers and lists of a toy model that says any token that is allowed, the end where it may."""
     tokenizer, chance = tokenizer_of("_gpt2"), random.Random(0)
@@ -181,4 +201,6 @@ def test_a_mask_is_a_function_of_the_tokens_however_many_states_are_kept(monkeyp
 
 
 def test_all_keywords_of_a_schema_that_rows_are_held_to_are_tried_here():
-    assert {word for held, *_ in TABLE for word, _ in held.keywords} >= {*HELD} - {"exclusiveMaximum"}
+    assert {word for held, *_ in TABLE for word, _ in held.keywords} >= {*HELD} - {
+        "exclusiveMaximum"
+    } - HOLD_NOTHING

@@ -53,7 +53,7 @@ class _Keyphrases(Measure):
     }
     primary: ClassVar[str] = "present_f1@M"
     precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
-    metrics: ClassVar[tuple[str, ...]] = (*headline, *chain.from_iterable(precision_recall.values()))
+    columns: ClassVar[tuple[str, ...]] = (*headline, *chain.from_iterable(precision_recall.values()))
     counted: ClassVar[tuple[str, ...]] = (
         *(f"{kind}_{what}" for kind in ("present", "absent") for what in ("targets", "predictions")),
         *("duplicate_predictions", "invalid_predictions"),

@@ -61,7 +61,7 @@ class Measure(ABC):
     headline: ClassVar[Mapping[str, str]]  # the metrics in a table, with their labels
     primary: ClassVar[str]  # the headline metric of curves and advice
     part: ClassVar[str] = "subsequence"  # the name of a part of an answer
-    metrics: ClassVar[tuple[str, ...]]  # the names of the numbers of `corpus`
+    columns: ClassVar[tuple[str, ...]]  # the names of the numbers of `corpus`
     counted: ClassVar[tuple[str, ...]] = ()  # the counts at the end of a row of statistics
     precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # precision and recall of a headline F1
     unscorable: ClassVar[str] = ""  # why an example may have no statistics
@@ -82,7 +82,7 @@ class Measure(ABC):
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
-        return PERCENT * means[..., : len(self.metrics)]
+        return PERCENT * means[..., : len(self.columns)]
 
     def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
         """The metrics and counts of parts of the answers, by the names of the parts; {} if answers have no parts."""
@@ -118,13 +118,13 @@ class Scores:
         wanted = set(ids)
         rows = self.statistics[[example in wanted for example in self.ids]]
         if not len(rows):
-            return dict.fromkeys(self.measure.metrics)
-        return dict(zip(self.measure.metrics, self.measure.corpus(rows.mean(axis=0)).tolist(), strict=True))
+            return dict.fromkeys(self.measure.columns)
+        return dict(zip(self.measure.columns, self.measure.corpus(rows.mean(axis=0)).tolist(), strict=True))
 
     @property
     def examples(self) -> dict[str, dict[str, float | None]]:
         """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
-        metrics = self.measure.metrics
+        metrics = self.measure.columns
         values = self.measure.corpus(self.statistics).tolist() if self.ids else []
         rows = (dict(zip(metrics, row, strict=True)) for row in values)
         found = dict(zip(self.ids, rows, strict=True))

@@ -33,7 +33,7 @@ class MultiSpanQA(Measure):
     name: ClassVar[str] = "multispanqa"
     headline: ClassVar[Mapping[str, str]] = {"em_f1": "exact match F1", "pm_f1": "partial match F1"}
     primary: ClassVar[str] = "em_f1"
-    metrics: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
+    columns: ClassVar[tuple[str, ...]] = ("em_f1", "pm_f1", "em_p", "em_r", "pm_p", "pm_r")
     counted: ClassVar[tuple[str, ...]] = ("predicted_spans", "gold_spans")
     precision_recall: ClassVar = {"em_f1": ("em_p", "em_r"), "pm_f1": ("pm_p", "pm_r")}
 

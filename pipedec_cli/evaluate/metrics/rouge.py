@@ -28,7 +28,7 @@ class Rouge(Measure):
         "rougeLsum": "ROUGE-Lsum",
     }
     primary: ClassVar[str] = "rougeL"
-    metrics: ClassVar[tuple[str, ...]] = tuple(headline)
+    columns: ClassVar[tuple[str, ...]] = tuple(headline)
     counted: ClassVar[tuple[str, ...]] = ("references",)
     unscorable: ClassVar[str] = (
         "ROUGE's tokenizer knows only a-z and 0-9, and would drop most of their references' letters"
@@ -50,7 +50,7 @@ class Rouge(Measure):
         known = {} if item.gold is None else {item.target: _lines(item.gold)}
         targets = [known.get(reference, reference) for reference in item.references]
         scores |= by_line.score_multi(targets, _lines(item.segments))
-        return (*(float(scores[metric].fmeasure) for metric in self.metrics), len(item.references))
+        return (*(float(scores[metric].fmeasure) for metric in self.columns), len(item.references))
 
 
 def is_scorable(reference: str) -> bool:
