@@ -225,7 +225,7 @@ def text_of(value: object) -> str:
     if kind_of(value) is None:
         return ""
     if isinstance(value, list):
-        return f" {_ITEM} ".join(_doubled(text_of(item), _ITEM) for item in value if kind_of(item))
+        return f" {_ITEM} ".join(doubled(text_of(item), _ITEM) for item in value if kind_of(item))
     return value.strip() if isinstance(value, str) else json.dumps(value)
 
 
@@ -313,7 +313,7 @@ def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
         for item in filter(kind_of, value if isinstance(value, list) else [value]):
             whole = int(item) if isinstance(item, float) and item.is_integer() else item
             text = item.strip() if isinstance(item, str) else json.dumps(whole, sort_keys=True)
-            pairs.append(f"{_doubled(path_name(keys), _KEY)}{_KEY} {text}")
+            pairs.append(f"{doubled(path_name(keys), _KEY)}{_KEY} {text}")
     return tuple(pairs)
 
 
@@ -326,9 +326,13 @@ def split_pair(pair: str) -> tuple[str, str]:
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
     """The texts of all rows as a sequential model writes them."""
     rows = zip(rows_of(fields, len(texts)), texts, strict=True)
-    filled = ((path_name(field.at(item)), text) for (field, item), text in rows if text)
-    pairs = (f"{_doubled(name, _KEY)}{_KEY} {text}" for name, text in filled)
-    return f"{_PAIR} ".join(_doubled(pair, _PAIR) for pair in pairs)
+    pairs = (f"{plain_opening(field, item)} {doubled(text)}" for (field, item), text in rows if text)
+    return f"{_PAIR} ".join(pairs)
+
+
+def plain_opening(field: Field, item: int = 1) -> str:
+    """How the value of an item begins in a plain text."""
+    return doubled(f"{doubled(path_name(field.at(item)), _KEY)}{_KEY}")
 
 
 def read_plain(text: str, fields: Sequence[Field], *, cut: bool = False) -> tuple[str | None, ...]:
@@ -370,7 +374,8 @@ def _items(text: str) -> list[str]:
     return [part.replace(_ITEM * 2, _ITEM).strip() for part in _parts(text, _ITEM)]
 
 
-def _doubled(text: str, mark: str) -> str:
+def doubled(text: str, mark: str = _PAIR) -> str:
+    """The text with a mark that does not separate; by default that between the pairs of a plain text."""
     return text.replace(mark, mark * 2)
 
 

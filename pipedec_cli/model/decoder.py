@@ -29,7 +29,16 @@ from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.fields import Answers, FieldCodec, row_text
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method
+from pipedec_cli.pipeline.grid import (
+    SEQUENTIAL_LIMITS,
+    Allowed,
+    EmptyRows,
+    ItemRows,
+    Limits,
+    Method,
+    Opening,
+    any_token,
+)
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Waiting, Whole
 
 if TYPE_CHECKING:
@@ -101,8 +110,9 @@ class Choice:
 class TextPlan:
     """Rows of text that start as a schedule says; of a sequential model one row."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint, self.settings = checkpoint, checkpoint.settings or PLAIN
+    def __init__(self, checkpoint: Checkpoint, allowed: Allowed = any_token) -> None:
+        """A sequential model may say what is `allowed`."""
+        self.checkpoint, self.settings, self.allowed = checkpoint, checkpoint.settings or PLAIN, allowed
         #: Whether the model was trained to write several rows at a time.
         self.pipelined = self.settings.decoder == "pipelined"
 
@@ -120,7 +130,8 @@ class TextPlan:
         else:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
         if isinstance(schedule, Whole):
-            return Method(schedule, *ends, limits=Limits(time_max, choice.sub_max, max_tokens))
+            limits = Limits(time_max, choice.sub_max, max_tokens)
+            return Method(schedule, *ends, limits=limits, free=Opening((), self.allowed))
         repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
         limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)
         return Method(schedule, *ends, limits, rule, repeats)
@@ -279,7 +290,8 @@ class Decoder:
         """Which rows are written, and by which method."""
         if self.fields is not None and self.checkpoint.together:
             return FieldPlan(self.checkpoint, self.fields)
-        return TextPlan(self.checkpoint)
+        held = self.fields if self.checkpoint.settings else None
+        return TextPlan(self.checkpoint, held.plain_allowed if held else any_token)
 
     @cached_property
     def reader(self) -> TextReader | ObjectReader:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.arguments import check_texts
-from pipedec_cli.model.decoder import Decoder, window_of
+from pipedec_cli.model.decoder import Choice, Decoder, window_of
 from pipedec_cli.pipeline.decode import Event, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
@@ -62,7 +62,8 @@ class Drafter:
         """How to decode on the model's engine, with guesses of these costs and, so far, no drafts."""
         limits = Limits(None, None, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         checkpoint = self.plain.checkpoint
-        return Verify(checkpoint.bos, checkpoint.eos, limits, jacobi=self.kind == "jacobi", costs=costs)
+        jacobi, free = self.kind == "jacobi", self.plain.plan.method(Choice()).free
+        return Verify(checkpoint.bos, checkpoint.eos, limits, jacobi=jacobi, costs=costs, free=free)
 
     def ids(self, draft: Generated) -> list[int]:
         """What the drafting decoder wrote, as ids of the sequential model with <eos>."""

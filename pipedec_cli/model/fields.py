@@ -8,8 +8,10 @@ from typing import Any, Self
 from pipedec_cli.data.fields import (
     Field,
     Keys,
+    alike,
     list_places,
     path_name,
+    plain_opening,
     plain_text,
     read_plain,
     rows_of,
@@ -17,9 +19,9 @@ from pipedec_cli.data.fields import (
     texts_of,
 )
 from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
-from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, span_grammar
+from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, plain_allowed_of, span_grammar
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
+from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
 
 
@@ -119,6 +121,16 @@ class FieldCodec:
     def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""
         return plain_text(texts_of(values, self.fields), self.fields)
+
+    @cached_property
+    def plain_allowed(self) -> Allowed:
+        """Which tokens may follow in an object that a sequential model writes; all if the tokenizer cannot spell a key."""
+        keys = [*map(plain_opening, self.fields)]
+        spelled = [*map(self.codec.decode, self.codec.ids(keys))]
+        if [*map(alike, spelled)] != [*map(alike, keys)]:
+            return any_token
+        texts = [tuple(self._forms[field]) for field in self.fields]
+        return plain_allowed_of(self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts)
 
     @cached_property
     def allowed(self) -> list[Allowed]:

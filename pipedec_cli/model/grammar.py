@@ -13,7 +13,7 @@ from typing import Any, Final
 import regex
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Field, text_of
+from pipedec_cli.data.fields import Field, doubled, text_of
 from pipedec_cli.data.json_schema import HOLD_NOTHING, OF_NUMBERS, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
@@ -50,6 +50,7 @@ _FORMATS: Final = {
 _WIDER: Final = {"idn-email": "email", "idn-hostname": "hostname"} | dict.fromkeys(
     ("iri", "iri-reference", "uri-reference", "uri-template"), "uri"
 )
+_HEAD: Final = '%llguidance {"no_forcing": true}'
 #: States of a grammar that are kept.
 _KEPT: Final = 64
 
@@ -60,6 +61,22 @@ def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str |
     `texts` are the choices as the tokenizer spells them, `none` is the answer that means no value. A row is empty, or
     says `none`, unless it is forced.
     """
+    if (held := _value(field, texts)) is None:
+        return None
+    # Terminals alone become one automaton, which needs no look ahead where an item ends.
+    row, name = ("row", "value") if "%json" in held[0] else ("ROW", "VALUE")
+    absent = "" if field.forced else f' | "{none}"' if none else ""
+    lines = (
+        _HEAD,
+        f"start: (/ ?/ ({row}{absent})){'' if field.forced else '?'}",
+        f"{row}: {name}{held[1].format(name)}",
+        f"{name}: {held[0]}",
+    )
+    return "\n".join(lines)
+
+
+def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
+    """What a value, or an item of a list, may be, and how more items follow, which names the item as {}."""
     keywords, is_list = dict(field.keywords), field.kind == "list"
     kinds = (field.scalars or ("string",)) if field.kind in ("string", "list") else (field.kind,)
     counted = is_list and {"minItems", "maxItems"} & keywords.keys()
@@ -81,18 +98,36 @@ def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str |
             f"%json {json.dumps({'type': kind, **bounds})}" if kind in bounded else _WRITTEN[kind]
             for kind in kinds
         )
-    # Terminals alone become one automaton, which needs no look ahead where an item ends.
-    row, name = ("row", "value") if "%json" in value else ("ROW", "VALUE")
     least, most = max(1, keywords.get("minItems", 1)), keywords.get("maxItems", "")
-    more = rf" (/ ?\| ?/ {name}){{{least - 1},{most and max(most, least) - 1}}}" if is_list else ""
-    absent = "" if field.forced else f' | "{none}"' if none else ""
-    lines = (
-        '%llguidance {"no_forcing": true}',
-        f"start: (/ ?/ ({row}{absent})){'' if field.forced else '?'}",
-        f"{row}: {name}{more}",
-        f"{name}: {value}",
-    )
-    return "\n".join(lines)
+    times = f"{{{{{least - 1},{most and max(most, least) - 1}}}}}"
+    return value, rf" (/ ?\| ?/ {{}}){times}" if is_list else ""
+
+
+def plain_grammar(fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
+    """The grammar of an object that a sequential model writes; see `plain_text`. Numbers are not held to bounds.
+
+    `keys` are the openings of the first item and `texts` the choices, both as the tokenizer spells them.
+    """
+    lines, pairs = list[str](), [f"PAIR{number}" for number in range(len(fields))]
+    for number, (field, key, choices) in enumerate(zip(fields, keys, texts, strict=True)):
+        keywords = tuple(pair for pair in field.keywords if pair[0] not in OF_NUMBERS)
+        held = _value(replace(field, keywords=keywords), [doubled(text) for text in choices])
+        value, more = held or (r"/[^; ]([^;]|;;)*/", "")
+        parts = (json.dumps(part, ensure_ascii=False) for part in key.split("[1]"))
+        opening = (
+            r" /\[[1-9][0-9]{0,3}\]/ ".join(parts) if field.listed else json.dumps(key, ensure_ascii=False)
+        )
+        lines += [f"VALUE{number}: {value}", f"ROW{number}: VALUE{number}{more.format(f'VALUE{number}')}"]
+        lines += [f"TEXT{number}: ROW{number} & /([^;]|;;)*/", f"PAIR{number}: {opening} / ?/ TEXT{number}"]
+    items = " | ".join(pair for pair, field in zip(pairs, fields, strict=True) if field.listed)
+    lines += [f"REST{len(fields)}: ITEM (/; ?/ ITEM)*", f"ITEM: {items}"] if items else []
+    there, must = bool(items), False
+    for number in reversed(range(len(fields))):
+        rest = f" (/; ?/ REST{number + 1}){'' if must else '?'}" if there else ""
+        skipped = f" | REST{number + 1}" if there and not fields[number].forced else ""
+        lines.append(f"REST{number}: {pairs[number]}{rest}{skipped}")
+        there, must = True, must or fields[number].forced
+    return "\n".join([_HEAD, f"start: (/ ?/ REST0){'' if must else '?'}", *lines])
 
 
 def _strings(keywords: dict[str, Any]) -> Iterator[str]:
@@ -126,7 +161,7 @@ def span_grammar(source: str, *, listed: bool, none: str) -> str:
     words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
     row = r"SPAN (/ ?\| ?/ SPAN)*" if listed else "SPAN"
     lines = (
-        '%llguidance {"no_forcing": true}',
+        _HEAD,
         f'start: / ?/ (ROW | "{none}")' if none else "start: (/ ?/ ROW)?",
         f"ROW: {row}",
         r"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/",
@@ -221,6 +256,18 @@ def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = ()
             return any_token
         try:
             return Grammar(tokenizer, end, grammar)
+        except ValueError:
+            continue
+    return any_token
+
+
+def plain_allowed_of(
+    tokenizer: Any, end: int, fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]
+) -> Allowed:
+    """Which tokens may follow in an object that a sequential model writes; see `plain_grammar` and `allowed_of`."""
+    for held in (fields, [replace(field, keywords=()) for field in fields]):
+        try:
+            return Grammar(tokenizer, end, plain_grammar(held, keys, texts))
         except ValueError:
             continue
     return any_token

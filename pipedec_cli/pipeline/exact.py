@@ -108,7 +108,11 @@ class Verification(Grid):
             text = self._text.tokens
             guesses = self._guesses(min(len(self.method.costs), left) - 1)
             fed = [text[-1] if text else self.bos, *guesses]
-            self._planned = tuple(Slot(1, len(text) + number, token) for number, token in enumerate(fed))
+            before, allowed = [*text, *guesses], self.method.free.allowed
+            self._planned = tuple(
+                Slot(1, time, token, allowed=allowed(before[:time]))
+                for time, token in enumerate(fed, len(text))
+            )
         return self._planned
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:

@@ -121,6 +121,7 @@ class Method:
     openings: tuple[Opening, ...] = ()
     #: Blind rows: each sees the prompt and itself alone, and has its known tokens right behind the prompt, without <bos>.
     blind: bool = False
+    free: Opening = _FREE  # how a row without an opening begins, and what it may say
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
     lists: tuple[ItemRows, ...] = ()
@@ -320,7 +321,7 @@ class Grid:
             *before, last = row.known if self.method.blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
                 yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
-        opening = openings[number - 1] if openings and live else _FREE
+        opening = _FREE if not live else openings[number - 1] if openings else self.method.free
         fed = -1 if first is None else time - first
         yield Slot(number, time, last, live, opening.allowed(row.tokens), fed, opening.end)
 

@@ -86,20 +86,20 @@ class Whim:
         return self.chance.choice(allowed or self.words)
 
 
-def decoder_of(tmp_path, schema, seed=0):
+def decoder_of(tmp_path, schema, seed=0, decoder="pipelined"):
     """A model of random weights that writes objects of a schema."""
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(schema))
-    checkpoint = fresh(schema=tuple(read_schema(str(path)).values()), seed=seed)
+    checkpoint = fresh(decoder, schema=tuple(read_schema(str(path)).values()), seed=seed)
     checkpoint.settings = structs.replace(
         checkpoint.settings, delay="any" if "menu" in schema["properties"] else "together"
     )
     return Decoder(checkpoint, batch_size=8)
 
 
-def written(tmp_path, schema, texts, **limits):
+def written(tmp_path, schema, texts, kind="pipelined", **limits):
     """The objects that a model of such a schema writes on a whim."""
-    decoder = decoder_of(tmp_path, schema)
+    decoder = decoder_of(tmp_path, schema, decoder=kind)
     decoder._engines[8] = Whim(0, len(decoder.text.tokenizer), decoder.checkpoint.eos)
     return [*decoder.texts(["a text"] * texts, decoder.method(**limits))]
 
@@ -133,6 +133,16 @@ def test_random_lists_validate(tmp_path, limits, texts):
     assert max(lengths) >= 1 if limits else max(lengths) >= 12
     of_old = {type(one.fields["old"]) for one in made}
     assert of_old == {list, type(None)} if limits else list in of_old  # hardly any list has no item by chance
+
+
+@pytest.mark.parametrize("schema", [NESTED, LISTED], ids=["nested", "listed"])
+@pytest.mark.parametrize("texts", [50, pytest.param(500, marks=pytest.mark.slow)])
+def test_the_object_of_a_sequential_model_is_held_to_the_schema_as_a_whole(tmp_path, schema, texts):
+    made = written(tmp_path, schema, texts, "sequential", max_tokens=400)
+    for one in made:
+        jsonschema.validate(one.fields, schema)
+        assert one.truncated or not one.values_lost, one.segments
+    assert any(one.fields.get("at") for one in made) and not all(one.fields.get("at") for one in made)
 
 
 def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tmp_path):
