@@ -25,9 +25,9 @@ from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
+from pipedec_cli.model.arguments import computes_bfloat16
 from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
-from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
@@ -214,8 +214,6 @@ HEADING: Final = 200
 
 def announce(run: Run) -> None:
     """Say what was chosen."""
-    import torch
-
     checkpoint, trained = run.decoder.checkpoint, run.decoder.checkpoint.settings
     used = run.used
     on_cpu = checkpoint.device.type == "cpu"
@@ -227,7 +225,7 @@ def announce(run: Run) -> None:
         log.info("it was not trained by `pipedec train`: it is decoded as a sequential model")
     if isinstance(schedule := run.method.schedule, Fixed) and schedule.delay > LARGEST:
         log.warning(f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})")
-    if on_cpu and used["dtype"] == "bfloat16" and not can_prepack(torch.bfloat16):
+    if on_cpu and used["dtype"] == "bfloat16" and not computes_bfloat16():
         log.info("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from pipedec_cli.model.engine.torch.parts import Function, Modules
+from pipedec_cli.model.engine.torch.parts import Function, Modules, output_scale
 
 #: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
@@ -45,8 +45,7 @@ class Backbone:
     encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
-    #: The decoder's layers, which transformers computes. None: a T5, whose layers are computed here.
-    parts: Modules | None = None
+    parts: Modules  # of the decoder, whose layers transformers computes
     #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
     framed: bool = False
 
@@ -58,7 +57,7 @@ class Backbone:
     @property
     def learned(self) -> bool:
         """Whether positions, of the source and of the target, are looked up in a table."""
-        return self.parts is not None and self.parts.learned
+        return self.parts.learned
 
     def opener(self, config: Any) -> int:
         """The id that opens a subsequence; of a decoder-only model its bos token, else its eos token."""
@@ -143,6 +142,12 @@ T5 = Backbone(
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=lambda config: Sizes(
         config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff
+    ),
+    parts=Modules(
+        decoder=lambda model: model.decoder,
+        head=lambda model: lambda states: model.lm_head(states * output_scale(model.config)),
+        source_kv=lambda block: (block.layer[1].EncDecAttention.k, block.layer[1].EncDecAttention.v),
+        biased=True,
     ),
 )
 

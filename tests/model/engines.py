@@ -12,8 +12,6 @@ from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native.library import BuildError, library
-from pipedec_cli.model.engine.torch import stepper as torch_stepper
-from pipedec_cli.model.engine.torch.parts import can_prepack
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot, mask_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, RandomStarts, Together, Waiting, Whole
@@ -191,7 +189,6 @@ except BuildError as error:
     missing = str(error)
 needs_int8 = pytest.mark.skipif(bool(missing) or not library().kinds & 1, reason="no int8 here")
 needs_kernels = pytest.mark.skipif(bool(missing), reason=missing or "the kernels are there")
-needs_packing = pytest.mark.skipif(not can_prepack(torch.float32), reason="no oneDNN kernels here")
 #: What the kernels compute.
 DTYPES = [
     *(pytest.param(dtype, marks=needs_kernels) for dtype in (torch.float32, torch.bfloat16)),
@@ -206,7 +203,6 @@ needs_gpu = (
 #: What takes the steps, and what it needs; ``fixed`` is torch's operators in the shapes of a GPU's graphs.
 _NEEDS = {
     "plain": (),
-    "packed": (needs_packing,),
     "fixed": (),
     "native": (needs_kernels,),
     "graphs": needs_gpu,
@@ -215,15 +211,14 @@ STEPPINGS = [pytest.param(stepping, marks=needs) for stepping, needs in _NEEDS.i
 
 
 #: What takes the steps of these kinds in the default set. Of other kinds the kernels do, or transformers' modules.
-_FAST = {"t5": {"packed", "fixed", "native", "graphs"}, "qwen3": {"plain", "native", "graphs"}}
+_FAST = {"t5": {"plain", "fixed", "native", "graphs"}, "qwen3": {"plain", "native", "graphs"}}
 
 
 def engines_of(*kinds, native=(), slow=()):
     """Run a test with all that can take the steps of some kinds; of `native` kinds the kernels, `slow` kinds rarely."""
     pairs = [pytest.param(kind, "native", marks=needs_kernels) for kind in native]
     for kind in kinds:
-        without = {"packed", "native"} if kind in ENCODED else set()
-        without |= {"packed"} if is_prompted(kind) else set()
+        without = {"native"} if kind in ENCODED else set()
         usual = {"plain"} if kind in ENCODED else {"native", "graphs"}
         fast = set() if kind in slow else _FAST.get(kind, usual)
         pairs += [
@@ -240,7 +235,7 @@ def weights_of(kind, stepping):
         return by_kernels(small_model(kind))
     if stepping == "graphs":
         return lay_out(copy.deepcopy(small_model(kind)).to("cuda"))
-    return by_torch(small_model(kind), packed=stepping == "packed")
+    return by_torch(small_model(kind))
 
 
 def by_kernels(model, quantize=None):
@@ -249,11 +244,10 @@ def by_kernels(model, quantize=None):
     return weights
 
 
-def by_torch(model, *, packed=False):
-    """A model laid out for torch's operators, with matrices that are packed or not."""
+def by_torch(model):
+    """A model laid out for torch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIPEDEC_NATIVE", "0")
-        patch.setattr(torch_stepper, "can_prepack", lambda dtype: packed)
         return lay_out(model)
 
 

@@ -12,7 +12,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.training import lora
 from pipedec_cli.model.training.collate import Turn, collator, encode
-from pipedec_cli.model.training.loss import TeacherForcing, recompute, recomputes
+from pipedec_cli.model.training.loss import TeacherForcing, recompute
 from pipedec_cli.model.training.trainer import _Trainer, run_longest, train
 from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
 from tests.running import extra, read_json
@@ -139,7 +139,6 @@ def test_what_is_computed_again_changes_no_gradient(family, how):
             lora.add_adapters(checkpoint.model, 4, seed=0)
         if what:
             recompute(checkpoint.model, what)
-        assert recomputes(checkpoint.model) == what
         torch.manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=how == "bfloat16"):
             loss = TeacherForcing(checkpoint.model).train()(**collator(checkpoint, 0)(examples))["loss"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -19,10 +19,13 @@ from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
-from pipedec_cli.model.engine.torch.stepper import BlockLayers, StepLayers, TorchStepper, wants_graphs
+from pipedec_cli.model.engine.torch.stepper import TorchStepper, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.engine.torch.layers import StepLayers
 
 #: Rows that are computed at once: memory grows with their number times the number of columns.
 MOST_ROWS: Final = 1024
@@ -57,15 +60,13 @@ def lay_out(model: Any, *, consume: bool = False, quantize: torch.dtype | None =
             what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
             raise UserError(what, todo="use --dtype bfloat16 or float32") from error
         reason = f"; not compiled: {error}" if embedding.device.type == "cpu" else ""
-    if backbone.parts is None:
-        layers: StepLayers = BlockLayers(model)
-    else:
-        # Late: it imports model code of transformers.
-        from pipedec_cli.model.engine.torch.module_layers import ModuleLayers
+    from pipedec_cli.model.engine.torch.layers import (
+        StepLayers,  # late: it imports model code of transformers
+    )
 
-        layers = ModuleLayers(model)
+    layers = StepLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)
-    kernels = "CUDA graphs" if wants_graphs(layers.device) else layers.kernels + reason
+    kernels = "CUDA graphs" if wants_graphs(layers.device) else f"transformers' modules{reason}"
     return DecoderWeights(layers, encoder, vocabulary, kernels, dtype)
 
 

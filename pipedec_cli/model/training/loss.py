@@ -6,25 +6,15 @@ The loss needs the logits of some positions only, and of a chunk of them at a ti
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import checkpoint
 
-from pipedec_cli.model.engine.torch.parts import (
-    MODULES,
-    Block,
-    Function,
-    blocks_of,
-    distance_buckets,
-    final_norm,
-)
+from pipedec_cli.model.engine.torch.parts import Function
 from pipedec_cli.model.families import backbone_of
-from pipedec_cli.pipeline.attention import distance, position, visible
 
 #: The most logits that exist at a time in training: 341 predictions over 49,152 words, some 64 MiB in float32.
 LOGITS: Final = 1 << 24
@@ -103,66 +93,12 @@ def full_states(
     if backbone.encoder is not None:
         encoded = backbone.encoder(model)(input_ids=input_ids, attention_mask=attention_mask)
         source = {"memory": encoded.last_hidden_state, "memory_mask": attention_mask.bool()}
-    run: Callable[..., Tensor] = backbone.parts.full_states if backbone.parts else _t5_states
-    return run(model, tokens, subsequence, time, **source)
+    return backbone.parts.full_states(model, tokens, subsequence, time, **source)
 
 
 def head_of(model: Any) -> Function:
     """The function from states of `full_states`, [..., width], to the logits of the next token, [..., vocabulary]."""
-    parts = backbone_of(model.config).parts
-    return parts.head(model) if parts else MODULES.linear(model.lm_head)
-
-
-def _t5_states(
-    model: Any, tokens: Tensor, subsequence: Tensor, time: Tensor, memory: Tensor, memory_mask: Tensor
-) -> Tensor:
-    """As `full_states`, for a T5. `memory` are states of the encoder, [batch, source length, d_model].
-
-    `memory_mask`, [batch, source length], is true where the source is no padding.
-    """
-    sees = visible((subsequence, time), (subsequence, time))[:, None]
-    table = distance_buckets(model.config).to(tokens.device)
-    place = position(subsequence, time)
-    buckets = table[distance(place, place).clamp(0, table.numel() - 1)]
-    dropout = model.config.dropout_rate if model.training else 0.0
-    attend = partial(_attend, heads=model.config.num_heads, dropout=dropout)
-    attend_source = partial(attend, mask=memory_mask[:, None, None, :])
-
-    again = recomputes(model) if model.training else None
-    hidden = model.decoder.dropout(model.decoder.embed_tokens(tokens))
-    bias: Tensor | None = None
-    before: nn.Embedding | None = None
-    for block in blocks_of(model, MODULES):
-        if block.bias is not before:
-            values = block.bias(buckets).permute(0, 3, 1, 2)
-            bias, before = values.masked_fill(~sees, torch.finfo(values.dtype).min), block.bias
-        layer = partial(_layer, block, partial(attend, mask=bias), attend_source)
-        hidden = checkpoint(layer, hidden, memory, **_HOW[again]) if again else layer(hidden, memory)
-    return final_norm(model, MODULES)(hidden)
-
-
-def _layer(
-    block: Block,
-    attend: Callable[..., Tensor],
-    attend_source: Callable[..., Tensor],
-    hidden: Tensor,
-    memory: Tensor,
-) -> Tensor:
-    key, value = block.source_kv(memory)
-    return block(hidden, attend, partial(attend_source, key=key, value=value))
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor, heads: int, dropout: float) -> Tensor:
-    """Unscaled attention; all states are [batch, length, heads · d].
-
-    A boolean `mask` is true where a token is seen. A mask of numbers is added to the scores.
-    """
-    query, key, value = (
-        states.view(*states.shape[:2], heads, -1).transpose(1, 2) for states in (query, key, value)
-    )
-    mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0)
-    return mixed.transpose(1, 2).flatten(2)
+    return backbone_of(model.config).parts.head(model)
 
 
 def recompute(model: Any, what: Recomputed) -> None:
@@ -173,14 +109,6 @@ def recompute(model: Any, what: Recomputed) -> None:
     """
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable(_HOW[what])
-
-
-def recomputes(model: Any) -> Recomputed | None:
-    """What `recompute` was called with, if it was; transformers keeps it."""
-    for module in model.modules():
-        if getattr(module, "gradient_checkpointing", False):
-            return "cheap" if "context_fn" in module._gradient_checkpointing_func.keywords else "all"
-    return None
 
 
 def summed_loss(

@@ -1,12 +1,12 @@
-"""The parts of a decoder: the layers of a T5 as functions, and decoders that run through transformers' own modules."""
+"""The parts of a decoder in a model of transformers, which run through its own modules, and what is T5's own."""
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,55 +16,6 @@ from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME, behind, visible
 
 #: From states to states: [..., in] → [..., out].
 Function = Callable[[Tensor], Tensor]
-#: Rows for which oneDNN packs a weight. The packed weight serves any number of rows.
-PACKED_ROWS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How the modules of a layer become functions."""
-
-    linear: Callable[[Any], Function]
-    apart: Callable[..., Callable[[Tensor], Sequence[Tensor]]]  # one input times several matrices of one size
-    norm: Callable[[Any, float], Function]  # the result is multiplied by the number
-    dropout: Callable[[Any], Function]
-
-
-#: The form for training: the modules themselves.
-MODULES: Final = Form(
-    linear=lambda module: module,
-    apart=lambda *modules: lambda x: [module(x) for module in modules],
-    norm=lambda module, scale: module if scale == 1 else lambda x: module(x) * scale,
-    dropout=lambda module: module,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A layer of a decoder with self-attention, attention over a source, and a feed-forward part."""
-
-    norm: Function
-    qkv: Callable[[Tensor], Sequence[Tensor]]  # query, key and value of the grid's tokens
-    out: Function
-    source_norm: Function
-    source_q: Function
-    source_kv: Callable[[Tensor], Sequence[Tensor]]  # key and value of the source's states
-    source_out: Function
-    feed_norm: Function
-    feed: Function  # without norm and residual
-    drop: Function  # dropout of what each of the three parts adds
-    bias: nn.Embedding  # buckets × heads; layers may share it
-
-    def __call__(
-        self, hidden: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], attend_source: Function
-    ) -> Tensor:
-        """The next states, [..., d_model], of those of the layer before.
-
-        `attend` is the self-attention of query, key and value, [..., heads · width] each.
-        """
-        hidden = hidden + self.drop(self.out(attend(*self.qkv(self.norm(hidden)))))
-        hidden = hidden + self.drop(self.source_out(attend_source(self.source_q(self.source_norm(hidden)))))
-        return hidden + self.drop(self.feed(self.feed_norm(hidden)))
 
 
 class Layer(NamedTuple):
@@ -121,87 +72,6 @@ def output_scale(config: Any) -> float:
     return float(config.d_model**-0.5) if scaled else 1.0
 
 
-def blocks_of(model: Any, form: Form) -> list[Block]:
-    """The layers of a T5's decoder, first to last."""
-    return [
-        Block(
-            norm=form.norm(layer.own.layer_norm, 1.0),
-            qkv=form.apart(*(getattr(layer.own.SelfAttention, name) for name in "qkv")),
-            out=form.linear(layer.own.SelfAttention.o),
-            source_norm=form.norm(layer.cross.layer_norm, 1.0),
-            source_q=form.linear(layer.cross.EncDecAttention.q),
-            source_kv=form.apart(layer.cross.EncDecAttention.k, layer.cross.EncDecAttention.v),
-            source_out=form.linear(layer.cross.EncDecAttention.o),
-            feed_norm=form.norm(layer.feed.layer_norm, 1.0),
-            feed=_feed(layer.feed.DenseReluDense, form),
-            drop=form.dropout(layer.own.dropout),
-            bias=layer.bias,
-        )
-        for layer in layers(model.decoder)
-    ]
-
-
-def final_norm(model: Any, form: Form) -> Function:
-    """The norm behind the last layer of a T5's decoder, with the family's scale."""
-    norm = form.norm(model.decoder.final_layer_norm, output_scale(model.config))
-    drop = form.dropout(model.decoder.dropout)
-    return lambda hidden: drop(norm(hidden))
-
-
-def _feed(dense: Any, form: Form) -> Function:
-    """wo(act(wi x)), or wo(act(wi_0 x) · wi_1 x) if it is gated; ``wo`` may have a wider dtype."""
-    act, drop = dense.act, form.dropout(dense.dropout)
-    outward, wide = form.linear(dense.wo), dense.wo.weight.dtype
-    inward = form.apart(*([dense.wi] if hasattr(dense, "wi") else [dense.wi_0, dense.wi_1]))
-
-    def feed(x: Tensor) -> Tensor:
-        gate, *value = inward(x)
-        return outward(drop(act(gate) * value[0] if value else act(gate)).to(wide))
-
-    return feed
-
-
-def can_prepack(dtype: torch.dtype) -> bool:
-    """Whether this build of torch and this CPU have oneDNN's prepacked linear layer for a dtype."""
-    if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return False
-    if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32
-
-
-def step_form(dtype: torch.dtype, epsilon: float, *, prepack: bool) -> Form:
-    """The form for decoding steps: states are summed in float32, products are in `dtype`, and there is no dropout.
-
-    A step at batch 1 reads every weight once for a few rows, so memory bounds it. On a CPU plain `F.linear` is far from
-    that bound. Weights that are packed once for oneDNN (`prepack`) are about twice as fast in float32.
-    """
-
-    def linear(*modules: Any) -> Function:
-        weights = [module.weight.detach() for module in modules]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        if not prepack or weight.dtype != dtype:
-            return lambda x: F.linear(x, weight)
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_ROWS)
-        run: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise
-        return lambda x: run(x, packed, None, "none", [], "")
-
-    def apart(*modules: Any) -> Callable[[Tensor], Sequence[Tensor]]:
-        product, parts = linear(*modules), len(modules)
-        return lambda x: product(x).chunk(parts, dim=-1)
-
-    def norm(module: Any, scale: float) -> Function:
-        weight = module.weight.detach().float()
-
-        def normed(x: Tensor) -> Tensor:
-            result = F.rms_norm(x, weight.shape, weight, epsilon)
-            return (result if scale == 1 else result * scale).to(dtype)
-
-        return normed
-
-    return Form(linear, apart, norm, dropout=lambda _: lambda x: x)
-
-
 @dataclass(frozen=True, slots=True)
 class Modules:
     """Functions that find the parts of a decoder in a model of transformers."""
@@ -211,10 +81,14 @@ class Modules:
     #: The two modules of a layer that make keys and values of source states. None: the model has no encoder.
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
     learned: bool = False  # positions are looked up in the decoder's table `embed_positions`
+    biased: bool = False  # distances make a bias in each layer, as in a T5
 
     def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
         """The modules `source_kv` of each layer; empty for a model without an encoder."""
-        return [] if self.source_kv is None else [*map(self.source_kv, self.decoder(model).layers)]
+        decoder = self.decoder(model)
+        return (
+            [*map(self.source_kv, decoder.block if self.biased else decoder.layers)] if self.source_kv else []
+        )
 
     def states(
         self,
@@ -253,9 +127,16 @@ class Modules:
             mask = _as_attention_mask(memory_mask[:, None], decoder)
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
         given |= {_cache_argument(type(decoder).forward): cache, "use_cache": cache is not None}
-        if not self.learned:
+        if not (self.learned or self.biased):
             given["position_ids"] = position
-        with _looked_up(decoder, position) if self.learned else nullcontext():
+        own = (
+            _looked_up(decoder, position)
+            if self.learned
+            else _biased(decoder, apart)
+            if self.biased
+            else None
+        )
+        with own or nullcontext():
             states: Tensor = decoder(**given).last_hidden_state
         return states
 
@@ -318,3 +199,27 @@ def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+@contextmanager
+def _biased(decoder: Any, apart: Tensor) -> Iterator[None]:
+    """Have the layers of a T5 make their bias of these distances, [n, queries, keys].
+
+    In training they do so until the next call, since the backward pass may compute layers again.
+    """
+    table = distance_buckets(decoder.config).to(apart.device)
+    buckets = table[apart.clamp(0, len(table) - 1)]
+
+    def bias(attention: Any, *_: Any, **__: Any) -> Tensor:
+        values: Tensor = attention.relative_attention_bias(buckets)
+        return values.permute(0, 3, 1, 2)
+
+    found = [block.layer[0].SelfAttention for block in decoder.block]
+    found = [attention for attention in found if attention.has_relative_attention_bias]
+    for attention in found:
+        attention.compute_bias = partial(bias, attention)
+    try:
+        yield
+    finally:
+        for attention in found if not decoder.training else ():
+            del attention.compute_bias

@@ -8,52 +8,21 @@ filled up to a few sizes, and the buffers stay in place while graphs refer to th
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
-from pipedec_cli.model.engine.torch.parts import (
-    Function,
-    blocks_of,
-    can_prepack,
-    distance_buckets,
-    final_norm,
-    step_form,
-)
-from pipedec_cli.model.families import backbone_of
-from pipedec_cli.pipeline.attention import PADDING, distance, position, visible
+from pipedec_cli.pipeline.attention import PADDING, visible
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
 
-
-class StepLayers(ABC):
-    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
-
-    head: Function  # from last states, [rows, d_model], to logits, [rows, vocabulary]
-    kernels: str  # what computes the layers, for tables and logs
-
-    def __init__(self, model: Any) -> None:
-        backbone = backbone_of(model.config)
-        self.embedding: Tensor = backbone.embedding(model).weight.detach()
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
-        sizes = backbone.sizes(model.config)
-        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
-
-    @abstractmethod
-    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """Yield for each layer keys and values of source states, [tokens, heads · width] each."""
-
-    @abstractmethod
-    def states(self, context: StepContext) -> Tensor:
-        """Run the layers: last states of the rows, [rows, d_model]."""
+if TYPE_CHECKING:
+    from pipedec_cli.model.engine.torch.layers import StepLayers
 
 
 class GridCache:
@@ -377,62 +346,3 @@ def _best(logits: Tensor) -> Tensor:
     """The token of each row's largest logit; −1 if one of them is NaN."""
     largest, tokens = logits.max(dim=-1)
     return tokens.masked_fill(largest.isnan(), -1)
-
-
-class BlockLayers(StepLayers):
-    """The decoder of a T5.
-
-    `tables` has the position bias of each layer by distance, [heads, farthest + 2]. The last column is for tokens that
-    a row does not see. Layers that share a bias share the tensor.
-    """
-
-    def __init__(self, model: Any) -> None:
-        """Lay out a model's weights, in their dtype; for oneDNN where that is possible."""
-        super().__init__(model)
-        prepack = self.device.type == "cpu" and can_prepack(self.dtype)
-        self.kernels = "oneDNN prepacked" if prepack else "plain operators"
-        form = step_form(self.dtype, float(model.config.layer_norm_epsilon), prepack=prepack)
-        self.blocks = blocks_of(model, form)
-        final, output = final_norm(model, form), form.linear(model.lm_head)
-        self.head = lambda states: output(final(states))
-        buckets, lowest = distance_buckets(model.config).to(self.device), torch.finfo(self.dtype).min
-        tables = {
-            bias: F.pad(bias.weight.detach()[buckets].T, (0, 1), value=lowest)
-            for bias in {block.bias for block in self.blocks}
-        }
-        self.tables = [tables[block.bias] for block in self.blocks]
-
-    def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """See `StepLayers.source_kv`."""
-        return (block.source_kv(states) for block in self.blocks)
-
-    def states(self, context: StepContext) -> Tensor:
-        """See `StepLayers.states`."""
-        query, key = context.places
-        invisible = self.tables[0].shape[1] - 1
-        apart = distance(position(*query), position(*key)).clamp(0, invisible - 1)
-        columns_of_table = torch.where(context.sees, apart, invisible)  # [n, r, columns]
-        hidden_source = context.source_hidden[:, None, None]
-        source_bias = torch.zeros(hidden_source.shape, dtype=self.dtype, device=self.device)
-        source_bias = source_bias.masked_fill_(hidden_source, torch.finfo(self.dtype).min)
-
-        def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-            """T5's unscaled attention: queries [rows, heads · width] over keys and values [n, heads, length, width]."""
-            spread = context.spread(query.view(len(query), self.heads, -1))
-            scores = torch.matmul(spread.transpose(1, 2), keys.transpose(2, 3)) + bias
-            mixed = torch.matmul(torch.softmax(scores, dim=-1), values).transpose(1, 2)
-            return context.rows(mixed).flatten(1)
-
-        def attend_grid(query: Tensor, key: Tensor, value: Tensor, *, layer: int, bias: Tensor) -> Tensor:
-            by_head = (states.view(len(states), self.heads, -1) for states in (key, value))
-            return attend(query, *context.keep(layer, *by_head), bias)
-
-        hidden = self.embedding[context.tokens].float()
-        bias: Tensor | None = None
-        for layer, (block, table) in enumerate(zip(self.blocks, self.tables, strict=True)):
-            if bias is None or table is not self.tables[layer - 1]:
-                bias = table[:, columns_of_table].transpose(0, 1)
-            keys, values = context.source(layer)
-            attend_source = partial(attend, keys=keys, values=values, bias=source_bias)
-            hidden = block(hidden, partial(attend_grid, layer=layer, bias=bias), attend_source)
-        return hidden

@@ -1,36 +1,41 @@
 """Decoding steps through transformers' own modules, with the cache of the grid in the place of theirs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
-from pipedec_cli.model.engine.torch.stepper import StepContext, StepLayers
 from pipedec_cli.model.families import backbone_of
 
+if TYPE_CHECKING:
+    from pipedec_cli.model.engine.torch.stepper import StepContext
 
-class ModuleLayers(StepLayers):
-    """A decoder of `Modules`, the `parts` of its family."""
 
-    kernels = "transformers' modules"
+class StepLayers:
+    """A decoder as a stepper drives it. It has `layers` with `heads` of `width` numbers each."""
 
     def __init__(self, model: Any) -> None:
         backbone = backbone_of(model.config)
-        assert backbone.parts is not None, f"the layers of {backbone.name} are blocks"
-        super().__init__(model)
+        self.embedding: Tensor = backbone.embedding(model).weight.detach()
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        sizes = backbone.sizes(model.config)
+        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
         self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
+        #: From last states, [rows, d_model], to logits, [rows, vocabulary].
         self.head = self.parts.head(model)
 
     def source_kv(self, states: Tensor) -> Iterator[Sequence[Tensor]]:
-        """See `StepLayers.source_kv`."""
+        """Yield for each layer keys and values of source states, [tokens, heads · width] each."""
         for key, value in self.parts.source_projections(self.model):
             yield key(states), value(states)
 
     def states(self, context: StepContext) -> Tensor:
-        """See `StepLayers.states`."""
+        """Run the layers: last states of the rows, [rows, d_model]."""
         cache = _StepCache(context)
         given: dict[str, Any] = {"cache": cache, "key_position": context.key_position}
         if not self.prompted:
