@@ -378,11 +378,6 @@ def _always(depth: int) -> tuple[Absent, ...]:
     return (never,) * depth
 
 
-def _is_listed(part: Mapping[str, Any]) -> bool:
-    """Whether a part lists its values."""
-    return "enum" in part and _CHOICE not in part
-
-
 def _size(value: Any) -> int:
     """The number of values within a value, however deep, and itself."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -751,7 +746,7 @@ class _Reader:
         if merged and not are_same and (self.trained or not said):
             self.passed |= said
             chosen = {"type": [*dict.fromkeys([*kinds, "null"])]}
-        elif not others or not (are_same or all(map(_is_listed, others))):
+        elif not others or not (are_same or all("enum" in one and _CHOICE not in one for one in others)):
             if self.trained or not others:
                 self._refuse(keys, "has several alternatives, or none", "give it one that is not null")
             chosen = {_CHOICE: others, **({"oneOf": True} if once else {})}

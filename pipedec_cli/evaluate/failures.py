@@ -125,7 +125,7 @@ def aligned_by_key(objects: Sequence[Sequence[str]], beside: Sequence[str]) -> l
     places = []
     for pairs in objects:
         found, free = dict[int, int](), dict(enumerate(rows))
-        for same in (_pair, _key):
+        for same in (lambda pair: (_key(pair), said(pair)), _key):
             for at, pair in enumerate(pairs):
                 partner = next((row for row, one in free.items() if same(one) == same(pair)), None)
                 if at not in found and partner is not None:
@@ -141,7 +141,3 @@ def aligned_by_key(objects: Sequence[Sequence[str]], beside: Sequence[str]) -> l
 
 def _key(pair: str) -> str:
     return alike(split_pair(pair)[0])
-
-
-def _pair(pair: str) -> tuple[str, str]:
-    return _key(pair), said(pair)

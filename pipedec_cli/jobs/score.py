@@ -137,18 +137,14 @@ def score_runs(
     given = asked.some(*_OF_A_PROTOCOL)
     if task == "fields" and given["metrics"] is None:
         fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
-        words = [
-            (field["name"], value)
-            for field in fields
-            for word, value in field.get("keywords", ())
-            if word == METRIC
-        ]
+        words = ((field["name"], pair) for field in fields for pair in field.get("keywords", ()))
         try:
-            given["metrics"] = parse_metrics(tuple(words))
+            given["metrics"] = parse_metrics(
+                tuple((name, value) for name, (word, value) in words if word == METRIC)
+            )
         except ValueError as error:
-            raise UserError(
-                f"the schema has an x-metric that is none: {error}", where=str(runs[0].path)
-            ) from None
+            what = f"the schema has an x-metric that is none: {error}"
+            raise UserError(what, where=str(runs[0].path)) from None
     measure = make_protocol(task, asked.protocol, **given)
     scored = []
     for run in runs:

@@ -80,7 +80,7 @@ class SegmentSettings(WorkflowSettings):
     dev: str | None = _splits(None, "A file of its own for dev [default: split off].")
     test: str | None = _splits(None, "A file of its own for test [default: split off].")
     held_out: float = key(0.1, "The share that is split off for dev, and again for test.", min=0.0, max=1.0)
-    seed: int = key(0, "The seed of the split. Equal sources always stay together.")
+    seed: int = 0  # of the split; equal sources always stay together
     sub_max: int = key(20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2)
     time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
     tokenizer: str | None = option(

@@ -29,16 +29,7 @@ from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.fields import Answers, FieldCodec, row_text
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import (
-    SEQUENTIAL_LIMITS,
-    Allowed,
-    EmptyRows,
-    ItemRows,
-    Limits,
-    Method,
-    Opening,
-    any_token,
-)
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Waiting, Whole
 
 if TYPE_CHECKING:
@@ -110,9 +101,9 @@ class Choice:
 class TextPlan:
     """Rows of text that start as a schedule says; of a sequential model one row."""
 
-    def __init__(self, checkpoint: Checkpoint, allowed: Allowed = any_token) -> None:
-        """A sequential model may say what is `allowed`."""
-        self.checkpoint, self.settings, self.allowed = checkpoint, checkpoint.settings or PLAIN, allowed
+    def __init__(self, checkpoint: Checkpoint, fields: FieldCodec | None) -> None:
+        """The object of a sequential model with `fields` is held to them."""
+        self.checkpoint, self.settings, self.fields = checkpoint, checkpoint.settings or PLAIN, fields
         #: Whether the model was trained to write several rows at a time.
         self.pipelined = self.settings.decoder == "pipelined"
 
@@ -130,8 +121,8 @@ class TextPlan:
         else:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
         if isinstance(schedule, Whole):
-            limits = Limits(time_max, choice.sub_max, max_tokens)
-            return Method(schedule, *ends, limits=limits, free=Opening((), self.allowed))
+            made = Method(schedule, *ends, limits=Limits(time_max, choice.sub_max, max_tokens))
+            return dataclasses.replace(made, free=self.fields.of_whole) if self.fields else made
         repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
         limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)
         return Method(schedule, *ends, limits, rule, repeats)
@@ -290,8 +281,7 @@ class Decoder:
         """Which rows are written, and by which method."""
         if self.fields is not None and self.checkpoint.together:
             return FieldPlan(self.checkpoint, self.fields)
-        held = self.fields if self.checkpoint.settings else None
-        return TextPlan(self.checkpoint, held.plain_allowed if held else any_token)
+        return TextPlan(self.checkpoint, self.fields if self.checkpoint.settings else None)
 
     @cached_property
     def reader(self) -> TextReader | ObjectReader:

@@ -21,7 +21,7 @@ from pipedec_cli.data.fields import (
 from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
 from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, plain_allowed_of, span_grammar
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token
+from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
 
 
@@ -123,14 +123,16 @@ class FieldCodec:
         return plain_text(texts_of(values, self.fields), self.fields)
 
     @cached_property
-    def plain_allowed(self) -> Allowed:
-        """Which tokens may follow in an object that a sequential model writes; all if the tokenizer cannot spell a key."""
+    def of_whole(self) -> Opening:
+        """What a sequential model's object is held to; anything is allowed if the tokenizer cannot spell a key."""
         keys = [*map(plain_opening, self.fields)]
         spelled = [*map(self.codec.decode, self.codec.ids(keys))]
         if [*map(alike, spelled)] != [*map(alike, keys)]:
-            return any_token
+            return Opening(())
         texts = [tuple(self._forms[field]) for field in self.fields]
-        return plain_allowed_of(self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts)
+        return Opening(
+            (), plain_allowed_of(self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts)
+        )
 
     @cached_property
     def allowed(self) -> list[Allowed]:

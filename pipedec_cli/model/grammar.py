@@ -5,7 +5,8 @@ llguidance matches the bytes of the tokens with the grammar, so a tokenizer may 
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, Final
@@ -250,24 +251,21 @@ class Grammar:
 def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "") -> Allowed:
     """Which tokens may follow in the row of a field; see `grammar_of`. A pattern that llguidance cannot read holds nothing."""
     plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))
-    for keywords in (field.keywords, plain, ()):
-        grammar = grammar_of(replace(field, keywords=keywords), texts, none)
-        if grammar is None:
-            return any_token
-        try:
-            return Grammar(tokenizer, end, grammar)
-        except ValueError:
-            continue
-    return any_token
+    held = (replace(field, keywords=keywords) for keywords in (field.keywords, plain, ()))
+    return _readable(tokenizer, end, (grammar_of(one, texts, none) for one in held))
 
 
 def plain_allowed_of(
     tokenizer: Any, end: int, fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> Allowed:
     """Which tokens may follow in an object that a sequential model writes; see `plain_grammar` and `allowed_of`."""
-    for held in (fields, [replace(field, keywords=()) for field in fields]):
-        try:
-            return Grammar(tokenizer, end, plain_grammar(held, keys, texts))
-        except ValueError:
-            continue
+    free = [replace(field, keywords=()) for field in fields]
+    return _readable(tokenizer, end, (plain_grammar(held, keys, texts) for held in (fields, free)))
+
+
+def _readable(tokenizer: Any, end: int, grammars: Iterable[str | None]) -> Allowed:
+    """The first grammar that llguidance can read; anything is allowed if it is None, or there is none."""
+    for grammar in grammars:
+        with suppress(ValueError):
+            return any_token if grammar is None else Grammar(tokenizer, end, grammar)
     return any_token

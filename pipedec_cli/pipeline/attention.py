@@ -1,4 +1,4 @@
-"""Which token sees which in the grid, and at what distance. Training and decoding both use these functions."""
+"""Which token sees which in the grid, and where it stands. Training and decoding both use these functions."""
 
 from typing import Final, TypeVar
 
@@ -15,17 +15,12 @@ APART: Final = 1 << 14
 _Place = TypeVar("_Place", int, Tensor)
 
 
-def position(subsequence: Tensor, time: Tensor) -> Tensor:
-    """The position p = t + i of each token: integers of any shape, subsequences counted from 1.
+def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
+    """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K.
 
     For every visible pair both differences are ≥ 0, so the paper's Manhattan distance |t1 − t2| + |i1 − i2| is
     p1 − p2. One number a token is enough for T5's relative buckets and for any rotary or ALiBi model.
     """
-    return subsequence + time
-
-
-def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
-    """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K."""
     return before + time + subsequence - 1
 
 
@@ -45,8 +40,3 @@ def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
     (subsequence1, time1), (subsequence2, time2) = query, key
     earlier_or_same = subsequence2[..., None, :] <= subsequence1[..., :, None]
     return earlier_or_same & (time2[..., None, :] <= time1[..., :, None])
-
-
-def distance(query: Tensor, key: Tensor) -> Tensor:
-    """The distances [..., Q, K] of positions [..., Q] and [..., K]; without meaning for pairs that are not visible."""
-    return query[..., :, None] - key[..., None, :]

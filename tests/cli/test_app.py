@@ -364,7 +364,7 @@ def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path,
         ("held_out=2", "held_out: 2.0 is not from 0.0 to 1.0"),
         ("held_out=nan", "held_out: nan cannot be used"),
         ("sub_max=many", "sub_max: 'many' is not a whole number"),
-        ("seed=a\0b", "cannot be used"),
+        ("keep=a\0b", "cannot be used"),
     ],
 )
 def test_a_key_that_is_typed_wrong_is_refused_in_one_line(pair, wrong):

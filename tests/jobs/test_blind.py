@@ -146,23 +146,20 @@ def test_of_a_thousand_random_texts_no_object_has_what_its_schema_forbids(place,
     chance = random.Random(0)
     words = str.split("Aromi Thai Greek food | a : ; none true 3 -2.5 the near river Mill || é 漢")
     texts = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(1000))
-    dish = {
-        "type": "object",
-        "properties": {
-            "dish": {"enum": ["food", "near", "river", "Mill", "Aromi"]},
-            "price": {"type": "number"},
-            "kind": {"enum": ["food", "near"]},
-        },
-        "required": ["dish"],
-        "additionalProperties": False,
+    lists = lambda items: {"type": "array", "items": items}  # noqa: E731
+    text, price, stars = ({"type": kind} for kind in ("string", "number", "integer"))
+    of = {"enum": ["food", "near", "river", "Mill", "Aromi"]}
+    dish = {"properties": {"dish": of, "price": price, "kind": of}, "required": ["dish"]}
+    nested = {
+        "properties": {"city": {"type": ["string", "null"]}, "stars": stars},
+        "required": ["city", "stars"],
     }
-    nested = {"city": {"type": ["string", "null"]}, "stars": {"type": "integer"}}
     properties = {
-        "name": {"type": "string"},
+        "name": text,
+        "tags": lists(of),
+        "at": nested,
+        "menu": lists(dish),
         "open": {"type": "boolean"},
-        "tags": {"type": "array", "items": {"enum": ["Thai", "Greek"]}},
-        "at": {"type": "object", "properties": nested, "required": ["city", "stars"]},
-        "menu": {"type": "array", "items": dish},
     }
     schema = {"properties": properties, "required": ["name", "at", "menu"], "additionalProperties": False}
     data = write_lines(tmp_path / "docs.jsonl", *({"source": text} for text in texts))

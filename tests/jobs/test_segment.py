@@ -131,15 +131,15 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     told = "was trained at level sentence, and pipedec-workspace/data now holds level clause: train again"
     assert told in segment("data.jsonl", "--level", "clause", "-q").stderr
     assert "was trained" not in segment("data.jsonl").stderr
-    assert "was trained on other data" in segment("data.jsonl", "--set", "seed=1", "-q").stderr
+    assert "was trained on other data" in segment("data.jsonl", "--set", "held_out=0.4", "-q").stderr
 
 
 def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     write("data.jsonl", *examples())
-    Path("c.toml").write_text('seed = 5\n[segment]\nlevel = "clause"\nsub-max = 9\n')
+    Path("c.toml").write_text('held-out = 0.4\n[segment]\nlevel = "clause"\nsub-max = 9\n')
     segment("data.jsonl", "--config", "c.toml", "--set", "sub_max=8")
     saved = read_json("pipedec-workspace/data/segmentation.json")
-    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["seed"]) == ("clause", 8, 5)
+    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["held_out"]) == ("clause", 8, 0.4)
     write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9)))
     segment("data.jsonl", "--recipe", "kp20k")
     assert segmentation().level == "phrase"

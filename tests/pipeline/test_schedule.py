@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.pipeline.attention import distance, position, visible
+from pipedec_cli.pipeline.attention import behind, visible
 from pipedec_cli.pipeline.grid import Limits
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, draw_schedule, place
 from tests.fakes import NEVER, drive
@@ -178,9 +178,8 @@ tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1
 @given(tokens)
 def test_distance_is_manhattan_for_all_visible_pairs(places):
     subsequence, time = (torch.tensor(values) for values in zip(*places, strict=True))
-    positions = position(subsequence, time)
-    twice, (first, second) = torch.stack([positions, positions + 7]), (subsequence[None], time[None])
-    distances = distance(twice, twice)[1]  # batches are taken too, and queries that are not the keys
+    positions, (first, second) = behind(subsequence, time, 7), (subsequence[None], time[None])
+    distances = positions[:, None] - positions
     seen = visible((first, second), (first, second))[0]
     assert visible((first[:, 1:], second[:, 1:]), (first, second))[0].equal(seen[1:])
     for q, (i1, t1) in enumerate(places):

@@ -173,7 +173,7 @@ class Segment(Trial):
 
     def prepare(self, folder: Path) -> None:
         """Data that were split otherwise stand there."""
-        run([*self.arguments(folder), "--set", "seed=7"], folder / "older.log")
+        run([*self.arguments(folder), "--set", "held_out=0.3"], folder / "older.log")
         (folder / "older.log").unlink()
 
     def torn(self, folder: Path, whole: State) -> int:

@@ -85,7 +85,6 @@ class StepContext:
         tokens: int64 [rows].
         position: of the rows, int64 [rows].
         key_position: of the columns, int64 [n, columns].
-        places: (subsequence, time) of the rows, [n, r] each, and of the columns, [n, columns] each.
         sees: whether a row sees a column, bool [n, r, columns].
         source_hidden: bool [n, source tokens].
     """
@@ -98,8 +97,7 @@ class StepContext:
         self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
         rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
-        self.places = (self.spread(subsequence, PADDING), self.spread(time, PADDING)), (rows, times)
-        self.sees = visible(*self.places)
+        self.sees = visible((self.spread(subsequence, PADDING), self.spread(time, PADDING)), (rows, times))
         self.source_hidden = cache.source_hidden[self._lanes, : call.source]
 
     def spread(self, rows: Tensor, filling: int = 0) -> Tensor:
