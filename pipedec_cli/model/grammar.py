@@ -29,15 +29,15 @@ _TIME: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]
 _DAY: Final = r"(?:0[1-9]|1\d|2\d)"
 _MONTH_DAY: Final = rf"(?:(?:0[1-9]|1[0-2])-{_DAY}|(?:0[13-9]|1[0-2])-30|(?:0[13578]|1[02])-31)"
 _BYTE: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_LABEL: Final = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,28}"
 #: Strings of a format: some of what its standard allows, and hardly anything else. The object is checked at the end.
 _DATE: Final = rf"\d{{4}}-{_MONTH_DAY}"
 _FORMATS: Final = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}T{_TIME}",
-    "email": rf"[A-Za-z0-9_+-]{{1,20}}(?:\.[A-Za-z0-9_+-]{{1,20}}){{0,2}}@{_LABEL}(?:\.{_LABEL})+",
-    "hostname": rf"{_LABEL}(?:\.{_LABEL})*",
+    "email": rf"[A-Za-z0-9_+-]{{1,20}}(?:\.[A-Za-z0-9_+-]{{1,20}}){{0,2}}@{_LABEL}(?:\.{_LABEL}){{1,3}}",
+    "hostname": rf"{_LABEL}(?:\.{_LABEL}){{0,3}}",
     "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
     "ipv6": "[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){7}",
     "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~/?@!$&'()*+,;=-]+(?:#[A-Za-z0-9._~/?-]*)?",

@@ -6,7 +6,7 @@ import re
 import jsonschema
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import Field
@@ -131,6 +131,7 @@ FORMATS = "date time date-time duration email idn-email hostname idn-hostname ip
 @pytest.mark.parametrize(
     "name", f"{FORMATS} uri-template uuid json-pointer relative-json-pointer regex".split()
 )
+@settings(max_examples=30)
 @given(data=st.data())
 def test_texts_of_a_format_validate(name, data):
     written = re.compile(next(_strings({"format": name})), re.ASCII)
