@@ -82,7 +82,7 @@ class SegmentSettings(WorkflowSettings):
     held_out: float = key(0.1, "The share that is split off for dev, and again for test.", min=0.0, max=1.0)
     seed: int = 0  # of the split; equal sources always stay together
     sub_max: int = key(20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2)
-    time_max: int = key(50, "The last time-step in decoding. Longer segments are reported.", min=2)
+    time_max: int = 50  # the least last time-step of a trained model; longer segments are reported
     tokenizer: str | None = option(
         None, "Count the tokens of this folder, hub model or GGUF file [default: count words]."
     )

@@ -320,8 +320,6 @@ class Decoder:
         size = check_positive_int("batch_size", batch_size) or self.batch_size
         if size not in self._engines:
             self._engines[size] = Engine(self.weights, size)
-        if self.blind is not None:
-            self._engines[size].keep(self.blind.begun)  # read once, and not again for each text
         return self._engines[size]
 
     def method(self, delay: Delay | None = None, **chosen: Any) -> Method:

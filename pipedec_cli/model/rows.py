@@ -313,12 +313,6 @@ class BlindPlan:
             prompt = dataclasses.replace(prompt, parts=self._with_shots(prompt.parts, behind))
         first = prompt.filled({QUESTION: questions[0]})
         self.text.prompt = dataclasses.replace(first, known=self.known[0])
-        *parts, last = prompt.parts[: prompt.at]
-        # A source can change the tokens of the word before it.
-        start = dataclasses.replace(prompt, parts=(*parts, re.sub(r"(^|\s+)\S*\s*$", "", str(last))))
-        wholes = (self.text.prompted(self.text.prompt, source) for source in ("a", "1", " ", "\n"))
-        #: What all prompts begin with.
-        self.begun = _common(self.text.prompted(start, ""), *wholes)
 
     def _whole(self, question: str) -> list[int]:
         """The ids of the prompt and a row's question behind it, for a short source."""

@@ -17,8 +17,11 @@ class Row(NamedTuple):
 class StepModel(Protocol):
     """What the loop needs of a model. A sequence is the place of one example in flight: a number from 0 on."""
 
-    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources, given as (sequence, token ids). Those sequences are free until now."""
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> Sequence[int] | None:
+        """Encode sources, given as (sequence, token ids). Those sequences are free until now.
+
+        May return how many tokens of each source were known from before.
+        """
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         """One decoder call: add the rows' tokens to their sequences, and give each row's most probable next token.
@@ -99,7 +102,9 @@ def decode(
                 yield Admitted(*entering[number])
             if newcomers:
                 bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
-                model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])
+                known = model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])
+                for (number, *_), tokens in zip(newcomers, known or (), strict=False):
+                    entering[number][1].cached = tokens
                 running |= entering
             if not running:
                 return

@@ -190,6 +190,7 @@ class Grid:
     subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)  # of the newest tokens
     steps: int = field(default=0, init=False)  # decoder calls
+    cached: int = field(default=0, init=False)  # tokens of the source that need not be read
     stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
     #: Of the subsequences, where they are known.
     openings: list[Opening] = field(default_factory=list, init=False)

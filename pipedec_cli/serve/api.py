@@ -173,6 +173,9 @@ class Api:
                 return _json({"status": "ok"})
             case "GET", "/metrics":
                 now = {"running": len(self.service.running), "waiting": len(self.service.waiting)}
+                kept = self.service.kept
+                now |= {"cached_tokens_total": kept.hits, "cache_bytes": kept.bytes}
+                now |= {"cache_evictions_total": kept.evictions}
                 counts = sorted({**self.counts, **now}.items())
                 lines = "".join(f"pipedec_{name} {count}\n" for name, count in counts)
                 return Response(lines, media_type="text/plain; version=0.0.4")
@@ -343,7 +346,8 @@ def _answer(
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:
     read, made = request.prompt_tokens, end.tokens
-    return {"usage": {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}}
+    usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+    return {"usage": usage | {"prompt_tokens_details": {"cached_tokens": request.grid.cached}}}
 
 
 def _refusal(error: Exception) -> RefusalError:

@@ -28,7 +28,7 @@ class ServeSettings(RunSettings):
 
     shown = frozenset(
         {"model", "dtype", "device", "batch_size", "host", "port", "name", "api_key_file", "insecure"}
-        | {"queue", "grace", "workspace", "config", "set_keys", "allow_host"}
+        | {"queue", "grace", "cache_mb", "workspace", "config", "set_keys", "allow_host"}
     )
     hidden = frozenset(
         {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field"}
@@ -44,6 +44,7 @@ class ServeSettings(RunSettings):
     allow_host: tuple[str, ...] = _server((), "Another name of this server. May be given several times.")
     insecure: bool = _server(False, "Listen to other machines without a key.")
     batch_size: int = _server(16, "Requests decoded at the same time.", min=1, max=4096)
+    cache_mb: int = _server(512, "Memory for texts that were read, in MB; 0: none.", min=0, max=1_000_000)
     queue: int = _server(64, "Requests that may wait for a place. Others are refused.", min=0, max=100_000)
     grace: float = _server(30.0, "Seconds to finish what is running after SIGTERM.", min=0, metavar="SECONDS")
     timeout: float = key(300.0, "The most seconds of a request, its waiting included.", min=0.1)

@@ -78,6 +78,8 @@ class Service:
             decoder.read_sources(chat=prompt.chat or bool(decoder.checkpoint.tokenizer.chat_template))
         self.settings, self.decoder = settings, decoder
         self.engine, self.usual = decoder.engine(settings.batch_size), method_of(settings, decoder)
+        self.kept = self.engine.stepper.kept
+        self.kept.most = settings.cache_mb << 20
         self.name = settings.name or Path(decoder.checkpoint.name).name
         if decoder.drafter:
             decoder.drafter.costs = measured(decoder, settings.batch_size)

@@ -376,11 +376,11 @@ def test_a_key_that_is_typed_wins_over_a_config_file_and_that_over_a_recipe(tmp_
     asked: list[SegmentSettings] = []
     monkeypatch.setattr(segment.job, "segment", lambda settings, _: asked.append(settings) or sys.exit(0))
     path = tmp_path / "c.toml"
-    path.write_text("[segment]\nsub-max = 7\ntime-max = 30\n", encoding="utf-8")
+    path.write_text("[segment]\nsub-max = 7\nheld-out = 0.3\n", encoding="utf-8")
     for options in ((), ("--config", path), ("--config", path, "--set", "sub_max=9")):
         run("segment", "x", "--recipe", "pubmed", *options)
     assert [one.sub_max for one in asked] == [20, 7, 9]
-    assert [one.time_max for one in asked] == [50, 30, 30]
+    assert [one.held_out for one in asked] == [0.1, 0.3, 0.3]
     assert ["sub_max" in one.from_recipe for one in asked] == [True, False, False]
     path.write_text('[segment]\nw = "elsewhere"\nq = true\n', encoding="utf-8")  # -w and -q
     run("segment", "x", "--config", path)

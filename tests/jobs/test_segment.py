@@ -175,13 +175,14 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of():
     result = segment(write("data.jsonl", *items), "--level", "phrase", "--set", "sub_max=5")
     assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
     assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
-    items = [{"source": str(i), "target": "word " * 8 + "end, " + "more " * 5} for i in range(10)]
-    result = segment(write("data.jsonl", *items), "--set", "time_max=12", "-q")
-    warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 12 time-steps"
+    items = [{"source": str(i), "target": "word " * 40 + "end, " + "more " * 12} for i in range(10)]
+    result = segment(write("data.jsonl", *items), "-q")
+    warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 50 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     told = " ".join(result.stderr.split())
-    assert "(the longest has 14 words): decode with a larger time_max" in told
-    assert "would be cut" not in segment("data.jsonl", "--set", "time_max=15").stderr
+    assert "(the longest has 53 words): decode with a larger time_max" in told
+    write("data.jsonl", *({**item, "target": item["target"].replace("more", "")} for item in items))
+    assert "would be cut" not in segment("data.jsonl").stderr
 
 
 WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "

@@ -270,7 +270,7 @@ def test_columns_and_sources_stay_within_the_cache(stepper):
         with pytest.raises(IndexError):
             library.remember_source(model, cache, sequence, torch.zeros(length, model.width))
     with pytest.raises(IndexError):
-        make_engine("gemma3_text", "native", 1).stepper.read([(0, [VOCABULARY])])
+        make_engine("gemma3_text", "native", 1).stepper.read([(0, [VOCABULARY], 0)])
     stepper._source_length[0] = cache.source_room + 1
     with pytest.raises(IndexError):
         library.step(model, stepper._cache, [3, 0, 0, 1, 0, 0, 0, -1])

@@ -285,7 +285,7 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form,
         for _ in range(25):
             source = texts_of(chance) + chance.choice(["", "x", ".", "Text:", "\n", ".\n", "漢"])
             ids, cut = plan.text.source(source)
-            assert not cut and ids[: len(plan.begun)] == plan.begun
+            assert not cut
             for said, known in zip(words, plan.known, strict=True):
                 used = plan.text.prompt.template
                 text = used.replace("{question}", "\x00").replace("{source}", source).replace("\x00", said)

@@ -259,7 +259,11 @@ def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(pi
         )
         whole = pipelined.client.completions.create(model="pipelined", prompt=source)
         assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text == "; ".join(told)
-        assert (last.choices[0].finish_reason, counted.usage) == ("stop", whole.usage)
+        assert (last.choices[0].finish_reason, counted.usage.total_tokens) == (
+            "stop",
+            whole.usage.total_tokens,
+        )
+        assert whole.usage.prompt_tokens_details.cached_tokens == whole.usage.prompt_tokens
         assert len([part for part in parts if part.choices[0].text]) > 2
         rows = {}
         for part in parts:
@@ -427,7 +431,7 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
     status, head, page = pipelined.raw("GET", "/")
     assert status == 200 and "default-src 'none'" in head and b"<title>" in page
     status, _, told = pipelined.raw("GET", "/metrics")
-    assert status == 200 and b"pipedec_running 0" in told
+    assert status == 200 and b"pipedec_running 0" in told and b"pipedec_cache_bytes " in told
     assert b'pipedec_requests_total{status="413"} 1' in told
 
 

@@ -128,21 +128,16 @@ class Engine:
         else:
             self.stepper = TorchStepper(weights.stepping, sequences)
 
-    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty."""
+    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> Sequence[int]:
+        """Encode sources, given with their sequences, together. Without an encoder, read prompts, which may be empty.
+
+        Returns how many tokens of each were known from before.
+        """
         encoder = self.weights.encoder
         for _, source in newcomers:
             if source or encoder is not None:
                 require_ids("a source", source, self.weights.vocabulary)
-        if encoder is None:
-            self.stepper.read(newcomers)
-        else:
-            self.stepper.remember(encoder([source for _, source in newcomers]), newcomers)
-
-    def keep(self, beginning: Sequence[int]) -> None:
-        """Read the tokens that all prompts begin with, once for all sequences; nothing if they were read already."""
-        if tuple(beginning) != self.stepper.beginning:
-            self.stepper.keep(beginning)
+        return self.stepper.admit(newcomers, encoder)
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""

@@ -1,52 +1,120 @@
-"""The sequences of a stepper, and the positions of tokens behind the prompt of a decoder-only model."""
+"""The sequences of a stepper: what stands in them, and the positions of tokens behind the prompt of a decoder-only model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+import torch
+from torch import Tensor
+
+from pipedec_cli.model.engine.kept import Columns, Ids, Kept, common
 from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
 #: Columns for which a cache has room in each sequence at first. The room doubles when it is full.
 FIRST_ROOM: Final = 128
+#: So many tokens more must a prompt have in common with one that is about to be read: it waits for that one.
+WORTH_WAITING: Final = 64
+#: From the ids of sources to the states of an encoder, [sources, longest, d_model].
+Encode = Callable[[Sequence[Sequence[int]]], Tensor]
 
 
 class Sequences:
     """The sequences of a stepper: how many columns each has filled, and its prompt.
 
-    A subclass runs the calls. It has the methods of `Engine`, with `read` and `remember` in the place of `admit`.
+    A subclass runs the calls. It has the methods of `Engine`, and `read`, `remember` and `columns`, which `admit` asks for.
 
     A prompt has S tokens, with K places for known tokens behind them. Prompt tokens have the positions 0 … S − 1, a later
     token has S + K + time + subsequence − 1. K is how far before time 0 the first call after the prompt begins; later calls
     do not change it. Token j of a blind row, from 0, has S + j.
+
+    A prompt depends on its own tokens alone, and so do the keys and values of a source as a whole. They stay in the
+    sequence until another one takes its place, and then, as far as there is room, in `kept`.
     """
 
     def __init__(self, sequences: int) -> None:
         self.sequences = sequences
         self.filled = [0] * sequences  # columns in use
-        #: The tokens that all prompts begin with. Every sequence keeps their keys and values in its first columns.
-        self.beginning: tuple[int, ...] = ()
+        self.kept = Kept()
+        #: The prompt or source whose keys and values stand in each sequence, also after its release.
+        self.there: list[Ids] = [()] * sequences
         self._lengths = [0] * sequences  # of the prompts
         self._known = [0] * sequences
         self._new = set(range(sequences))  # their first call is still to come
 
-    def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
+    def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
+        """Read prompts into sequences, each behind so many tokens that are there. The tokens become row 0 of the grids."""
         raise NotImplementedError
 
-    def copy_first(self) -> None:
-        """Copy the columns of the first sequence into all others."""
+    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
+        """Keep keys and values of encoded sources, [n, longest, d_model]."""
         raise NotImplementedError
 
-    def keep(self, beginning: Sequence[int]) -> None:
-        """Read the beginning of all prompts, and keep it in every sequence; all sequences start anew."""
-        self.beginning = ()
-        for sequence in range(self.sequences):
+    def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
+        """Views of the keys and values of a prompt's tokens or, if it is `encoded`, of a source's; there is room for them."""
+        raise NotImplementedError
+
+    def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
+        """Let later rows of a sequence see that many of these `columns`."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def admit(
+        self, newcomers: Sequence[tuple[int, Sequence[int]]], encode: Encode | None = None
+    ) -> list[int]:
+        """Start sequences anew with prompts, which may be empty, or with sources to `encode`. What was read is taken over.
+
+        Returns how many tokens of each were taken over.
+        """
+        due, found, encoded = list[tuple[int, Ids, int]](), list[int](), encode is not None
+        for sequence, source in newcomers:
+            ids = tuple(source)
+            # States of an encoder depend on the whole source, a prompt's on the tokens before.
+            alike = partial(_equal if encoded else common, ids)
+            shared, waiting = [*map(alike, self.there)], {other: alike(one) for other, one, _ in due}
+            kept = self.kept.find(ids)
+            stored = alike(kept)
+            best = max(range(self.sequences), key=lambda at: (shared[at], at == sequence))
+            if waiting and max(waiting.values()) >= max(shared[best], stored) + WORTH_WAITING:
+                self._fill(due, encode)
+                due, best = [], max(waiting, key=waiting.__getitem__)
+                shared[best] = waiting[best]
+            known = max(shared[best], stored)
+            columns: Columns = ()
+            if known and stored > shared[best]:
+                columns = self.kept.take(kept)
+            elif known and best != sequence:
+                columns = self.columns(best, known, encoded=encoded)
+            self._put_aside(sequence, ids, encoded=encoded)
             self.release(sequence)
-        self.read([(0, beginning)])
-        self.copy_first()
-        self.beginning = tuple(beginning)
-        self.filled = [len(beginning)] * self.sequences
+            self.there[sequence] = ()
+            if known:
+                for own, other in zip(self.columns(sequence, known, encoded=encoded), columns, strict=False):
+                    own.copy_(other[tuple(map(slice, own.shape))])
+                self.show(sequence, known, encoded=encoded)
+            self.kept.hits += known
+            found.append(known)
+            due.append((sequence, ids, known))
+        self._fill(due, encode)
+        return found
+
+    def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:
+        """Read or encode what is due."""
+        if encode is None:
+            if due:
+                self.read(due)
+        elif new := [(sequence, ids) for sequence, ids, known in due if not known]:
+            self.remember(encode([ids for _, ids in new]), new)
+        for sequence, ids, _ in due:
+            self._lengths[sequence], self.there[sequence] = 0 if encode else len(ids), ids
+
+    def _put_aside(self, sequence: int, ids: Ids, *, encoded: bool) -> None:
+        """Keep what stands in a sequence, unless the text that takes its place begins so."""
+        there = self.there[sequence]
+        if self.kept.most and there and common(there, ids) < len(there):
+            columns = self.columns(sequence, len(there), encoded=encoded)
+            self.kept.add(there, columns)
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
@@ -55,8 +123,8 @@ class Sequences:
         self.filled[sequence] -= count
 
     def release(self, sequence: int) -> None:
-        """Forget a sequence's grid and source, but for the beginning of all prompts."""
-        self.take_back(sequence, self.filled[sequence] - len(self.beginning))
+        """Forget a sequence's grid; its source stays until another one takes its place."""
+        self.take_back(sequence, self.filled[sequence])
         self._lengths[sequence] = self._known[sequence] = 0
         self._new.add(sequence)
 
@@ -76,14 +144,16 @@ class Sequences:
             return apart(slot.subsequence, slot.number), before + slot.number
         return slot.time, behind(slot.subsequence, slot.time, before + self._known[sequence])
 
-    def begin(self, sequence: int, prompt: Sequence[int]) -> list[tuple[Row, int]]:
-        """Start a sequence anew: the tokens of its prompt behind the beginning of all prompts, as rows with positions.
+    def begin(self, sequence: int, prompt: Sequence[int], known: int) -> list[tuple[Row, int]]:
+        """The tokens of a prompt behind those that are `known`, as rows with positions. They want no answer.
 
-        The rows want no answer. Token j has position j, whatever K is. A ValueError if the prompt begins in another way.
+        Token j has position j, whatever K is.
         """
-        self.release(sequence)
-        self._lengths[sequence] = len(prompt)
-        if tuple(prompt[: len(self.beginning)]) != self.beginning:
-            raise ValueError("a prompt does not begin as all prompts do")
-        numbered = [*enumerate(prompt)][len(self.beginning) :]
+        self.filled[sequence] = known
+        numbered = [*enumerate(prompt)][known:]
         return [(Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j) for j, token in numbered]
+
+
+def _equal(ids: Ids, other: Ids) -> int:
+    """The length of two equal texts; 0 if they differ."""
+    return len(ids) if ids == other else 0

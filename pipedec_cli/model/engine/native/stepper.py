@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipedec_cli.model.engine.kept import Columns, Ids
 from pipedec_cli.model.engine.native.library import CacheStruct
 from pipedec_cli.model.engine.native.packing import NativeWeights, describe_t5, pack
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
+from pipedec_cli.pipeline.attention import PROMPT_TIME
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
 
@@ -31,31 +33,46 @@ class NativeStepper(Sequences):
         self._grid, self._source = self._buffers(0), self._buffers(0)
         self._grow(FIRST_ROOM)
 
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep keys and values of encoded sources, [n, longest, d_model], in sequences that start anew."""
-        if memory.shape[1] > self._source_room:
-            self._source_room = self._rounded(memory.shape[1])
-            self._source = _widened(self._source, self._buffers(self._source_room), self._source_length)
-            self._point()
+    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
+        """Keep keys and values of encoded sources, [n, longest, d_model]."""
+        self._make_room(memory.shape[1])
         memory = memory.float().contiguous()
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
-            self.release(sequence)
             self._source_length[sequence] = len(source)
             own = states[: len(source)]
             self.weights.library.remember_source(self.weights.struct, self._cache, sequence, own)
 
-    def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        read = [pair for sequence, prompt in sorted(newcomers) for pair in self.begin(sequence, prompt)]
+    def _make_room(self, tokens: int) -> None:
+        """Make room for so many tokens of each source."""
+        if tokens > self._source_room:
+            self._source_room = self._rounded(tokens)
+            self._source = _widened(self._source, self._buffers(self._source_room), map(len, self.there))
+            self._point()
+
+    def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
+        """See `Sequences.columns`. The last panel of keys has other columns as well, which are written before they are read."""
+        self._make_room(tokens) if encoded else self._grow(tokens)
+        keys, values = (self._source if encoded else self._grid)[:2]
+        numbers = 1 if self.weights.dtype == torch.float32 else 2
+        panels, words = -(-tokens // self._panel), -(-tokens // numbers)
+        return keys[:, sequence, :, :panels], values[:, sequence, :, :words]
+
+    def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
+        """See `Sequences.show`."""
+        if encoded:
+            self._source_length[sequence] = tokens
+            return
+        subsequences, times, positions = (buffer[sequence, :tokens] for buffer in self._grid[2:])
+        subsequences.zero_()
+        torch.arange(tokens, out=positions)
+        torch.arange(PROMPT_TIME, PROMPT_TIME + tokens, out=times)
+
+    def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
+        """See `Sequences.read`."""
+        read = [pair for one in sorted(newcomers) for pair in self.begin(*one)]
         for first in range(0, len(read), READ_TOGETHER):
             portion = read[first : first + READ_TOGETHER]
             self._run([row for row, _ in portion], [(row.slot.time, at) for row, at in portion])
-
-    def copy_first(self) -> None:
-        """Copy the columns of the first sequence into all others."""
-        keys, values, *places = self._grid
-        for buffer in (keys.transpose(0, 1), values.transpose(0, 1), *places):
-            buffer[1:] = buffer[:1]
 
     def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, odds: Tensor | None = None
@@ -80,11 +97,6 @@ class NativeStepper(Sequences):
         self.step([Row(number, slot._replace(answers=True)) for number, slot in rows], logits)
         return logits[:, :vocabulary]
 
-    def release(self, sequence: int) -> None:
-        """Forget a sequence's grid and source, but for the beginning of all prompts."""
-        super().release(sequence)
-        self._source_length[sequence] = 0
-
     def _run(
         self,
         rows: Sequence[Row],
@@ -108,7 +120,8 @@ class NativeStepper(Sequences):
     def _grow(self, columns: int) -> None:
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
-            self._grid = _widened(self._grid, self._buffers(self._room), self.filled)
+            used = (max(filled, len(there)) for filled, there in zip(self.filled, self.there, strict=True))
+            self._grid = _widened(self._grid, self._buffers(self._room), used)
             self._point()
 
     def _rounded(self, columns: int) -> int:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from pipedec_cli.model.engine.kept import Columns, Ids
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
-from pipedec_cli.pipeline.attention import PADDING, visible
+from pipedec_cli.pipeline.attention import PADDING, PROMPT_TIME, visible
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
 
@@ -186,44 +187,59 @@ class TorchStepper(Sequences):
         self._pool = None
 
     @torch.inference_mode()
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keep keys and values of encoded sources, [n, longest, d_model], in sequences that start anew."""
+    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
+        """Keep keys and values of encoded sources, [n, longest, d_model]."""
         batch, length, _ = memory.shape
-        if self.cache.grow_sources(_rounded(length, SOURCE_TOKENS) if self.fixed else length):
-            self._forget_calls()
+        self._make_room(length)
         for sequence, source in newcomers:
-            self.release(sequence)
-            self.source_length[sequence] = len(source)
-            self.cache.source_hidden[sequence, : len(source)] = False
+            self.show(sequence, len(source), encoded=True)
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.layers.dtype)
         for layer, both in zip(self.layers.source_kv(states), self.cache.sources, strict=True):
             for made, kept in zip(layer, both, strict=True):
                 kept[numbers, :, :length] = made.view(batch, length, self.layers.heads, -1).transpose(1, 2)
 
+    def _make_room(self, tokens: int) -> None:
+        """Make room for so many tokens of each source."""
+        if self.cache.grow_sources(_rounded(tokens, SOURCE_TOKENS) if self.fixed else tokens):
+            self._forget_calls()
+
     @torch.inference_mode()
-    def read(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Read prompts, which may be empty, into sequences that start anew: they become row 0 of their grids."""
-        prompts = [self.begin(sequence, prompt) for sequence, prompt in newcomers]
-        lanes = torch.tensor([sequence for sequence, _ in newcomers], device=self.layers.device)
+    def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
+        """See `Sequences.columns`."""
+        self._make_room(tokens) if encoded else self._grow(tokens)
+        return [
+            both[:, sequence, :, :tokens] for both in (self.cache.sources if encoded else self.cache.grid)
+        ]
+
+    @torch.inference_mode()
+    def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
+        """See `Sequences.show`."""
+        if encoded:
+            self.source_length[sequence] = tokens
+            self.cache.source_hidden[sequence] = True
+            self.cache.source_hidden[sequence, :tokens] = False
+        else:
+            at = torch.arange(tokens, device=self.layers.device)
+            self.cache.places[:, sequence, :tokens] = torch.stack([at * 0, at + PROMPT_TIME, at])
+
+    @torch.inference_mode()
+    def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
+        """See `Sequences.read`."""
+        prompts = [self.begin(*one) for one in newcomers]
+        lanes = torch.tensor([sequence for sequence, *_ in newcomers], device=self.layers.device)
         for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
             for lane, rows in enumerate(prompts):
                 for place, (row, column) in enumerate(rows[first : first + PROMPT_TOKENS]):
                     given.append((row.slot.token, lane, column, 0, row.slot.time, column, place))
                     self.filled[row.sequence] += 1
-            columns = max(self.filled[sequence] for sequence, _ in newcomers)
+            columns = max(self.filled[sequence] for sequence, *_ in newcomers)
             self._grow(columns)
             table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
-            shape = (len(newcomers), min(columns - len(self.beginning) - first, PROMPT_TOKENS))
+            shape = (len(newcomers), min(max(map(len, prompts)) - first, PROMPT_TOKENS))
             call = Call(table, shape, columns, 0, table, table, lanes=lanes)
             self.layers.states(StepContext(self.cache, call))
-
-    @torch.inference_mode()
-    def copy_first(self) -> None:
-        """Copy the columns of the first sequence into all others."""
-        for buffer in (self.cache.places, *self.cache.grid):
-            buffer[:, 1:] = buffer[:, :1]
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -262,7 +278,7 @@ class TorchStepper(Sequences):
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:
-        """Forget a sequence's grid and source, but for the beginning of all prompts."""
+        """Forget a sequence's grid; its source stays, but is hidden."""
         super().release(sequence)
         self.source_length[sequence] = 0
         self.cache.source_hidden[sequence] = True
