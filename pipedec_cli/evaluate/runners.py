@@ -122,9 +122,9 @@ class Metered:
         """Compute, and return the answers."""
         return self._counted(rows, self.model.step(rows))
 
-    def step_with_odds(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[Odds]]:
+    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[Sequence[int], Sequence[Odds]]:
         """The same; the odds are the model's."""
-        tokens, odds = self.model.step_with_odds(rows)
+        tokens, odds = self.model.step_with_odds(rows, top)
         return self._counted(rows, tokens), odds
 
     def _counted(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
@@ -191,7 +191,9 @@ class EngineRunner:
         targets = None
         if self.lengths is not None:
             targets = (self.lengths.tokens,) if self._whole else self.lengths.targets
-        meter = Metered(self.decoder.engine(batch_size), clock, targets, self.decoder.checkpoint.eos)
+        engine = self.decoder.engine(batch_size)
+        engine.forget()  # each pass reads its sources
+        meter = Metered(engine, clock, targets, self.decoder.checkpoint.eos)
         ends: dict[int, Finished] = {}
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), method, batch_size):

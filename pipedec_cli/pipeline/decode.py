@@ -30,8 +30,8 @@ class StepModel(Protocol):
         to rows whose slot does not answer have no meaning.
         """
 
-    def step_with_odds(self, rows: Sequence[Row]) -> tuple[Sequence[int], Sequence[Odds]]:
-        """The same, and the probability of each of those tokens and of each slot's `end`."""
+    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[Sequence[int], Sequence[Odds]]:
+        """The same, and the probability of each of those tokens and of each slot's `end`, and the `top` tokens."""
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence: no later row sees them."""
@@ -117,7 +117,13 @@ def decode(
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             confident = any(grid.method.confident for _, grid in running.values())
-            answers, odds = model.step_with_odds(rows) if confident else (model.step(rows), ())
+            top = max(grid.method.top for _, grid in running.values())
+            more = (
+                (model.step_with_odds(rows, top) if top else model.step_with_odds(rows))
+                if confident
+                else None
+            )
+            answers, odds = more or (model.step(rows), ())
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]

@@ -124,6 +124,9 @@ class Method:
     free: Opening = _FREE  # how a row without an opening begins, and what it may say
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
+    top: int = (
+        0  # so many of the most probable tokens are wanted with each answer; rows keep their `odds` then
+    )
     lists: tuple[ItemRows, ...] = ()
     #: This method for a source, if rows are held to what the source says.
     of_source: Callable[[Method, str], Method] | None = None
@@ -168,6 +171,8 @@ class Odds(NamedTuple):
     answer: float = 1.0
     end: float = 0.0
     allowed: float = 1.0
+    #: The most probable tokens of all, with the logarithms of their probabilities.
+    top: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +354,8 @@ class Grid:
             row.eos_fed = row.ended and method.blind  # no other row would see it
             row.confidence *= chance.answer
             row.forced = max(row.forced, 1 - chance.allowed)
+            if method.top:
+                row.odds.append(chance)
             made.append(Slot(slot.subsequence, self.time, token))
         if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
             self._drop_repeats()

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class Subsequence:
     probability: float = 1.0
     forced: float = 0.0  # the largest share of probability that tokens had in a step which were not allowed
     known: Sequence[int] = ()
+    odds: list[Any] = field(default_factory=list)  # of each token, where they are asked for
     #: The most probable beginning with an end behind it: its probability and number of tokens; −1 if ends are not noted.
     best: tuple[float, int] = (0.0, -1)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import math
 import re
 import signal
 import time
@@ -43,8 +44,6 @@ _SILENT: Final = {
 #: Parameters that are not served, by the reason; but for values without effect, which are null, 0, empty and `_IDLE`.
 _UNSERVED: Final = {
     "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
-    "a text ends where the model ends it, or at max_tokens": "stop",
-    "tokens are sent without probabilities": "logprobs top_logprobs",
     "the answer is sent alone": "echo suffix",
     "no model here calls tools": "tools tool_choice functions function_call",
     "answers are texts": "modalities audio",
@@ -89,9 +88,24 @@ class _Completion(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt: _Text
     max_tokens: _Tokens = None
     max_completion_tokens: _Tokens = None
+    stop: str | Annotated[list[str], Meta(max_length=4)] = ()  # type: ignore[assignment]
+    logprobs: bool | Annotated[int, Meta(ge=0, le=5)] = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=5)] = 0
     stream: bool = False
     stream_options: _StreamOptions = field(default_factory=_StreamOptions)
     response_format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts before which the text ends."""
+        return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
+
+    @property
+    def top(self) -> int:
+        """How many alternatives of each token are wanted; −1 without probabilities."""
+        if self.logprobs is False:
+            return -1
+        return self.top_logprobs if self.logprobs is True else self.logprobs
 
 
 class _Chat(_Completion, kw_only=True, forbid_unknown_fields=True):
@@ -207,6 +221,11 @@ class Api:
             raise RefusalError(408, "the body did not come in time") from None
         body, request = _read(data, chat=chat)
         self._named(body.model)
+        if body.stops and request.schema is not None:
+            raise RefusalError(400, "stop is for texts; leave it out with a response_format", "stop")
+        if body.top >= 0 and (body.stream or self.service.decoder.drafter):
+            what = "logprobs are not sent in streams and in exact mode; leave logprobs out"
+            raise RefusalError(400, what, "logprobs")
         made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
         events = self._events(http, request, entry)
         await anext(events)  # it has its place: what can be refused has been
@@ -229,7 +248,9 @@ class Api:
         if not body.stream:
             end = await anext(events)
             tell_of(end)
-            return _json(_answer(made, end.text, end, chat=chat) | _usage(request, end))
+            answer = _answer(made, end.text, end, chat=chat)
+            answer["choices"][0]["logprobs"] = _logprobs(request, chat=chat) if request.top >= 0 else None
+            return _json(answer | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
             try:
@@ -329,7 +350,9 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
         case _:
             raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
     rows = body.stream_options.pipedec_rows
-    return body, Request(source, (*turns,), schema, most, body.stream, rows, strict)
+    return body, Request(
+        source, (*turns,), schema, most, body.stream, rows, strict, stop=body.stops, top=body.top
+    )
 
 
 def _answer(
@@ -342,6 +365,28 @@ def _answer(
     kind = f"chat.completion{'.chunk' if part else ''}" if chat else "text_completion"
     choice = {"index": 0, **shape, "logprobs": None, "finish_reason": finish}
     return {"object": kind, **made, "choices": [choice]}
+
+
+def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
+    """The tokens of all rows with the logarithms of their probabilities among all tokens, and the most probable ones."""
+
+    def told(token: int, logarithm: float) -> dict[str, Any]:
+        text = request.decoder.text.decode([token])
+        return {"token": text, "logprob": max(logarithm, -9999.0), "bytes": [*text.encode()]}
+
+    pairs = [
+        pair for row in request.grid.subsequences for pair in zip(row.text_tokens, row.odds, strict=False)
+    ]
+    content = [told(token, math.log(max(odds.answer * odds.allowed, 1e-300))) for token, odds in pairs]
+    tops = [[told(*one) for one in odds.top[: request.top]] for _, odds in pairs]
+    if chat:
+        return {"content": [one | {"top_logprobs": top} for one, top in zip(content, tops, strict=True)]}
+    by_text = [{one["token"]: one["logprob"] for one in top} for top in tops]
+    columns = {
+        "tokens": [one["token"] for one in content],
+        "token_logprobs": [one["logprob"] for one in content],
+    }
+    return columns | {"top_logprobs": by_text, "text_offset": []}
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:

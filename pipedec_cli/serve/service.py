@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
@@ -56,6 +57,9 @@ class Request:
     strict: bool = False  # whether a schema is refused that values are not held to in all
     unchecked: Sequence[str] = ()  # what values are not held to
     tell: Callable[[Any], Any] = print
+    stop: tuple[str, ...] = ()  # texts before which the text ends
+    stopped: bool = False  # one of them has come
+    top: int = -1  # so many alternatives of each token are wanted; −1: not even its probability
     gone: bool = False  # nobody waits for it
     read: Source = field(default_factory=lambda: Source([], False, ""))
     sent: str = ""
@@ -67,6 +71,10 @@ class Request:
     def prompt_tokens(self) -> int:
         """The tokens that were read: the prompt, and what the rows begin with."""
         return len(self.read.ids) + sum(len(opening.known) for opening in self.grid.openings)
+
+    def ended(self, text: str) -> str:
+        """The text up to the first of the texts that end it."""
+        return text[: min((place for stop in self.stop if (place := text.find(stop)) >= 0), default=None)]
 
 
 class Service:
@@ -130,7 +138,8 @@ class Service:
 
     def _work(self) -> None:
         running = self.running
-        how: Any = {"gone": lambda number: running[number].gone, "sequences": self.settings.batch_size}
+        over = lambda number: running[number].gone or running[number].stopped  # noqa: E731
+        how: Any = {"gone": over, "sequences": self.settings.batch_size}
         while not self.closing or self.waiting:
             try:
                 for event in decode(self.engine, self._arrivals(), lambda n: running[n].method, **how):
@@ -179,6 +188,8 @@ class Service:
             raise TooLongError(what, todo="send a shorter text")
         wanted = filter(None, (how.limits.max_tokens, request.max_tokens))
         request.method = how = replace(how, limits=replace(how.limits, max_tokens=min(wanted, default=None)))
+        if request.top >= 0:
+            request.method = how = replace(how, confident=True, top=max(1, request.top))
         if drafter := decoder.drafter:
             request.method = drafter.check(how.limits.max_tokens, drafter.costs or ())
             if drafter.decoder is not None:  # the others wait for the draft
@@ -225,15 +236,20 @@ class Service:
             request.tell(event)
         elif isinstance(event, Finished):
             generated = request.decoder.result(event, request.read)
+            if (text := request.ended(generated.text)) != generated.text:
+                generated = structs.replace(generated, text=text, truncated=None)
             del self.running[event.example]
             if request.streamed:
                 request.tell((generated.text.removeprefix(request.sent), []))
             request.tell(BusyError("the server ends") if request.gone else generated)
-        elif request.streamed:
+        elif request.streamed or request.stop:
             text, rows = _settled(request), [*_rows(request, event.step.made)] if request.rows else []
+            request.stopped = (whole := request.ended(text)) != text
+            # What may be the beginning of a text that ends it is held back.
+            text = whole[: len(whole) - max((len(stop) - 1 for stop in request.stop), default=0)]
             more = text.removeprefix(request.sent) if text.startswith(request.sent) else ""
             request.sent += more
-            if more or rows:
+            if request.streamed and (more or rows):
                 request.tell((more, rows))
 
 

@@ -46,11 +46,11 @@ def test_results_by_delay_begin_with_the_main_result_and_speedup_rises_with_the_
     assert (paper_figures("inspec"), paper_figures("msqa").delays) == (None, ())
 
 
-GRID = {"time_max": 50, "sub_max": 20}
-PHRASE = {"level": "phrase", "separator": [";"], **GRID}
-SENTENCE = {"level": "sentence", **GRID}
+SUB_MAX = {"sub_max": 20}
+PHRASE = {"level": "phrase", "separator": [";"], **SUB_MAX}
+SENTENCE = {"level": "sentence", **SUB_MAX}
 SETTINGS = {
-    "paper": (GRID, {}),
+    "paper": (SUB_MAX, {}),
     "msqa": (PHRASE, {"task": "multispan", "protocol": "multispanqa"}),
     **dict.fromkeys(("kp20k", "kptimes"), (PHRASE, {"task": "keyphrases", "protocol": "chan2019"})),
     **dict.fromkeys(SUMMARIES, (SENTENCE, {"task": "summarization", "protocol": "rouge"})),
@@ -71,7 +71,13 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
         "time_max": 50,
         "keep": "last",
     }
-    assert recipe(name, "generate") == {"delay": "1", "empty_rows": "retry", "stop_on_repeat": False, **GRID}
+    assert recipe(name, "generate") == {
+        "delay": "1",
+        "empty_rows": "retry",
+        "stop_on_repeat": False,
+        "time_max": 50,
+        **SUB_MAX,
+    }
     assert recipe(name, "score") == score
     delays = "1,2,3" if name in SUMMARIES else "1"
     assert recipe(name, "report") == {

@@ -69,6 +69,17 @@ def test_outputs_are_the_same_in_batches_and_one_at_a_time(decoder, ids):
         assert decoder.text.decode(output.tokens).split() == " ".join(segments).split()
 
 
+def test_each_pass_reads_its_sources_again(decoder, ids, monkeypatch):
+    runner, stepper, read = EngineRunner(decoder, {}), decoder.engine(2).stepper, []
+    remember = stepper.remember
+    monkeypatch.setattr(
+        stepper, "remember", lambda memory, new: read.append(len(new)) or remember(memory, new)
+    )
+    for _ in range(2):
+        runner.run(ids, 2, time.perf_counter)
+    assert sum(read) == 2 * len(ids)
+
+
 def test_parts_add_up_to_no_more_than_the_whole(decoder, ids):
     contest = {"a": (EngineRunner(decoder, {"delay": 1}), ids)}
     found = time_together(contest, repeats=1, rest=lambda: None)["a"]

@@ -309,8 +309,13 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
         ({"temperature": 0.7}, "temperature is not served: decoding is greedy"),
         ({"top_p": 0.5}, "top_p is not served"),
         ({"n": 2}, "n is not served"),
-        ({"stop": ["."]}, "stop is not served: a text ends where the model ends it"),
-        ({"logprobs": 3}, "logprobs is not served: tokens are sent without probabilities"),
+        ({"stop": ["a"] * 5}, "`array` of length <= 4"),
+        (
+            {"stop": "a", "extra_body": {"response_format": {"type": "json_object"}}},
+            "stop is for texts; leave it out",
+        ),
+        ({"logprobs": 6}, "logprobs: Expected `int` <= 5"),
+        ({"logprobs": 1, "stream": True}, "logprobs are not sent in streams"),
         ({"extra_body": {"tool_choice": "required"}}, "tool_choice is not served: no model here calls tools"),
         ({"extra_body": {"modalities": ["text", "audio"]}}, "modalities is not served: answers are texts"),
         ({"max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
@@ -521,6 +526,34 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_ends_before_the_first_of_its_stops(pipelined, stream):
+    whole = pipelined.text("a")
+    for stop in ("C.", ["D.", "; C"], [whole[:1]], ["", "nowhere"], whole[3:9]):
+        made = pipelined.client.completions.create(model="pipelined", prompt="a", stop=stop, stream=stream)
+        text = "".join(part.choices[0].text for part in made) if stream else made.choices[0].text
+        stops = [one for one in ([stop] if isinstance(stop, str) else stop) if one]
+        assert text == whole[: min((whole.index(one) for one in stops if one in whole), default=None)]
+        assert stream or made.choices[0].finish_reason == "stop"
+
+
+def test_tokens_come_with_their_probabilities_if_they_are_asked_for(chat, pipelined):
+    plain = chat.chat("a", max_tokens=6).choices[0]
+    made = chat.chat("a", max_tokens=6, logprobs=True, top_logprobs=3).choices[0]
+    assert plain.logprobs is None and made.message.content == plain.message.content
+    content = made.logprobs.content
+    assert "".join(one.token for one in content).split() == made.message.content.split() and len(content) > 1
+    for one in content:
+        assert one.top_logprobs[0].token == one.token and len(one.top_logprobs) == 3
+        assert one.top_logprobs[0].logprob == pytest.approx(one.logprob, abs=1e-4)
+        assert 0 >= one.logprob >= one.top_logprobs[1].logprob >= one.top_logprobs[2].logprob
+    made = pipelined.client.completions.create(model="pipelined", prompt="a", logprobs=0).choices[0]
+    assert (
+        made.text == pipelined.text("a")
+        and len(made.logprobs.tokens) == len(made.logprobs.token_logprobs) > 3
+    )
+
+
 def test_a_schema_stops_nobody_while_it_is_read(models):
     fan = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "ab"}} for n in range(24)}
     wide = {"$defs": fan | {"d24": {}}, "$ref": "#/$defs/d0"}

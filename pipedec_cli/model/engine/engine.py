@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.engine.kept import Kept
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.engine.native.packing import NativeWeights, pack_native
 from pipedec_cli.model.engine.native.stepper import NativeEncoder, NativeStepper
-from pipedec_cli.model.engine.torch.stepper import TorchStepper, wants_graphs
+from pipedec_cli.model.engine.torch.stepper import TorchStepper, odds_of, wants_graphs
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
@@ -139,6 +140,10 @@ class Engine:
                 require_ids("a source", source, self.weights.vocabulary)
         return self.stepper.admit(newcomers, encoder)
 
+    def forget(self) -> None:
+        """Let nothing that was read be taken over."""
+        self.stepper.there, self.stepper.kept = [()] * self.sequences, Kept(self.stepper.kept.most)
+
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""
         answers = list[int]()
@@ -146,11 +151,11 @@ class Engine:
             answers += self.stepper.step(part)
         return _checked(answers)
 
-    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
         """One decoder call: the most probable next token of each row and its `Odds`, a softmax over the tokens that are allowed."""
         answers, odds = list[int](), list[Odds]()
         for part in self._parts(rows):
-            more = self.stepper.step_with_odds(part)
+            more = odds_of(self.stepper.logits(part), part, top) if top else self.stepper.step_with_odds(part)
             answers, odds = answers + more[0], odds + more[1]
         return _checked(answers), odds
 

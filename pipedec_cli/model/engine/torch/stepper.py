@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -253,15 +252,9 @@ class TorchStepper(Sequences):
         found: list[int] = answers.tolist()
         return [found[place] for place in where]
 
-    @torch.inference_mode()
     def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
         """The most probable next token of each row, and its odds."""
-        free = self.logits(rows).float()
-        logits, ends = _allowed(free, rows), torch.tensor([row.slot.end for row in rows], device=free.device)
-        made, shares = logits.softmax(dim=-1), (logits.logsumexp(dim=-1) - free.logsumexp(dim=-1)).exp()
-        of_ends = made.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1) * (ends >= 0)
-        odds = torch.stack([made.amax(dim=-1), of_ends, shares], dim=1).tolist()
-        return _best(logits).tolist(), list(starmap(Odds, odds))
+        return odds_of(self.logits(rows), rows)
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
@@ -343,6 +336,22 @@ class TorchStepper(Sequences):
     def _compute(self, call: Call) -> None:
         call.logits = self.layers.head(self.layers.states(StepContext(self.cache, call)))
         call.answers = _best(call.logits)
+
+
+@torch.inference_mode()
+def odds_of(logits: Tensor, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
+    """The most probable next token of each row by its logits, and its odds with so many `top` tokens."""
+    free, logits = logits.float(), _allowed(logits.float(), rows)
+    ends, whole = torch.tensor([row.slot.end for row in rows], device=free.device), free.logsumexp(dim=-1)
+    made, shares = logits.softmax(dim=-1), (logits.logsumexp(dim=-1) - whole).exp()
+    of_ends = made.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1) * (ends >= 0)
+    odds = torch.stack([made.amax(dim=-1), of_ends, shares], dim=1).tolist()
+    values, tokens = free.topk(top, dim=-1)
+    best = zip(tokens.tolist(), (values - whole.unsqueeze(1)).tolist(), strict=True)
+    found = [
+        Odds(*one)._replace(top=[*zip(*pair, strict=True)]) for one, pair in zip(odds, best, strict=True)
+    ]
+    return _best(logits).tolist(), found
 
 
 def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
