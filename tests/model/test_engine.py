@@ -5,7 +5,6 @@ import itertools
 import random
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -339,8 +338,7 @@ def test_steps_take_back_and_steps_again_equal_the_run_that_never_took_them(kind
 def test_buckets_are_those_of_transformers_at_every_distance(buckets, farthest):
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
-    table, distances = distance_buckets(SimpleNamespace(**sizes)), torch.arange(2 * farthest)
+    table, distances = distance_buckets(buckets, farthest), torch.arange(2 * farthest)
     theirs = T5Attention._relative_position_bucket(-distances, False, buckets, farthest)
     assert table[distances.clamp(max=len(table) - 1)].equal(theirs)
 

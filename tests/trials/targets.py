@@ -155,7 +155,7 @@ def _segment_targets() -> Iterable[Target]:
     sources = {"data.jsonl": lines({"id": row["id"], "source": row["source"]} for row in ROWS)}
     words = ("segment", "data.jsonl", "--sources-only", "--out", "out", "--json")
     yield Target(words, sources, ("data.jsonl",), segmented("data.jsonl"))
-    config = b'level = "clause"\nseed = 3\n[segment]\nheld-out = 0.2\nsub_max = 5\nlimit = 9\n'
+    config = b'level = "clause"\nheld-out = 0.2\n[segment]\nsub_max = 5\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3)
     recipe = (

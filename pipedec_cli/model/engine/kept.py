@@ -10,8 +10,10 @@ Ids = tuple[int, ...]
 Columns = Sequence[Tensor]
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with that are the same."""
+def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
+    """How many tokens two texts begin with that are the same; as a `whole` all or none."""
+    if whole:
+        return len(one) if one == other else 0
     pairs = enumerate(zip(one, other, strict=False))
     return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 

@@ -71,21 +71,12 @@ class Sequences:
         for sequence, source in newcomers:
             ids = tuple(source)
             # States of an encoder depend on the whole source, a prompt's on the tokens before.
-            alike = partial(_equal if encoded else common, ids)
-            shared, waiting = [*map(alike, self.there)], {other: alike(one) for other, one, _ in due}
-            kept = self.kept.find(ids)
-            stored = alike(kept)
-            best = max(range(self.sequences), key=lambda at: (shared[at], at == sequence))
-            if waiting and max(waiting.values()) >= max(shared[best], stored) + WORTH_WAITING:
+            alike = partial(common, ids, whole=encoded)
+            ready = max(map(alike, [*self.there, self.kept.find(ids)]))
+            if any(alike(other) >= ready + WORTH_WAITING for _, other, _ in due):
                 self._fill(due, encode)
-                due, best = [], max(waiting, key=waiting.__getitem__)
-                shared[best] = waiting[best]
-            known = max(shared[best], stored)
-            columns: Columns = ()
-            if known and stored > shared[best]:
-                columns = self.kept.take(kept)
-            elif known and best != sequence:
-                columns = self.columns(best, known, encoded=encoded)
+                due = []
+            known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
             self._put_aside(sequence, ids, encoded=encoded)
             self.release(sequence)
             self.there[sequence] = ()
@@ -98,6 +89,16 @@ class Sequences:
             due.append((sequence, ids, known))
         self._fill(due, encode)
         return found
+
+    def _known_of(
+        self, sequence: int, ids: Ids, alike: Callable[[Ids], int], *, encoded: bool
+    ) -> tuple[int, Columns]:
+        """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
+        best = max(range(self.sequences), key=lambda at: (alike(self.there[at]), at == sequence))
+        known, kept = alike(self.there[best]), self.kept.find(ids)
+        if alike(kept) > known:
+            return alike(kept), self.kept.take(kept)
+        return known, self.columns(best, known, encoded=encoded) if known and best != sequence else ()
 
     def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:
         """Read or encode what is due."""
@@ -152,8 +153,3 @@ class Sequences:
         self.filled[sequence] = known
         numbered = [*enumerate(prompt)][known:]
         return [(Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j) for j, token in numbered]
-
-
-def _equal(ids: Ids, other: Ids) -> int:
-    """The length of two equal texts; 0 if they differ."""
-    return len(ids) if ids == other else 0

@@ -78,7 +78,8 @@ def _t5_decoder(model: Any) -> ModelSpec:
 def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
     """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
     config, found = stack.config, layers(stack)
-    buckets = offset_buckets(config) if head is None else distance_buckets(config)
+    named = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    buckets = (offset_buckets if head is None else distance_buckets)(*named)
     biases, specs = dict[Any, Tensor](), list[LayerSpec]()  # biases by the embedding
     for layer in found:
         if len(layer.bias.weight) != config.relative_attention_num_buckets:

@@ -38,27 +38,26 @@ def layers(stack: Any) -> list[Layer]:
     return found
 
 
-def distance_buckets(config: Any, buckets: int | None = None) -> Tensor:
-    """The bucket of each distance from 0 to ``relative_attention_max_distance``: int64 [farthest + 1].
+@cache  # a CUDA graph takes nothing from the host
+@torch.inference_mode(False)  # training may ask for what decoding has made
+def distance_buckets(buckets: int, farthest: int, device: torch.device | None = None) -> Tensor:
+    """The bucket of each distance from 0 to the `farthest`: int64 [farthest + 1].
 
-    Half of the `buckets`, by default the config's, are for exact distances, the others for ranges that grow
-    logarithmically; the last is for all beyond.
+    Half of the `buckets` are for exact distances, the others for ranges that grow logarithmically; the last is for all
+    beyond.
     """
-    buckets = buckets or int(config.relative_attention_num_buckets)
-    max_distance: int = config.relative_attention_max_distance
     exact = buckets // 2
-    distances = torch.arange(max_distance + 1)
+    distances = torch.arange(farthest + 1)
     # All in float32, as in transformers: the borders of the ranges depend on the rounding.
-    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(farthest / exact)
     beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
-    return torch.where(distances < exact, distances, beyond)
+    return torch.where(distances < exact, distances, beyond).to(device)
 
 
-def offset_buckets(config: Any) -> Tensor:
-    """The encoder's bucket of each offset, key position − query position, from −max_distance to max_distance."""
-    half: int = config.relative_attention_num_buckets // 2
-    behind = distance_buckets(config, half)
-    return torch.cat([behind.flip(0), behind[1:] + half])
+def offset_buckets(buckets: int, farthest: int) -> Tensor:
+    """The encoder's bucket of each offset, key position − query position, from −`farthest` to `farthest`."""
+    behind = distance_buckets(buckets // 2, farthest)
+    return torch.cat([behind.flip(0), behind[1:] + buckets // 2])
 
 
 def output_scale(config: Any) -> float:
@@ -207,11 +206,13 @@ def _biased(decoder: Any, apart: Tensor) -> Iterator[None]:
 
     In training they do so until the next call, since the backward pass may compute layers again.
     """
-    table = distance_buckets(decoder.config).to(apart.device)
-    buckets = table[apart.clamp(0, len(table) - 1)]
+    config = decoder.config
+    buckets, farthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    table = distance_buckets(buckets, farthest, apart.device)
+    places = table[apart.clamp(0, farthest)]
 
     def bias(attention: Any, *_: Any, **__: Any) -> Tensor:
-        values: Tensor = attention.relative_attention_bias(buckets)
+        values: Tensor = attention.relative_attention_bias(places)
         return values.permute(0, 3, 1, 2)
 
     found = [block.layer[0].SelfAttention for block in decoder.block]
