@@ -60,7 +60,7 @@ class Fake:
         self.calls.append(list(rows))
         return [self.answer(self.sources[number], self.memory[number], slot) for number, slot in rows]
 
-    def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
         return self.step(rows), [Odds(self.certainty(self.memory[number], slot)) for number, slot in rows]
 
     def take_back(self, sequence: int, count: int) -> None:

@@ -598,11 +598,13 @@ class _Reader:
         read_alike = any(
             kind_of(value) not in (None, "string") and text_of(value) in words for value in allowed or ()
         )
-        padded = any(word != word.strip() for word in words)
+        padded = [word for word in words if word != word.strip()]
         is_deep = any(isinstance(value, list | dict) for value in allowed or ())
-        if not self.trained and (read_alike or padded or is_deep):
-            if items:
-                self._refuse(keys, *_OTHER_KIND)
+        if is_deep and (items or self.trained):
+            self._refuse(keys, *_OTHER_KIND)
+        if padded and (items or self.trained):
+            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
+        if (read_alike or padded or is_deep) and not (items or self.trained):
             texts = (json.dumps(value, ensure_ascii=False) for value in allowed or () if value is not None)
             return "json", tuple(dict.fromkeys(texts)), ()
         kinds = {kind for value in allowed or () if (kind := kind_of(value))}
@@ -626,13 +628,8 @@ class _Reader:
 
     def _part_of(self, part: dict[str, Any], trail: tuple[str, ...], keys: Keys) -> _Part:
         types, allowed = part.get("type", []), _fitting(part)
-        if self.trained and any(isinstance(value, list | dict) for value in allowed or ()):
-            self._refuse(keys, *_OTHER_KIND)
         if types == ["null"] or (allowed is not None and not any(map(text_of, allowed))):
             self._refuse(keys, *_NOTHING)
-        padded = [one for one in allowed or () if isinstance(one, str) and one != one.strip()]
-        if padded and self.trained:
-            self._refuse(keys, f"has the choice {padded[0]!r} with spaces around it", "leave the spaces out")
         # Alternatives say themselves whether one of them is null.
         named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
         nullable = named and _allows_null(part)

@@ -229,7 +229,7 @@ def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> 
         return numbers[place]
     if isinstance(values, Mapping):
         return {key: numbers_at(value, numbers, (*place, key)) for key, value in values.items()}
-    is_apart = isinstance(values, list) and any(at[:-1] == place for at in numbers)
-    if is_apart or (isinstance(values, list) and any(isinstance(item, Mapping | list) for item in values)):
+    parts = [isinstance(item, Mapping | list) for item in values] if isinstance(values, list) else []
+    if any(parts) or (parts and (*place, 1) in numbers):
         return [numbers_at(item, numbers, (*place, number)) for number, item in enumerate(values, 1)]
     return None

@@ -118,12 +118,7 @@ def decode(
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
             confident = any(grid.method.confident for _, grid in running.values())
             top = max(grid.method.top for _, grid in running.values())
-            more = (
-                (model.step_with_odds(rows, top) if top else model.step_with_odds(rows))
-                if confident
-                else None
-            )
-            answers, odds = more or (model.step(rows), ())
+            answers, odds = model.step_with_odds(rows, top) if confident else (model.step(rows), ())
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]

@@ -160,7 +160,7 @@ class Fields(Measure):
             found.setdefault(split_pair(pair)[0], set()).update(_pairs([place]))
         wanted, of = Counter(key for key, _ in right), item.confidence
         return [
-            (of[key], min(credit[pair] for pair in pairs) == 1 and len(pairs) == wanted[min(pairs)[0]])
+            (of[key], min(credit[pair] for pair in pairs) == 1 and len(pairs) == wanted[next(iter(pairs))[0]])
             for key, pairs in found.items()
             if key in of
         ]

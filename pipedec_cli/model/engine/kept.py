@@ -14,8 +14,14 @@ def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
     """How many tokens two texts begin with that are the same; as a `whole` all or none."""
     if whole:
         return len(one) if one == other else 0
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
+    least, most = 0, min(len(one), len(other))
+    while least < most:  # slices are compared faster than tokens
+        half = (least + most + 1) // 2
+        if one[least:half] == other[least:half]:
+            least = half
+        else:
+            most = half - 1
+    return least
 
 
 class Kept:

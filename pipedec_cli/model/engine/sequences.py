@@ -44,7 +44,7 @@ class Sequences:
         self._new = set(range(sequences))  # their first call is still to come
 
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
-        """Read prompts into sequences, each behind so many tokens that are there. The tokens become row 0 of the grids."""
+        """Read prompts, each behind the tokens of it that its sequence has: how many these are comes with the prompt."""
         raise NotImplementedError
 
     def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
@@ -52,7 +52,7 @@ class Sequences:
         raise NotImplementedError
 
     def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
-        """Views of the keys and values of a prompt's tokens or, if it is `encoded`, of a source's; there is room for them."""
+        """Views of the keys and values of a prompt's tokens, or of an `encoded` source's. It makes room for them."""
         raise NotImplementedError
 
     def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
@@ -72,11 +72,10 @@ class Sequences:
             ids = tuple(source)
             # States of an encoder depend on the whole source, a prompt's on the tokens before.
             alike = partial(common, ids, whole=encoded)
-            ready = max(map(alike, [*self.there, self.kept.find(ids)]))
-            if any(alike(other) >= ready + WORTH_WAITING for _, other, _ in due):
-                self._fill(due, encode)
-                due = []
             known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
+            if any(alike(other) >= known + WORTH_WAITING for _, other, _ in due):
+                self._fill(due, encode)
+                due, (known, columns) = [], self._known_of(sequence, ids, alike, encoded=encoded)
             self._put_aside(sequence, ids, encoded=encoded)
             self.release(sequence)
             self.there[sequence] = ()
@@ -94,10 +93,10 @@ class Sequences:
         self, sequence: int, ids: Ids, alike: Callable[[Ids], int], *, encoded: bool
     ) -> tuple[int, Columns]:
         """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
-        best = max(range(self.sequences), key=lambda at: (alike(self.there[at]), at == sequence))
-        known, kept = alike(self.there[best]), self.kept.find(ids)
-        if alike(kept) > known:
-            return alike(kept), self.kept.take(kept)
+        found = [(alike(there), at == sequence, at) for at, there in enumerate(self.there)]
+        (known, _, best), kept = max(found), self.kept.find(ids)
+        if (stored := alike(kept)) > known:
+            return stored, self.kept.take(kept)
         return known, self.columns(best, known, encoded=encoded) if known and best != sequence else ()
 
     def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a decoder in a model of transformers, which run through its own modules, and what is T5's own."""
+"""Where a model of transformers has the parts of its decoder, and how a grid runs through them. T5 has a position bias."""
 
 import inspect
 import math
