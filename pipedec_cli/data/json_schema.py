@@ -36,26 +36,19 @@ from pipedec_cli.data.tree import Part, list_part
 #: The most keys of a schema, and the most choices of all its keys.
 MOST: Final = (MOST_KEYS, 20_000)
 #: The keywords that are read, that say nothing of what rows write, that no row is held to, and that refuse a part.
-_READ: Final = {
-    *str.split("type enum const properties required items prefixItems description $ref anyOf oneOf allOf")
-}
-_SILENT: Final = {
-    *str.split(
-        "title default example examples $schema $id $comment $defs definitions $anchor nullable x-metric"
-    ),
-    *str.split(
-        "deprecated readOnly writeOnly discriminator additionalProperties patternProperties propertyNames"
-    ),
-    *str.split(
-        "minProperties maxProperties uniqueItems unevaluatedProperties unevaluatedItems additionalItems"
-    ),
-    *str.split("then else contentSchema"),
-}
-_CHECKED: Final = {
-    *str.split("not if dependentRequired dependentSchemas dependencies contains minContains maxContains"),
-    *str.split("contentEncoding contentMediaType"),
-}
-_REFUSED: Final = {*str.split("$dynamicRef $recursiveRef")}
+_READ, _SILENT, _CHECKED, _REFUSED = (
+    frozenset(words.split())
+    for words in (
+        "type enum const properties required items prefixItems description $ref anyOf oneOf allOf",
+        "title default example examples $schema $id $comment $defs definitions $anchor nullable x-metric "
+        "deprecated readOnly writeOnly discriminator additionalProperties patternProperties propertyNames "
+        "minProperties maxProperties uniqueItems unevaluatedProperties unevaluatedItems additionalItems "
+        "then else contentSchema",
+        "not if dependentRequired dependentSchemas dependencies contains minContains maxContains "
+        "contentEncoding contentMediaType",
+        "$dynamicRef $recursiveRef",
+    )
+)
 #: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
@@ -109,11 +102,12 @@ def tree_in(
     if not tree.parts and reader.left_out:
         raise reader.left_out[0]
     if not tree.parts or tree.shape == "list":
-        todo = 'write {"properties": {"name": {"type": "string"}, …}}'
-        if inner := [
-            name for name in ("schema", "json_schema") if isinstance(schema, dict) and name in schema
-        ]:
-            todo = f"take what stands under {inner[0]!r}"
+        todo, given = (
+            'write {"properties": {"name": {"type": "string"}, …}}',
+            schema if isinstance(schema, dict) else {},
+        )
+        if inner := {"schema", "json_schema"} & given.keys():
+            todo = f"take what stands under {max(inner)!r}"
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
@@ -450,10 +444,10 @@ class _Reader:
         self.passed |= {*HELD} & said.keys() - HOLD_NOTHING if kind == "any" or "string" in scalars else set()
         if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
             self.passed.add("pattern")
-        if (
-            "uniqueItems" in dict(keywords) and dict(keywords).get("minItems", 0) > 1
-        ):  # without doubles too few may remain
-            self.passed.add("uniqueItems")
+        is_unique, least = "uniqueItems" in dict(keywords), dict(keywords).get("minItems", 0)
+        self.passed |= (
+            {"uniqueItems"} if is_unique and least > 1 else set()
+        )  # too few may remain without doubles
         kind = "string" if kind == "any" and not self.trained else kind
         row, path = self._row(part, keys, absent, keywords), keys if len(keys) > 1 else ()
         return Part(replace(row, kind=kind, enum=enum, path=path, scalars=scalars))
@@ -472,17 +466,15 @@ class _Reader:
 
     def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """The alternatives, each by its label; the only one that a row can hold as it is."""
-        rest = {
-            word: value for word, value in part.schema.items() if word not in (_CHOICE, "oneOf", "nullable")
-        }
+        gone = (_CHOICE, "oneOf", "nullable")
+        rest = {word: value for word, value in part.schema.items() if word not in gone}
         several = part.schema.get(_CHOICE)
         if several is None:
             scalars = [kind for kind in rest.pop("type") if kind in SCALARS]
             several = [{"type": types} for types in (scalars, ["array"]) if {*types} & part.types]
             if "object" in part.types:
-                of_objects = {
-                    word: rest.pop(word) for word in ("properties", "required", *_ENTRIES) if word in rest
-                }
+                words = [word for word in ("properties", "required", *_ENTRIES) if word in rest]
+                of_objects = {word: rest.pop(word) for word in words}
                 several.append({"type": ["object"], **of_objects})
         read = list[tuple[dict[str, Any], Part]]()
         for one in several:

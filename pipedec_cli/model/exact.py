@@ -65,6 +65,14 @@ class Drafter:
         jacobi, free = self.kind == "jacobi", self.plain.plan.method(Choice()).free
         return Verify(checkpoint.bos, checkpoint.eos, limits, jacobi=jacobi, costs=costs, free=free)
 
+    def guess(self, source: str, turns: Sequence[tuple[str, str]], method: Method) -> list[int]:
+        """Draft one text: ids as of `ids`. A decoder that reads no chat drafts from the source without its earlier turns."""
+        assert self.decoder is not None
+        text = self.decoder.text
+        text = text.after(turns) if text.prompt and text.prompt.chat else text
+        (draft,) = self.decoder.sharing(text=text).texts([source], method, 1)
+        return self.ids(draft)
+
     def ids(self, draft: Generated) -> list[int]:
         """What the drafting decoder wrote, as ids of the sequential model with <eos>."""
         assert self.decoder is not None

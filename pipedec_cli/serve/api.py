@@ -37,10 +37,11 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 )
 #: Parameters without effect here.
-_SILENT: Final = {
-    *str.split("user metadata seed store service_tier safety_identifier prompt_cache_key"),
-    *str.split("parallel_tool_calls reasoning_effort"),
-}
+_SILENT: Final = frozenset(
+    str.split(
+        "user metadata seed store service_tier safety_identifier prompt_cache_key parallel_tool_calls reasoning_effort"
+    )
+)
 #: Parameters that are not served, by the reason; but for values without effect, which are null, 0, empty and `_IDLE`.
 _UNSERVED: Final = {
     "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
@@ -237,9 +238,7 @@ class Api:
                 made.update((f"pipedec_{name}", value) for name, value in of_values.items() if value)
             said = [*request.unchecked, *(end.violations if end else ())]
             if end and end.values_lost:
-                said.append(
-                    f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"
-                )
+                said += [f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"]
             if said:
                 made["pipedec_warning"] = "; ".join(said)
                 entry["warning"] = made["pipedec_warning"][:400]
@@ -350,9 +349,8 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
         case _:
             raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
     rows = body.stream_options.pipedec_rows
-    return body, Request(
-        source, (*turns,), schema, most, body.stream, rows, strict, stop=body.stops, top=body.top
-    )
+    how: Any = {"stop": body.stops, "top": body.top}
+    return body, Request(source, (*turns,), schema, most, body.stream, rows, strict, **how)
 
 
 def _answer(
@@ -374,19 +372,15 @@ def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
         text = request.decoder.text.decode([token])
         return {"token": text, "logprob": max(logarithm, -9999.0), "bytes": [*text.encode()]}
 
-    pairs = [
-        pair for row in request.grid.subsequences for pair in zip(row.text_tokens, row.odds, strict=False)
-    ]
+    rows = request.grid.subsequences
+    pairs = [pair for row in rows for pair in zip(row.text_tokens, row.odds, strict=False)]
     content = [told(token, math.log(max(odds.answer * odds.allowed, 1e-300))) for token, odds in pairs]
     tops = [[told(*one) for one in odds.top[: request.top]] for _, odds in pairs]
     if chat:
         return {"content": [one | {"top_logprobs": top} for one, top in zip(content, tops, strict=True)]}
     by_text = [{one["token"]: one["logprob"] for one in top} for top in tops]
-    columns = {
-        "tokens": [one["token"] for one in content],
-        "token_logprobs": [one["logprob"] for one in content],
-    }
-    return columns | {"top_logprobs": by_text, "text_offset": []}
+    names, logs = ([one[key] for one in content] for key in ("token", "logprob"))
+    return {"tokens": names, "token_logprobs": logs, "top_logprobs": by_text, "text_offset": []}
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:

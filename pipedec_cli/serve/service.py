@@ -63,6 +63,7 @@ class Request:
     gone: bool = False  # nobody waits for it
     read: Source = field(default_factory=lambda: Source([], False, ""))
     sent: str = ""
+    draft: Sequence[int] = ()
     decoder: Any = None
     method: Any = None
     grid: Any = None
@@ -91,6 +92,7 @@ class Service:
         self.name = settings.name or Path(decoder.checkpoint.name).name
         if decoder.drafter:
             decoder.drafter.costs = measured(decoder, settings.batch_size)
+        self._drafter = decoder.drafter if decoder.drafter and decoder.drafter.decoder else None
         self._of = lru_cache(32)(self._decoder_of)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
@@ -105,19 +107,23 @@ class Service:
         waiting = sum(not one.gone for one in [*self.waiting])
         if self.closing or len(self.running) + waiting >= self.settings.batch_size + self.settings.queue:
             raise BusyError("the server ends" if self.closing else f"{waiting} requests are waiting")
-        if request.schema is None:
+        if request.schema is None and not self._drafter:
             request.decoder, request.method = self.decoder, self.usual
         self.waiting.append(request)
         self._wake.set() if request.method else self._unread.put(request)
 
     def _read(self) -> None:
-        """Read the schemas of requests, one after the other, for those that somebody still waits for."""
+        """Read the schemas of requests, or draft their texts, for those that somebody still waits for."""
         while True:
             request = self._unread.get()
             try:
                 if request.gone:
                     raise BusyError("the server ends")
-                request.decoder, method, request.unchecked = self._of(request.schema)
+                if request.schema is None and self._drafter:
+                    request.decoder, method, how = self.decoder, self.usual, _limited(self.usual, request)
+                    request.draft = self._drafter.guess(request.source, request.turns, how)
+                else:
+                    request.decoder, method, request.unchecked = self._of(request.schema)
                 if request.strict and request.unchecked:
                     what = request.unchecked[0].removeprefix("response_format: ")
                     raise UserError(what, where="response_format", todo="leave them out, or leave strict out")
@@ -186,15 +192,12 @@ class Service:
             most = decoder.text.max_source_tokens
             what = f"the text is too long: with the prompt it may have {most:,} tokens"
             raise TooLongError(what, todo="send a shorter text")
-        wanted = filter(None, (how.limits.max_tokens, request.max_tokens))
-        request.method = how = replace(how, limits=replace(how.limits, max_tokens=min(wanted, default=None)))
+        request.method = how = _limited(how, request)
         if request.top >= 0:
             request.method = how = replace(how, confident=True, top=max(1, request.top))
         if drafter := decoder.drafter:
             request.method = drafter.check(how.limits.max_tokens, drafter.costs or ())
-            if drafter.decoder is not None:  # the others wait for the draft
-                (draft,) = drafter.decoder.texts([request.source], how, 1)
-                request.method.drafts[number] = drafter.ids(draft)
+            request.method.drafts[number] = request.draft
 
     def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
         """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
@@ -251,6 +254,12 @@ class Service:
             request.sent += more
             if request.streamed and (more or rows):
                 request.tell((more, rows))
+
+
+def _limited(method: Method, request: Request) -> Method:
+    """The method with the tokens of a text bounded as the request asks."""
+    wanted = filter(None, (method.limits.max_tokens, request.max_tokens))
+    return replace(method, limits=replace(method.limits, max_tokens=min(wanted, default=None)))
 
 
 def _settled(request: Request) -> str:

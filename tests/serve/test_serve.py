@@ -23,6 +23,7 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.model import rows
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.exact import Drafter
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
@@ -170,6 +171,34 @@ def test_texts_are_those_of_generate_alone_and_with_16_at_a_time(models, model, 
         assert made.chat(SOURCES[0]).choices[0].message.content == wanted[0]
         assert [one.id for one in made.client.models.list()] == [made.service.name]
         assert made.client.models.retrieve(made.service.name).owned_by == "pipedec"
+
+
+def test_a_draft_holds_up_nobody_else(models, monkeypatch):
+    gate, guess = threading.Event(), Drafter.guess
+
+    def slow(drafter, source, *others):
+        assert source != SOURCES[1] or gate.wait(300)
+        return guess(drafter, source, *others)
+
+    monkeypatch.setattr(Drafter, "guess", slow)
+    how = {"exact": str(models / "sequential"), "max_tokens": 24}
+    with serving(models / "pipelined", **how) as made, ThreadPoolExecutor(1) as pool:
+        second = pool.submit(made.text, SOURCES[1])
+        until(lambda: made.service.waiting)
+        first = made.text(SOURCES[0])
+        assert not second.done()
+        gate.set()
+        wanted = generated(
+            models, "--model", models / "pipelined", "--exact", models / "sequential", "--max-tokens", "24"
+        )
+        assert [first, second.result()] == wanted[:2]
+
+
+def test_a_drafter_reads_the_whole_chat(chat):
+    model, turns = chat.service.decoder, [("user", SOURCES[0]), ("assistant", "It is.")]
+    guess = partial(Drafter("pipelined", model, model).guess, SOURCES[1], method=model.method(max_tokens=24))
+    text = chat.chat(SOURCES[1], *turns).choices[0].message.content
+    assert guess(turns=turns) == [*model.text.ids([text])[0], model.checkpoint.eos] != guess(turns=())
 
 
 def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_others(models, chat):
