@@ -448,10 +448,10 @@ def _oracle_masks(config: Any, whole: Tensor, places: Sequence[int]) -> Any:
             return mask[None, None]
         return torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)[None, None]
 
-    if not (kinds := getattr(config, "layer_types", None)):
-        return formed(whole)
     window = getattr(config, "sliding_window", None) or len(places) + max(places)
     near = torch.tensor([[one - other < window for other in places] for one in places])
+    if not (kinds := getattr(config, "layer_types", None)):
+        return formed(whole & near)
     masks = {"full_attention": formed(whole), "sliding_attention": formed(whole & near)}
     return {kind: masks[kind] for kind in kinds}
 

@@ -116,8 +116,12 @@ class Checkpoint:
 
     @property
     def places(self) -> int | None:
-        """The most tokens of a source, if an encoder looks up its positions in a table; else None."""
-        return self.model.config.max_position_embeddings if self.backbone.learned else None
+        """The most tokens of a source where positions are looked up in a table, or turn in another way beyond a length."""
+        config, rope = self.model.config, getattr(self.model.config, "rope_parameters", None) or {}
+        most = rope.get("original_max_position_embeddings") or getattr(
+            config, "max_position_embeddings", None
+        )
+        return most if self.backbone.learned or rope.get("rope_type") in ("dynamic", "longrope") else None
 
     @property
     def together(self) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -155,8 +156,9 @@ T5 = Backbone(
 def _rotary_sizes(config: Any) -> Sizes:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    shared = config.num_key_value_heads or heads
-    return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, config.intermediate_size)
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, feed)
 
 
 def _bart_sizes(config: Any) -> Sizes:
@@ -170,17 +172,25 @@ def _capped(head: Function, cap: float | None) -> Function:
     return head if cap is None else lambda states: (head(states) / cap).tanh() * cap
 
 
-def _prompted(
-    name: str, model_type: str, head: Callable[[Any], Function] = lambda model: model.lm_head
-) -> Backbone:
+def _logits(model: Any) -> Function:
+    """The output matrix of a decoder-only model, with the factor and the bound that its config names."""
+    config, matrix = model.config, model.get_output_embeddings()
+    factor = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    scaled = matrix if factor == 1.0 else lambda states: matrix(states) * factor
+    return _capped(scaled, getattr(config, "final_logit_softcapping", None))
+
+
+@cache
+def _decoder_only(model_type: str) -> Backbone:
+    """Any model with rotary positions: no list decides, but `check_fit` when it is loaded."""
     return Backbone(
-        name=name,
+        name=TESTED.get(model_type, model_type),
         model_types=(model_type,),
         auto_class="AutoModelForCausalLM",
         encoder=None,
-        embedding=lambda model: model.model.embed_tokens,
+        embedding=lambda model: model.get_input_embeddings(),
         sizes=_rotary_sizes,
-        parts=Modules(lambda model: model.model, head),
+        parts=Modules(lambda model: model.base_model, _logits),
     )
 
 
@@ -215,15 +225,22 @@ BART: Final = Backbone(
     ),
 )
 
-_PLAIN: Final = [_prompted(name, name.lower()) for name in ("Llama", "Qwen2", "Qwen3", "SmolLM3")]
-_GEMMA: Final = _prompted(
-    "Gemma 3", "gemma3_text", lambda model: _capped(model.lm_head, model.config.final_logit_softcapping)
+#: The families with an encoder, by the names that transformers gives to their members.
+FAMILIES: Final[dict[str, Backbone]] = {
+    name: family for family in (T5, T5GEMMA, BART) for name in family.model_types
+}
+#: The decoder-only families that were tested, by their names in transformers. Others are tried as they are loaded.
+TESTED: Final = dict(
+    pair.split("=")
+    for pair in str.split(
+        "llama=Llama, qwen2=Qwen2, qwen3=Qwen3, smollm3=SmolLM3, gemma3_text=Gemma 3, mistral=Mistral, mixtral=Mixtral, "
+        "phi3=Phi-3, gemma2=Gemma 2, olmo2=OLMo 2, granite=Granite, qwen3_moe=Qwen3-MoE, exaone4=EXAONE 4, "
+        "stablelm=StableLM, glm4=GLM-4, cohere=Cohere",
+        ", ",
+    )
 )
-_ALL: Final = (T5, *_PLAIN, _GEMMA, T5GEMMA, BART)
-#: Every family, by the names that transformers gives to its members.
-FAMILIES: Final[dict[str, Backbone]] = {name: family for family in _ALL for name in family.model_types}
 
 
 def backbone_of(config: Any) -> Backbone:
-    """The family of a model, by its config."""
-    return FAMILIES[config.model_type]
+    """The family of a model, by its config; of a model that is none of them, how decoder-only models are run."""
+    return FAMILIES.get(config.model_type) or _decoder_only(config.model_type)

@@ -22,9 +22,9 @@ from pipedec_cli.data.segmentation import check_content
 from pipedec_cli.model import pretrained
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import team_library
+from pipedec_cli.model.engine.native.packing import DECODERS, check_spec, describe, describe_t5
 from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
-from pipedec_cli.model.engine.native.packing import check_spec, describe, describe_t5
-from pipedec_cli.model.families import FAMILIES, T5, check_config
+from pipedec_cli.model.families import T5, backbone_of, check_config
 from pipedec_cli.model.pretrained import CONFIG, KEY, check_finite, check_tokenizer
 
 #: Values that transformers leaves out of config.json where they are its defaults.
@@ -71,6 +71,10 @@ class BareModel(nn.Module):
         for part in self.children():
             vars(part)["config"] = config
 
+    def get_input_embeddings(self) -> Any:
+        """The embedding of a decoder-only model, as transformers has it."""
+        return self.model.embed_tokens  # type: ignore[union-attr]
+
     def _put(self, name: str, weight: nn.Parameter) -> None:
         """Put a weight into the module of its name, which is made if need be. Modules with numbered children are lists."""
         module, parts = self, name.split(".")
@@ -88,19 +92,18 @@ def _by_number(name: str) -> list[int | str]:
 
 def _check_names(model: Any) -> None:
     """Refuse, with a ValueError, other weights than the family has: `describe` takes some of them if they are there."""
-    config, names = model.config, [name for name, _ in model.named_parameters()]
-    kind, embedding = config.model_type, FAMILIES[config.model_type].embedding(model).weight
+    config, names = model.config, {name for name, _ in model.named_parameters()}
+    kind, embedding = config.model_type, backbone_of(config).embedding(model).weight
     if kind in T5.model_types:
-        stacks = [(model.encoder.block, config.num_layers), (model.decoder.block, config.num_decoder_layers)]
-        wanted = {"wi_0.weight": config.is_gated_act * (config.num_layers + config.num_decoder_layers)}
+        counts = config.num_layers, config.num_decoder_layers
+        gates = sum(name.endswith("wi_0.weight") for name in names)
+        fits = (len(model.encoder.block), len(model.decoder.block)) == counts
+        fits = fits and gates == config.is_gated_act * sum(counts)
     else:
-        stacks = [(model.model.layers, config.num_hidden_layers)]
-        has_norms, has_biases = kind in ("qwen3", "gemma3_text"), kind == "qwen2"
-        count = config.num_hidden_layers
-        wanted = {"q_norm.weight": has_norms * count, "q_proj.bias": has_biases * count}
-    counts = {ending: sum(name.endswith(ending) for name in names) for ending in wanted}
-    fits = len(embedding) == config.vocab_size and all(len(stack) == layers for stack, layers in stacks)
-    if counts != wanted or not fits:
+        layers = (f"model.layers.{number}." for number in range(config.num_hidden_layers))
+        wanted = {layer + name for layer in layers for name in DECODERS[kind].weights}
+        fits = names - {"lm_head.weight"} == wanted | {"model.embed_tokens.weight", "model.norm.weight"}
+    if not fits or len(embedding) != config.vocab_size:
         raise ValueError("weights are missing, or more than config.json says")
 
 

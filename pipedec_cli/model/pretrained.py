@@ -57,13 +57,17 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
             raise ValueError(_OTHER_SIZES)
         check_finite(model)
-        # A step with one token: a model that transformers cannot compute fails here, as it is loaded.
-        token = torch.zeros(1, 1, dtype=torch.long)
-        ids = {"decoder_input_ids": token} if config.is_encoder_decoder else {}
-        with torch.inference_mode():
-            logits = model.eval()(input_ids=token, use_cache=False, **ids).logits
-        if logits.isnan().any():
-            raise ValueError("what it computes of one token is no number")
+        # A model that transformers cannot compute, or that cannot decode a grid, fails here, as it is loaded.
+        if backbone_of(config).prompted:
+            from pipedec_cli.model.fit import check_fit  # late: it imports transformers
+
+            check_fit(model.eval())
+        else:
+            token = torch.zeros(1, 1, dtype=torch.long)
+            with torch.inference_mode():
+                logits = model.eval()(input_ids=token, use_cache=False, decoder_input_ids=token).logits
+            if logits.isnan().any():
+                raise ValueError("what it computes of one token is no number")
     return model, tokenizer, content
 
 
@@ -103,16 +107,20 @@ def check_finite(model: Any) -> None:
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     """The model's configuration, with nothing but what the family knows, and our settings as they stand there."""
     import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
         raise ValueError("its config.json names no model_type")
-    if (family := FAMILIES.get(kind)) is None:
-        todo = f"use a checkpoint of one of these families: {', '.join(FAMILIES)}"
+    is_text = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not (
+        raw.get("is_encoder_decoder") or "text_config" in raw
+    )
+    if kind not in FAMILIES and not is_text:
+        todo = f"use a decoder-only model for texts, or one of these families with an encoder: {', '.join(FAMILIES)}"
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
     defaults, opener = transformers.AutoConfig.for_model(kind).to_dict(), OPENERS[0]
     settled = _known(raw, defaults, transformers.PreTrainedConfig().to_dict())
-    if not family.prompted:
+    if kind in FAMILIES:
         if settled.get(opener) is None:
             with suppress(OSError):  # a checkpoint need not have a generation_config.json
                 made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)

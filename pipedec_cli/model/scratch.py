@@ -12,7 +12,7 @@ from pipedec_cli.data.records import Family, Record
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import FRESH, require_start
 from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint
-from pipedec_cli.model.families import FAMILIES
+from pipedec_cli.model.families import backbone_of
 
 
 @dataclass(frozen=True)
@@ -168,4 +168,5 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
         case family:
             kind = "gemma3_text" if family == "gemma3" else family
             sizes |= {"num_hidden_layers": 2 * shape.layers, "tie_word_embeddings": True}
-    return FAMILIES[kind].fresh(transformers.AutoConfig.for_model(kind, **common, **sizes))
+    config = transformers.AutoConfig.for_model(kind, **common, **sizes)
+    return backbone_of(config).fresh(config)

@@ -29,7 +29,21 @@ from tests.oracle import (
 # --- Models -----------------------------------------------------------------------------------------------------------
 
 KINDS = ("t5", "gated", "mt5", "umt5")
-PROMPTED = ("llama", "qwen2", "qwen3", "smollm3", "gemma3_text")
+#: Decoder-only models: compiled, and such as transformers' modules compute.
+COMPILED = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "smollm3",
+    "gemma3_text",
+    "mistral",
+    "phi3",
+    "olmo2",
+    "granite",
+    "gemma2",
+)
+MODULES = ("mixtral", "qwen3_moe", "exaone4", "stablelm", "glm4", "cohere")
+PROMPTED = (*COMPILED, *MODULES)
 ENCODED = ("t5gemma", "bart", "pegasus")
 FAMILIES = (*PROMPTED, *ENCODED)
 BOS, EOS = 0, 1
@@ -43,6 +57,9 @@ _HALF |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 _IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": EOS}
 #: Layers that see four places back take turns with layers that see all.
 _WINDOWS = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+_MULTIPLIED = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.6}
+_MULTIPLIED |= {"logits_scaling": 2.0}
+_CAPPED = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 5}
 _BART = {"vocab_size": VOCABULARY, "d_model": 32, "max_position_embeddings": 80, "decoder_start_token_id": 2}
 _BART |= {f"{half}_{name}": 2 for half in ("encoder", "decoder") for name in ("layers", "attention_heads")}
 _BART |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "forced_eos_token_id": None}
@@ -61,6 +78,20 @@ _CONFIGS = {
     "qwen3": (_HALF | _IDS, 5),
     "smollm3": (_HALF | _IDS | {"no_rope_layers": [1, 0]}, 7),
     "gemma3_text": (_HALF | _IDS | _WINDOWS, 1),
+    "mistral": (_HALF | _IDS | {"sliding_window": 4}, 0),
+    "phi3": (_HALF | _IDS, 1),
+    "olmo2": (_HALF | _IDS, 0),
+    "granite": (_HALF | _IDS | _MULTIPLIED, 0),
+    "gemma2": (_HALF | _IDS | _WINDOWS | _CAPPED, 0),
+    "mixtral": (_HALF | _IDS | {"num_local_experts": 4}, 0),
+    "qwen3_moe": (
+        _HALF | _IDS | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+        0,
+    ),
+    "exaone4": (_HALF | _IDS | _WINDOWS, 0),
+    "stablelm": (_HALF | _IDS, 0),
+    "glm4": (_HALF | _IDS, 0),
+    "cohere": (_HALF | _IDS, 5),
     "t5gemma": ({"encoder": _HALF | _IDS | _WINDOWS, "decoder": _HALF | _IDS | _WINDOWS, **_IDS}, 3),
     "bart": (_BART | _IDS | {"tie_word_embeddings": False}, 1),
     "pegasus": (_BART | _IDS, 7),
@@ -91,6 +122,11 @@ CAUSAL = {
         "layer_types": [_WINDOW, _WHOLE, _WINDOW],
         "query_pre_attn_scalar": 7,
     },
+    "mistral, windows": {"sliding_window": 9},
+    "phi3, fused": {"sliding_window": None, "tie_word_embeddings": True},
+    "olmo2, norms behind": {"num_key_value_heads": 4, "tie_word_embeddings": True},
+    "granite, multiplied": _MULTIPLIED,
+    "gemma2, capped": _CAPPED | {"sliding_window": 11, "layer_types": [_WHOLE, _WINDOW, _WHOLE]},
     "gemma3_text, capped": {
         "num_key_value_heads": 1,
         "final_logit_softcapping": 3.0,
@@ -141,7 +177,7 @@ def _vary_t5(model, kind):
 def _vary(model, kind):
     """Texts of `FAMILIES` end after a few tokens."""
     # Gemmas multiply their embeddings before the first layer, or have them as the output matrix as well.
-    spread = 0.4 if kind in CAUSAL else 0.1 if kind in ("gemma3_text", "t5gemma") else 1.0
+    spread = 0.4 if kind in CAUSAL else 0.1 if kind in ("gemma3_text", "gemma2", "t5gemma") else 1.0
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             most = 0.3 if kind in CAUSAL else 0.2
@@ -218,8 +254,8 @@ def engines_of(*kinds, native=(), slow=()):
     """Run a test with all that can take the steps of some kinds; of `native` kinds the kernels, `slow` kinds rarely."""
     pairs = [pytest.param(kind, "native", marks=needs_kernels) for kind in native]
     for kind in kinds:
-        without = {"native"} if kind in ENCODED else set()
-        usual = {"plain"} if kind in ENCODED else {"native", "graphs"}
+        by_modules = kind in (*ENCODED, *MODULES)
+        without, usual = ({"native"}, {"plain"}) if by_modules else (set(), {"native", "graphs"})
         fast = set() if kind in slow else _FAST.get(kind, usual)
         pairs += [
             pytest.param(kind, step, marks=[*needs, *([] if step in fast else [pytest.mark.slow])])

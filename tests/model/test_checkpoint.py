@@ -129,15 +129,53 @@ def test_a_folder_that_is_not_there_is_said_not_to_be(name):
     assert refused(name).startswith(f"no checkpoint folder '{name}'; give the folder of a model, a GGUF file")
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "mistral"])
-def test_a_family_that_is_not_supported_is_refused_by_name(tmp_path, family):
+@pytest.mark.parametrize("family", ["whisper", "vit", "led"])
+def test_a_model_that_is_no_decoder_of_texts_is_refused_by_name(tmp_path, family):
     from transformers import AutoConfig
 
     AutoConfig.for_model(family).save_pretrained(tmp_path)
     assert refused(tmp_path) == (
-        f"{tmp_path} is a {family!r} model, which is not supported; use a checkpoint of one of these families: t5, mt5, "
-        "umt5, llama, qwen2, qwen3, smollm3, gemma3_text, t5gemma, bart, pegasus"
+        f"{tmp_path} is a {family!r} model, which is not supported; use a decoder-only model for texts, or one of these "
+        "families with an encoder: t5, mt5, umt5, t5gemma, bart, pegasus"
     )
+
+
+_SMALL = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+}
+_SMALL |= {"bos_token_id": 2, "eos_token_id": 1, "intermediate_size": 48, "head_dim": 8}
+_STATE = "its layers take no positions; they are biases, or there is a state"
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "why"),
+    [
+        ("gpt2", {}, "more than the distances of positions counts"),
+        ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}, "more than the distances of positions counts"),
+        ("bloom", {}, _STATE),
+        ("mamba", {}, _STATE),
+        ("bert", {"is_decoder": False}, "a causal mask its layers do not give its own logits"),
+        (
+            "qwen3_next",
+            {"num_experts": 2, "num_experts_per_tok": 1},
+            "'linear_attention', which is not known here",
+        ),
+    ],
+)
+def test_a_model_that_cannot_decode_a_grid_says_which_rule_it_breaks(tmp_path, family, more, why):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    names = {"n_embd": 32, "n_layer": 2, "n_head": 4} if family in ("gpt2", "bloom") else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **_SMALL | more | names))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.3)
+    model.save_pretrained(tmp_path)
+    words_tokenizer(40).save_pretrained(tmp_path)
+    assert why in refused(tmp_path)
 
 
 def without(pattern):

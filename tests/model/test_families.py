@@ -93,6 +93,15 @@ def test_what_an_encoder_has_no_place_for_is_cut_and_said_to_be(tmp_path):
     assert (len(example.source), example.cut) == (places, True)
 
 
+def test_a_source_ends_where_frequencies_would_turn_in_another_way_for_all_that_are_decoded_together():
+    checkpoint = fresh("llama")
+    for kind, most in (("longrope", 64), ("dynamic", 32_768), ("yarn", None)):
+        checkpoint.model.config.rope_parameters = {"rope_type": kind}
+        if kind != "dynamic":
+            checkpoint.model.config.rope_parameters["original_max_position_embeddings"] = 64
+        assert checkpoint.places == most
+
+
 def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they_are_refused(tmp_path):
     """BART's tokenizer has <mask> there, and Gemma 3's a token for images."""
     checkpoint = fresh("gemma3")
@@ -180,7 +189,7 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
         ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
         ("bart", {"max_position_embeddings": "many"}, "max_position_embeddings"),
         ("llama", {"max_position_embeddings": "512"}, "max_position_embeddings"),
-        ("llama", {"model_type": "mistral"}, "'mistral' model, which is not supported"),
+        ("llama", {"model_type": "vit"}, "'vit' model, which is not supported"),
     ],
 )
 def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path, family, values, told):

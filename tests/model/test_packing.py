@@ -85,7 +85,6 @@ def _double(name):
             lambda model: model.config.rope_parameters.update(rope_type="dynamic"),
             "is dynamic",
         ),
-        ("gemma3_text, windows", _set("attn_logit_softcapping", 5.0), "capped"),
         ("gemma3_text, windows", _set("use_bidirectional_attention", True), "not causal"),
         ("qwen3, tied", _set("head_dim", 36), "a part of each head"),
         *(

@@ -117,7 +117,11 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     // Normalise and turn a head of row r, which begins at number `from`, as the layer does, and multiply it by a factor.
     void turn(const Layer &layer, const float *norm, long r, long from, float factor, float *to) const {
         const float *x = qkv.data() + r * qkv_row + from;
-        if (norm) factor *= B::normalising(x, m.head_width);
+        if (norm && m.wide_norms) {
+            const long begin = from < inner ? 0 : inner;
+            factor *= B::normalising(x - (from - begin), from < inner ? inner : inner_kv);
+            norm += from - begin;
+        } else if (norm) factor *= B::normalising(x, m.head_width);
         for (long j = 0; j < m.head_width; ++j) to[j] = x[j] * factor * (norm ? norm[j] : 1.0f);
         if (layer.rotary < 0) return;
         const float *cosines = turns.data() + (layer.rotary * n + r) * turn_row, *sines = cosines + half;
@@ -159,7 +163,9 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             const auto seen = [&](long q) {
                 const Row &row = rows[block.first + q / group];
                 const Ints subsequence = everywhere(row.subsequence), time = everywhere(row.time), far = everywhere(row.position - m.window);
+                const auto cap = static_cast<float>(m.score_cap);
                 return [=](long c, Floats scores) {
+                    if (cap > 0) scores = all(cap) * hyperbolic_tangent(scores / all(cap));
                     Ints hidden = (numbers(subsequences + c) > subsequence) | (numbers(times + c) > time);
                     if (windowed) hidden |= numbers(positions + c) <= far;
                     return hidden ? all(-INF) : scores;

@@ -190,8 +190,8 @@ class ModelStruct(Structure):
 
     _fields_ = [
         *_fields(c_int64, "layers heads key_heads head_width width feed_width vocabulary reach"),
-        *_fields(c_int64, "weights activation pairs tiles gated causal window rotaries"),
-        *_fields(c_double, "epsilon scale embedding_scale query_scale cap"),
+        *_fields(c_int64, "weights activation pairs tiles gated causal window rotaries wide_norms"),
+        *_fields(c_double, "epsilon scale embedding_scale query_scale residual cap score_cap"),
         *_fields(c_void_p, "embedding final_norm frequencies amplitudes head"),
         ("layer", POINTER(LayerStruct)),
     ]

@@ -7,13 +7,13 @@
 extern "C" {
 
 struct Layer { // the cross_… parts belong to a T5's decoder alone
-    const float *self_norm, *cross_norm, *feed_norm;
+    const float *self_norm, *cross_norm, *feed_norm; // null: the states as they are
     const float *bias; // decoder: [heads][reach + 1], by distance up to reach − 1; column `reach` is −∞
                        // encoder: [heads][2 · reach + 1], by place of the key − place of the query
     const Word *qkv, *self_out, *cross_q, *cross_kv, *cross_out, *feed_in, *feed_out; // panels
     // For decoder-only models; null where a family has none:
     const float *self_post, *feed_post; // norms of what attention and the feed-forward part add
-    const float *query_norm, *key_norm; // of each head, [head_width]
+    const float *query_norm, *key_norm; // of each head, [head_width]; with `wide_norms` of all, [heads · head_width]
     const float *qkv_bias;              // what is added to the product of `qkv`, in whole panels
     int64_t rotary;                     // the frequencies that turn the heads; −1: none
     int64_t windowed;                   // flag: rows see only what is nearer than the model's window
@@ -25,8 +25,10 @@ struct Model {
     int64_t pairs, tiles, gated; // flags: bfloat16 is multiplied in pairs; tile registers are used; the feed-forward part is gated
     int64_t causal;              // flag: a decoder-only model, whose prompt is row 0 of the grid
     int64_t window, rotaries;    // positions that a windowed layer sees; number of kinds of frequencies
+    int64_t wide_norms;          // flag: query_norm and key_norm are of all heads together
     double epsilon, scale;
-    double embedding_scale, query_scale, cap; // logits lie between ±cap; 0: no cap
+    double embedding_scale, query_scale, residual; // factors of embeddings, of queries, and of what a part of a layer adds
+    double cap, score_cap;                         // logits and scores of attention lie between ±cap; 0: no cap
     const void *embedding; // [vocabulary][width] in the weights' dtype, beside int8 and int4 in bfloat16; null: columns of the head
     const float *final_norm;
     const float *frequencies, *amplitudes; // radians for each position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]

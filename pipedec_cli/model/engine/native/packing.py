@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from ctypes import Structure
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -22,6 +24,8 @@ from pipedec_cli.model.engine.native.library import (
 from pipedec_cli.model.engine.torch.parts import distance_buckets, layers, offset_buckets, output_scale
 from pipedec_cli.model.families import T5
 
+#: A weight, and those of its outputs that are a part of a matrix.
+Part = tuple[nn.Parameter, slice]
 #: Rotary embeddings whose frequencies do not depend on the length of a text.
 STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
 
@@ -113,82 +117,81 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
     return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
 
 
-def _llama(model: Any) -> ModelSpec:
-    """Llama, Qwen2, Qwen3 and SmolLM3: some have biases, norms of the heads, layers without positions, or windows."""
-    config, stack, specs = model.config, model.model, list[LayerSpec]()
-    turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
-    for layer, window, is_turned in zip(stack.layers, _windows(config), turned, strict=True):
-        own = layer.self_attn
-        norms = {"self_norm": layer.input_layernorm, "feed_norm": layer.post_attention_layernorm}
-        if hasattr(own, "q_norm"):
-            norms |= {"query_norm": own.q_norm, "key_norm": own.k_norm}
-        specs.append(LayerSpec(_matrices(layer), norms, rotary=0 if is_turned else -1, window=window))
-    sizes = _causal_sizes(model, specs, config.hidden_act)
-    ropes = _ropes(stack, {"": config.rope_parameters}, sizes["head_width"])
-    sizes |= {"query_scale": sizes["head_width"] ** -0.5, "rotaries": 1}
-    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 0.0, *ropes)
-
-
-def _gemma(model: Any) -> ModelSpec:
-    """Gemma 3 for text: norms before and after each part; layers with a window have their own frequencies."""
-    config, stack, specs = model.config, model.model, list[LayerSpec]()
-    if config.use_bidirectional_attention:
+def _decoder_only(model: Any) -> ModelSpec:
+    """Describe a decoder-only model of one of the `DECODERS`."""
+    config, stack, layout, specs = (
+        model.config,
+        model.model,
+        DECODERS[model.config.model_type],
+        list[LayerSpec](),
+    )
+    if getattr(config, "use_bidirectional_attention", None):
         raise BuildError("attention is not causal")
-    if config.attn_logit_softcapping:
-        raise BuildError("the scores of attention are capped")
-    ropes_by_kind = {kind: config.rope_parameters[kind] for kind in sorted({*config.layer_types})}
-    kinds = list(ropes_by_kind)
-    for layer, kind, window in zip(stack.layers, config.layer_types, _windows(config), strict=True):
-        own = layer.self_attn
-        norms = {"query_norm": own.q_norm, "key_norm": own.k_norm, "self_norm": layer.input_layernorm}
-        norms |= {"self_post": layer.post_attention_layernorm, "feed_norm": layer.pre_feedforward_layernorm}
-        norms["feed_post"] = layer.post_feedforward_layernorm
-        specs.append(LayerSpec(_matrices(layer), norms, rotary=kinds.index(kind), window=window))
-    sizes = _causal_sizes(model, specs, config.hidden_activation)
-    ropes = _ropes(stack, {f"{kind}_": rope for kind, rope in ropes_by_kind.items()}, sizes["head_width"])
-    scale = torch.tensor(config.hidden_size**0.5).to(stack.embed_tokens.weight.dtype)
-    sizes |= {"query_scale": config.query_pre_attn_scalar**-0.5, "rotaries": len(kinds)}
-    sizes |= {"embedding_scale": float(scale), "cap": config.final_logit_softcapping or 0.0}
-    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, 1.0, *ropes)
+    turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
+    ropes = {"": config.rope_parameters}
+    if any(isinstance(value, dict) for value in ropes[""].values()):  # layers with a window have their own
+        ropes = {f"{kind}_": ropes[""][kind] for kind in sorted({*config.layer_types})}
+    places = (
+        [[*ropes].index(f"{kind}_") for kind in config.layer_types] if len(ropes) > 1 else [0] * len(turned)
+    )
+    rows = zip(stack.layers, _windows(config), turned, places, strict=True)
+    for layer, window, is_turned, place in rows:
+        found = {name: tuple(map(layer.get_submodule, paths)) for name, paths in layout.matrices.items()}
+        norms = {name: layer.get_submodule(path) for name, path in layout.norms.items()}
+        specs.append(LayerSpec({**found}, norms, rotary=place if is_turned else -1, window=window))
+    sizes = _causal_sizes(model, specs) | {"rotaries": len(ropes)}
+    frequencies = _ropes(stack, ropes, sizes["head_width"])
+    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies)
 
 
-def _causal_sizes(model: Any, specs: list[LayerSpec], activation: str) -> dict[str, Any]:
-    """The sizes that all decoder-only families have; a BuildError if the kernels cannot compute the model."""
+def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
+    """The sizes and factors of a decoder-only model; a BuildError if the kernels cannot compute it."""
     config, windows = model.config, {spec.window for spec in specs} - {0}
-    biased = getattr(config, "attention_bias", False) or getattr(config, "mlp_bias", False)
-    if biased or getattr(model.lm_head, "bias", None) is not None:
+    named = partial(getattr, config)
+    if (
+        named("attention_bias", False)
+        or named("mlp_bias", False)
+        or getattr(model.lm_head, "bias", None) is not None
+    ):
         raise BuildError("its matrices have biases")
+    activation = named("hidden_activation", None) or config.hidden_act
     if activation not in ACTIVATIONS:
         raise BuildError(f"the activation is {activation}")
     if len(windows) > 1:
         raise BuildError("layers have windows of several sizes")
+    head_width = named("head_dim", None) or config.hidden_size // config.num_attention_heads
+    embedding_scale = named("embedding_multiplier", 1.0)
+    if config.model_type.startswith("gemma"):
+        embedding_scale = float(
+            torch.tensor(config.hidden_size**0.5).to(model.model.embed_tokens.weight.dtype)
+        )
+    query_norm = specs[0].norms.get("query_norm")
     return {
         "heads": config.num_attention_heads,
         "key_heads": config.num_key_value_heads,
-        "head_width": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        "head_width": head_width,
         "width": config.hidden_size,
         "feed_width": config.intermediate_size,
         "activation": ACTIVATIONS[activation],
         "gated": 1,
         "causal": 1,
         "window": max(windows, default=0),
+        "wide_norms": query_norm is not None and len(query_norm.weight) != head_width,
         "epsilon": config.rms_norm_eps,
-        "scale": 1.0,
-        "embedding_scale": 1.0,
+        "scale": 1.0 / named("logits_scaling", 1.0),
+        "embedding_scale": embedding_scale,
+        "query_scale": named("attention_multiplier", named("query_pre_attn_scalar", head_width) ** -0.5),
+        "residual": named("residual_multiplier", 1.0),
+        "cap": named("final_logit_softcapping", None) or 0.0,
+        "score_cap": named("attn_logit_softcapping", None) or 0.0,
     }
-
-
-def _matrices(layer: Any) -> dict[str, Sequence[Any]]:
-    own, feed = layer.self_attn, layer.mlp
-    matrices = {"qkv": (own.q_proj, own.k_proj, own.v_proj), "self_out": (own.o_proj,)}
-    return matrices | {"feed_in": (feed.gate_proj, feed.up_proj), "feed_out": (feed.down_proj,)}
 
 
 def _windows(config: Any) -> list[int]:
     """How many positions each layer sees; 0: all."""
-    kinds = getattr(config, "layer_types", None)
+    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
     if not kinds or not getattr(config, "use_sliding_window", True):  # only some families have the latter
-        return [0] * config.num_hidden_layers
+        return [0 if kinds else window or 0] * config.num_hidden_layers
     return [config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
 
 
@@ -200,7 +203,8 @@ def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Ten
     module, frequencies, amplitudes = getattr(stack, "rotary_emb", None), list[Tensor](), list[float]()
     for prefix, rope in parameters.items():
         kind = rope.get("rope_type", "default")
-        if kind not in STATIC_ROPES or (module is None and kind != "default"):
+        is_plain = kind == "default" and rope.get("partial_rotary_factor", 1.0) == 1.0
+        if kind not in STATIC_ROPES or (module is None and not is_plain):
             raise BuildError(f"the rotary embedding is {kind}")
         if module is None:
             places = torch.arange(0, head_width, 2, dtype=torch.int64).float()
@@ -216,13 +220,49 @@ def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Ten
     return torch.stack(frequencies), torch.tensor(amplitudes, dtype=torch.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a layer of a decoder-only family has: its modules by their names in `LayerStruct`."""
+
+    matrices: dict[str, tuple[str, ...]]  # modules that make a matrix together, in the order of `LayerSpec`
+    norms: dict[str, str]
+    biased: bool = False  # whether queries, keys and values have biases
+    offset: float = 0.0  # see `ModelSpec.norm_offset`
+
+    @property
+    def weights(self) -> set[str]:
+        """The names of all weights of a layer."""
+        paths = [path for several in self.matrices.values() for path in several]
+        biases = {f"{path}.bias" for path in self.matrices["qkv"] if self.biased}
+        return {f"{path}.weight" for path in (*paths, *self.norms.values())} | biases
+
+
+_OWN, _FEED = "self_attn.", "mlp."
+_BESIDE: Final = {
+    "qkv": (_OWN + "q_proj", _OWN + "k_proj", _OWN + "v_proj"),
+    "self_out": (_OWN + "o_proj",),
+    "feed_in": (_FEED + "gate_proj", _FEED + "up_proj"),
+    "feed_out": (_FEED + "down_proj",),
+}
+_FUSED: Final = _BESIDE | {"qkv": (_OWN + "qkv_proj",), "feed_in": (_FEED + "gate_up_proj",)}
+_BEFORE: Final = {"self_norm": "input_layernorm", "feed_norm": "post_attention_layernorm"}
+_BEHIND: Final = {"self_post": "post_attention_layernorm", "feed_post": "post_feedforward_layernorm"}
+_AROUND: Final = _BEHIND | {"self_norm": "input_layernorm", "feed_norm": "pre_feedforward_layernorm"}
+_HEADS: Final = {"query_norm": _OWN + "q_norm", "key_norm": _OWN + "k_norm"}
+#: The decoder-only families that are compiled.
+DECODERS: Final = {
+    **dict.fromkeys(("llama", "smollm3", "mistral", "granite"), Layout(_BESIDE, _BEFORE)),
+    "qwen2": Layout(_BESIDE, _BEFORE, biased=True),
+    "qwen3": Layout(_BESIDE, _BEFORE | _HEADS),
+    "phi3": Layout(_FUSED, _BEFORE),
+    "olmo2": Layout(_BESIDE, _BEHIND | _HEADS),
+    "gemma2": Layout(_BESIDE, _AROUND, offset=1.0),
+    "gemma3_text": Layout(_BESIDE, _AROUND | _HEADS, offset=1.0),
+}
+#: What describes a model, by its type.
 FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
     **dict.fromkeys(T5.model_types, _t5_decoder),
-    "llama": _llama,
-    "qwen2": _llama,
-    "qwen3": _llama,
-    "smollm3": _llama,
-    "gemma3_text": _gemma,
+    **dict.fromkeys(DECODERS, _decoder_only),
 }
 
 
@@ -321,9 +361,9 @@ class _Packing:
         self.layers = (LayerStruct * len(spec.layers))()
         ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
         counts = {"layers": len(self.layers), "vocabulary": len(spec.stack.embed_tokens.weight)}
-        self.model = ModelStruct(layer=self.layers, **counts, **ways, **spec.sizes)
+        self.model = ModelStruct(layer=self.layers, **{"residual": 1.0, **counts, **ways, **spec.sizes})
         self.kept: list[object] = [self.layers]
-        self._added: list[tuple[Structure, str, int, list[list[nn.Parameter]]]] = []  # with their offsets
+        self._added: list[tuple[Structure, str, int, list[list[Part]]]] = []  # with their offsets
         self._size = 0
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
@@ -346,7 +386,12 @@ class _Packing:
                 _require(fits, "the biases of the queries, keys and values are")
                 self.point(struct, "qkv_bias", F.pad(bias, (0, -len(bias) % self.kernels.panel)))
             for name, module in layer.norms.items():
-                width = model.head_width if name in ("query_norm", "key_norm") else model.width
+                heads = {"query_norm": model.heads, "key_norm": model.key_heads}
+                width = (
+                    model.head_width * (heads[name] if model.wide_norms else 1)
+                    if name in heads
+                    else model.width
+                )
                 self._point_to_norm(struct, name, module, width)
             if layer.bias is not None:
                 _require(len(layer.bias) == model.heads, "the position biases are")
@@ -380,9 +425,14 @@ class _Packing:
             "feed_out": (m.width, m.feed_width),
             "head": (m.vocabulary, m.width),
         }[name]
-        matrices = [[weight] for weight in weights] if name == "feed_in" else [weights]
+        matrices = [[(weight, slice(None)) for weight in weights]]
+        if name == "feed_in" and m.gated and len(weights) == 1:  # both in one
+            matrices = [[(weights[0], slice(outputs))], [(weights[0], slice(outputs, None))]]
+        elif name == "feed_in":
+            matrices = [[part] for part in matrices[0]]
         for parts in matrices:
-            fits = sum(map(len, parts)) == outputs and {part.shape[1] for part in parts} == {inputs}
+            shapes = [part[rows].shape for part, rows in parts]
+            fits = sum(shape[0] for shape in shapes) == outputs and {shape[1] for shape in shapes} == {inputs}
             _require(fits, f"{name} is")
         self._added.append((struct, name, self._size, matrices))
         self._size += len(matrices) * self.kernels.words(self._kind_of(name), outputs, inputs) * WORD
@@ -398,17 +448,18 @@ class _Packing:
             setattr(struct, name, start + offset)
             for number, parts in enumerate(matrices):
                 self._pack(name, parts, start + offset, number, len(matrices))
-                for part in parts:
-                    if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
-                        part.data = part.data.new_empty(0)
+            for part, _ in chain.from_iterable(matrices):
+                if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
+                    part.data = part.data.new_empty(0)
 
     def _kind_of(self, name: str) -> ModelStruct:
         # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
         return self.head_kind if name == "head" else self.kind
 
-    def _pack(self, name: str, parts: list[nn.Parameter], panels: int, number: int, every: int) -> None:
+    def _pack(self, name: str, parts: list[Part], panels: int, number: int, every: int) -> None:
         """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
-        matrix = torch.cat([part.detach() for part in parts]) if len(parts) > 1 else parts[0].detach()
+        taken = [part.detach()[rows] for part, rows in parts]
+        matrix = torch.cat(taken) if len(taken) > 1 else taken[0]
         for first in range(0, len(matrix), TOGETHER):
             portion = matrix[first : first + TOGETHER].to(self.given).contiguous()
             place = number + first // self.kernels.panel * every

@@ -80,9 +80,10 @@ template <class E> class States {
         return 1.0f / std::sqrt(sum / width + static_cast<float>(m.epsilon));
     }
 
-    // x = h / sqrt(mean of squares + epsilon) · weight · scale
+    // x = h / sqrt(mean of squares + epsilon) · weight · scale; without a weight x = h
     void normalise(long row, const float *weight, float scale, float *x) const {
         const float *from = h.data() + row * x_row;
+        if (!weight) return void(std::copy_n(from, m.width, x));
         const float factor = normalising(from, m.width);
         for (long j = 0; j < m.width; ++j) x[j] = from[j] * factor * weight[j] * scale;
     }
@@ -152,28 +153,29 @@ template <class E> class States {
         });
     }
 
-    // h += y · matrix for the first rows; with a `norm`, h += the norm of the product.
+    // h += y · matrix · residual for the first rows; with a `norm`, h += the norm of the product · residual.
     template <class N>
     void add_product(Scratch &s, const Buffer<N> &y, long count, long y_row, const Word *matrix, long inputs, const float *norm = nullptr) {
         const Rows x = given(s, y, count, y_row, inputs);
-        if (norm) return add_normalised(x, matrix, inputs, norm);
+        const auto residual = static_cast<float>(m.residual);
+        if (norm) return add_normalised(x, matrix, inputs, norm, residual);
         panels(m.width, x, [&](long first, long count, long p) {
             float *sums = s.sums.data();
             multiply(x, first, count, matrix, p, inputs, sums, PANEL);
             for (long r = 0; r < count; ++r)
                 for (long j = 0; j < PANEL; j += LANES) {
                     float *to = h.data() + (first + r) * x_row + p * PANEL + j;
-                    store(to, load(to) + load(sums + r * PANEL + j));
+                    store(to, load(to) + all(residual) * load(sums + r * PANEL + j));
                 }
         });
     }
 
-    void add_normalised(const Rows &x, const Word *matrix, long inputs, const float *norm) {
+    void add_normalised(const Rows &x, const Word *matrix, long inputs, const float *norm, float residual) {
         panels(m.width, x, [&](long first, long count, long p) {
             multiply(x, first, count, matrix, p, inputs, made.data() + first * x_row + p * PANEL, x_row);
         });
         team.share(x.count, [&](long r) {
-            const float *from = made.data() + r * x_row, factor = normalising(from, m.width);
+            const float *from = made.data() + r * x_row, factor = normalising(from, m.width) * residual;
             float *to = h.data() + r * x_row;
             for (long j = 0; j < m.width; ++j) to[j] += from[j] * factor * norm[j];
         });

@@ -117,8 +117,11 @@ class Modules:
         apart = position[:, :, None] - (position if key_position is None else key_position)[:, None]
         kinds = set(getattr(decoder.config, "layer_types", None) or ())
         masks = {"full_attention": sees}
+        window: Any = getattr(decoder.config, "sliding_window", None)
         if "sliding_attention" in kinds:
-            masks["sliding_attention"] = sees & (apart < decoder.config.sliding_window)
+            masks["sliding_attention"] = sees & (apart < window)
+        elif window and not kinds:  # in all layers
+            masks["full_attention"] = sees & (apart < window)
         made = {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
         given: dict[str, Any] = {"input_ids": tokens}
         given["attention_mask"] = made if kinds else made["full_attention"]
