@@ -426,10 +426,13 @@ def oracle_encoded_logits(
             logits: Tensor = torch.tanh(model.lm_head(states) / cap) * cap
             return logits[0]
         table = decoder.embed_positions
-        looked_up = table.weight[[place + getattr(table, "offset", 0) for place in places]]
+        rows, first = getattr(table, "weight", None), getattr(table, "offset", 0)
+        if rows is None:  # of a M2M-100
+            rows, first = table.weights, table.padding_idx + 1
+        looked_up = rows[[place + first for place in places]]
         with patch.object(table, "forward", lambda *_, **__: looked_up[None]):
             states = decoder(**given).last_hidden_state
-        logits = model.lm_head(states) + model.final_logits_bias
+        logits = model.lm_head(states) + getattr(model, "final_logits_bias", 0)
         return logits[0]
 
 

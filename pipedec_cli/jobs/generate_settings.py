@@ -61,7 +61,9 @@ class RunSettings(WorkflowSettings):
     limit: int | None = _data(None, "The first N examples only.", min=1)
     source_field: str = _data("source", "The field to generate from.")
     target_field: str = key("target", "The field with the right answer, for `pipedec score`.")
-    source_prefix: str | None = key(None, "Text before every source; default: as trained.")
+    source_prefix: str | None = key(
+        None, "Text before every source, or the languages of a translation model: 'eng_Latn deu_Latn'."
+    )
     prompt_template: str | None = _data(
         None,
         "The prompt, with {source} [default: as trained].",

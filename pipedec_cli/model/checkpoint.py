@@ -21,7 +21,7 @@ from pipedec_cli.model.families import Backbone, backbone_of, eos_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_file
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
-from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, prompt_around, text_end
+from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, language_id, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 
@@ -99,6 +99,15 @@ class Checkpoint:
         """The id that opens a text; None if a sequential decoder-only model goes on behind its prompt."""
         sequential = (self.settings or PLAIN).decoder == "sequential"
         return None if sequential and self.backbone.prompted else self.opener
+
+    @property
+    def first(self) -> int | None:
+        """The token that every text of an encoder-decoder from elsewhere begins with, such as its language; None if there is none."""
+        if self.settings is not None or self.backbone.prompted:
+            return None
+        if hasattr(type(self.tokenizer), "src_lang") and (target := self.tokenizer.tgt_lang):
+            return language_id(self.tokenizer, target)
+        return getattr(getattr(self.model, "generation_config", None), "forced_bos_token_id", None)
 
     @property
     def eos(self) -> int:

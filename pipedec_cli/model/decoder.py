@@ -29,7 +29,7 @@ from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.fields import Answers, FieldCodec, row_text
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
-from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method
+from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method, Opening, mask_of
 from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Waiting, Whole
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ class TextPlan:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
         if isinstance(schedule, Whole):
             made = Method(schedule, *ends, limits=Limits(time_max, choice.sub_max, max_tokens))
+            if (first := self.checkpoint.first) is not None:
+                begins = Opening((), lambda tokens: b"" if tokens else mask_of([first]))
+                return dataclasses.replace(made, free=begins)
             return dataclasses.replace(made, free=self.fields.of_whole) if self.fields else made
         repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
         limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)

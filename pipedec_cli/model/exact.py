@@ -78,7 +78,7 @@ class Drafter:
         assert self.decoder is not None
         fields = self.decoder.fields  # an object is written in words, not as JSON
         text = fields.plain(draft.fields) if fields and draft.fields else draft.text
-        return [*self.plain.text.ids([text])[0], self.plain.checkpoint.eos]
+        return [*self.plain.text.ids([text], written=True)[0], self.plain.checkpoint.eos]
 
 
 def exact_decoder(plain: Decoder, draft: Decoder | Literal["source", "jacobi"]) -> Decoder:

@@ -211,7 +211,7 @@ T5GEMMA: Final = Backbone(
 
 BART: Final = Backbone(
     name="BART",
-    model_types=("bart", "pegasus"),
+    model_types=("bart", "pegasus", "mbart", "marian", "m2m_100"),  # NLLB is a M2M-100
     auto_class="AutoModelForSeq2SeqLM",
     encoder=lambda model: model.model.encoder,
     embedding=lambda model: model.model.decoder.embed_tokens,
@@ -219,7 +219,7 @@ BART: Final = Backbone(
     framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
-        head=lambda model: lambda states: model.lm_head(states) + model.final_logits_bias,
+        head=lambda model: lambda states: model.lm_head(states) + getattr(model, "final_logits_bias", 0.0),
         source_kv=lambda layer: (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj),
         learned=True,
     ),

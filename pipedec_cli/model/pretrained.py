@@ -1,6 +1,7 @@
 """The model, tokenizer and config of a folder or of the hub, by transformers; what is damaged or unknown is refused."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.segmentation import MOST, check_growth
 from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config
 from pipedec_cli.model.text import TextCodec
@@ -77,7 +78,11 @@ def load_tokenizer(name: str, config: Any, *, local: bool) -> Any:
 
     check_growth(name, local=local)
     options = {"config": config, "local_files_only": local, "trust_remote_code": False}
-    return transformers.AutoTokenizer.from_pretrained(name, **options)
+    with warnings.catch_warnings(record=True) as said:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+    for message in said:  # such as that a package is missing that some tokenizers use
+        log.warning(f"{name}: {message.message}")
+    return tokenizer
 
 
 def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:

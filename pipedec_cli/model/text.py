@@ -115,15 +115,21 @@ class TextCodec:
         self.tokenizer = tokenizer
         # Special tokens in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
-        self.prefix, self.eos, self.prompt, self._places = prefix, eos, prompt, places
+        self.eos, self.prompt, self._places = eos, prompt, places
         self.max_source_tokens = max_source_tokens
         self._ends = ([], [eos]) if around is None else around
+        self.prefix = prefix
         self._reserved = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD."""
+    def ids(self, texts: Sequence[str], *, written: bool = False) -> list[list[int]]:
+        """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD.
+
+        Some translation models have pieces of their own for texts that are `written`, not read.
+        """
         if not (texts := [mended_text(text) for text in texts]):
             return []
+        if written and hasattr(self.tokenizer, "spm_target"):
+            return list(_tokenized(self.tokenizer, None, text_target=texts))
         encoded = list(_tokenized(self.tokenizer, texts))
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
@@ -175,6 +181,22 @@ class TextCodec:
         self._most = most if self._places is None else min(most, self._places)
 
     @property
+    def prefix(self) -> str:
+        """What stands before every source. Of a translation model it names the languages of source and text by their codes."""
+        return self._prefix
+
+    @prefix.setter
+    def prefix(self, prefix: str) -> None:
+        before = prefix
+        if prefix and hasattr(type(self.tokenizer), "src_lang"):
+            source, target, *_ = *prefix.split(), None, None
+            for code in filter(None, (source, target)):
+                language_id(self.tokenizer, code)
+            self.tokenizer.src_lang, self.tokenizer.tgt_lang = source, target
+            before, self._ends = "", ids_around(self.tokenizer)
+        self._prefix, self._before = prefix, before
+
+    @property
     def described(self) -> dict[str, Any]:
         """How sources are read, by the names in settings and manifests."""
         described = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
@@ -200,7 +222,7 @@ class TextCodec:
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
         around = sum(map(len, self._ends)) if self.prompt is None else len(self.prompted(self.prompt, "a"))
-        return len(self.prefix) + around
+        return len(self._before) + around
 
     def prompted(self, prompt: Prompt, source: str) -> list[int]:
         """The ids of a prompt with a source in it, but for the known tokens of a row: those of the whole text."""
@@ -221,7 +243,7 @@ class TextCodec:
         A source in a prompt is cut in its own tokens, and what is left is tokenized with the prompt. A UserError if a
         prompt leaves no room for a source.
         """
-        text, most, prompt = mended_text(self.prefix + text), self.max_source_tokens, self.prompt
+        text, most, prompt = mended_text(self._before + text), self.max_source_tokens, self.prompt
         if prompt is None:
             head, tail = self._ends
             room = max(0, most - len(head) - len(tail))
@@ -289,6 +311,17 @@ def ids_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     ids = list(_tokenized(tokenizer, "a", add_special_tokens=True))
     first = next((n for n in range(len(ids)) if ids[n : n + len(alone)] == alone), 0)
     return ids[:first], ids[first + len(alone) :]
+
+
+def language_id(tokenizer: Any, code: str) -> int:
+    """The id of a language in a translation model's tokenizer. A UserError if there is no such language."""
+    tokens = getattr(tokenizer, "lang_code_to_token", None) or {
+        one: one for one in tokenizer.all_special_tokens
+    }
+    if code not in tokens:
+        todo = "name the languages of source and text as its tokenizer does: --set source_prefix='eng_Latn deu_Latn'"
+        raise UserError(f"the model knows no language {code!r}", todo=todo)
+    return int(tokenizer.convert_tokens_to_ids(tokens[code]))
 
 
 def check_template(template: str) -> str:
@@ -369,7 +402,7 @@ def template_ids(tokenizer: Any, text: str) -> list[int]:
     return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
 
 
-def _tokenized(tokenizer: Any, texts: str | Sequence[str], **options: Any) -> Any:
+def _tokenized(tokenizer: Any, texts: str | Sequence[str] | None, **options: Any) -> Any:
     try:
         with _TOKENIZING:
             return tokenizer(texts, **{"add_special_tokens": False, "verbose": False, **options})["input_ids"]

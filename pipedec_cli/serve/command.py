@@ -34,7 +34,7 @@ class ServeSettings(RunSettings):
         {"data", "plain", "split", "limit", "skip_invalid", "source_field", "target_field"}
         | {"schema", "fields", "shots", "ask", "calibrate", "confidence", "spans", "grounded"}
         | {"draft", "empty_rows", "stop_on_repeat", "chunk", "time_max", "sub_max"}
-        | {"source_prefix", "out", "trace", "recipe", "as_json", "quiet"}
+        | {"out", "trace", "recipe", "as_json", "quiet"}
     )
 
     host: str = _server("127.0.0.1", "Where to listen; others than this machine need a key.", metavar="HOST")
@@ -50,7 +50,7 @@ class ServeSettings(RunSettings):
     timeout: float = key(300.0, "The most seconds of a request, its waiting included.", min=0.1)
     read_timeout: float = 30.0  # the most seconds in which a client has to send a request
     max_keys: int = key(256, "The most keys of a schema.", min=1, max=MOST_KEYS)
-    max_choices: int = key(10_000, "The most choices of all keys of a schema.", min=1, max=1_000_000)
+    max_choices: int = 10_000  # the most choices of all keys of a schema
 
 
 EXAMPLES = """

@@ -44,7 +44,7 @@ COMPILED = (
 )
 MODULES = ("mixtral", "qwen3_moe", "exaone4", "stablelm", "glm4", "cohere")
 PROMPTED = (*COMPILED, *MODULES)
-ENCODED = ("t5gemma", "bart", "pegasus")
+ENCODED = ("t5gemma", "bart", "pegasus", "mbart", "marian", "m2m_100")
 FAMILIES = (*PROMPTED, *ENCODED)
 BOS, EOS = 0, 1
 VOCABULARY = 40
@@ -95,6 +95,9 @@ _CONFIGS = {
     "t5gemma": ({"encoder": _HALF | _IDS | _WINDOWS, "decoder": _HALF | _IDS | _WINDOWS, **_IDS}, 3),
     "bart": (_BART | _IDS | {"tie_word_embeddings": False}, 1),
     "pegasus": (_BART | _IDS, 7),
+    "mbart": (_BART | _IDS, 0),
+    "marian": (_BART | _IDS, 0),
+    "m2m_100": (_BART | _IDS, 1),
 }
 
 #: Decoder-only models whose sizes fill no panel: windows, frequencies, layers without positions, tied and untied heads.

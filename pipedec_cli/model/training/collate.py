@@ -110,9 +110,9 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
         source, cut = codec.source(record.source)
         if settings.decoder == "sequential":
             values = record.target_segments or ()
-            texts = codec.ids([plain_text(values, fields) if fields else record.target or ""])
+            texts = codec.ids([plain_text(values, fields) if fields else record.target or ""], written=True)
         else:
-            texts = [ids for ids in codec.ids(record.target_segments or ()) if ids or fields]
+            texts = [ids for ids in codec.ids(record.target_segments or (), written=True) if ids or fields]
         yield Encoded(source, tuple(texts), cut)
 
 

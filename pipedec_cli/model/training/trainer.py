@@ -381,10 +381,13 @@ class _Trainer(Trainer):
         folder = Path(resume_from_checkpoint)
         if model is not None:  # FSDP's, sharded
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        elif lora.adapted(self.checkpoint.model):
-            lora.load_adapters(self.checkpoint.model, folder)
+        elif lora.adapted(saved := self.checkpoint.model):
+            lora.load_adapters(saved, folder)
         else:  # in place, so that tied weights stay tied and an untied output matrix stays untied
-            load_model(self.checkpoint.model, folder / "model.safetensors")
+            missing, unknown = load_model(saved, folder / "model.safetensors", strict=False)
+            # A Marian computes its positions, and does not save them.
+            if {*missing} - {*(getattr(saved, "_keys_to_ignore_on_save", None) or ())} or unknown:
+                raise ValueError("its weights are not those of the model")
 
 
 @dataclass(eq=False)

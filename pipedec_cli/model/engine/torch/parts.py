@@ -191,16 +191,16 @@ def _cache_argument(forward: Callable[..., Any]) -> str:
 @contextmanager
 def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
     """Have the decoder look up these positions instead of counting. Positions beyond its table use the last entry."""
-
-    def look_up(module: Any, *_: Any) -> Tensor:
-        first = getattr(module, "offset", 0)
-        return F.embedding((position + first).clamp(max=module.num_embeddings - 1), module.weight)
-
-    hook = decoder.embed_positions.register_forward_hook(look_up)
+    module = decoder.embed_positions
+    first, table = getattr(module, "offset", 0), getattr(module, "weight", None)
+    if table is None:  # M2M-100 computes its table
+        first, table = module.padding_idx + 1, module.weights
+    # In place of its own forward, which fails where a grid has more tokens than the table has entries.
+    module.forward = lambda *_, **__: F.embedding((position + first).clamp(max=len(table) - 1), table)
     try:
         yield
     finally:
-        hook.remove()
+        del module.forward
 
 
 @contextmanager
