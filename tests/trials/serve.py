@@ -4,6 +4,9 @@ A server runs in a process of its own, and clients ask it over HTTP. Every answe
 others do: broken bodies, slow clients, clients that leave, a full queue, a kill and a restart, SIGTERM. Then 1, 4 and 16 clients ask
 in a closed loop for some seconds each. What follows ``--`` goes to both commands.
 
+``--shared N`` makes N documents of pieces of these: they share beginnings of any length. It sends ``--cases`` requests instead, and
+other clients leave. ``--cache-mb`` should be small. The trial fails if a text is wrong, or if nothing was taken over or dropped.
+
 ``--beside COMMAND --body FILE`` puts the load on another server instead, whose texts are not compared: a command with --port, and
 the JSON of a request in whose prompt ``{source}`` stands.
 """
@@ -22,6 +25,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +36,13 @@ import psutil
 from pipedec_cli.data.inputs import read_records
 
 HEAD = {"Content-Type": "application/json"}
+#: `pipedec` that takes over nothing it has read.
+PLAIN = """
+from pipedec_cli.cli.app import main
+from pipedec_cli.model.engine.sequences import Sequences
+Sequences._known_of = lambda *_, **__: (0, ())
+main()
+"""
 
 
 class Server:
@@ -93,10 +104,21 @@ class Server:
         text, wanted = json.loads(answer)["choices"][0]["text"], self.wanted[source]
         return "answered" if wanted is None else "right" if text == wanted else "WRONG"
 
+    def leave(self, _: int) -> None:
+        """Ask, and go soon."""
+        with socket.create_connection(("127.0.0.1", self.port)) as made:
+            made.sendall(self.raw(random.choice([*self.wanted]), stream=bool(random.randrange(2))))
+            time.sleep(random.random() / 4)
+
+    def counts(self) -> dict[str, int]:
+        """The metrics."""
+        lines = self.send(b"", "/metrics")[1].decode().splitlines()
+        return {name.removeprefix("pipedec_"): int(count) for name, count in map(str.split, lines)}
+
     def places(self) -> tuple[int, int]:
         """How many requests run and wait."""
-        found = dict(line.split() for line in self.send(b"", "/metrics")[1].decode().splitlines())
-        return int(found["pipedec_running"]), int(found["pipedec_waiting"])
+        found = self.counts()
+        return found["running"], found["waiting"]
 
     def settle(self) -> tuple[int, int]:
         for _ in range(6000):
@@ -188,12 +210,8 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
                 made.recv(1)
                 time.sleep(0.1)
 
-    def leaving(_: int) -> None:
-        with socket.create_connection(("127.0.0.1", server.port)) as made:
-            made.sendall(server.raw(draw.choice(sources), stream=bool(draw.randrange(2))))
-            time.sleep(draw.random() / 4)
-
-    kinds = [("broken", 4, broken), ("slow", max(2, cases // 50), slow), ("leaving", cases // 16, leaving)]
+    kinds: list[Any] = [("broken", 4, broken), ("slow", max(2, cases // 50), slow)]
+    kinds.append(("leaving", cases // 16, server.leave))
     for name, count, work in kinds:
         with server.others() as ends:
             found = server.together(count, work)
@@ -201,6 +219,35 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
         print(f"{name}: {told}; others {dict(ends)}; places left {server.settle()}", flush=True)
     full = Counter(server.together(150, lambda n: server.ask(sources[n % len(sources)])))
     print(f"full queue: {dict(full)}; places left {server.settle()}", flush=True)
+
+
+def mixed(sources: list[str], count: int, draw: random.Random) -> list[str]:
+    """So many texts. Each begins as another one does, up to any place, and goes on as a source ends."""
+    made = dict.fromkeys(sources[:1])
+    while len(made) < count:
+        one, other = draw.choice([*made]), draw.choice(sources)
+        text = (one[: draw.randrange(len(one))] + other[draw.randrange(len(other)) :]).strip()
+        made |= {text: None} if text else {}
+    return [*made]
+
+
+def shared(server: Server, cases: int) -> None:
+    """Ask so often, beside clients that leave, and tell how requests ended. A SystemExit if not all is well."""
+    sources = [*server.wanted]
+
+    def work(number: int) -> str:
+        if number % 10 == 0:
+            server.leave(number)
+        return server.ask(random.choice(sources))
+
+    with ThreadPoolExecutor(16) as clients:
+        told = Counter(clients.map(work, range(cases)))
+    left, found = server.settle(), server.counts()
+    hits, evictions = found["cached_tokens_total"], found["cache_evictions_total"]
+    print(f"{dict(told)}; {hits} tokens taken over, {evictions} texts dropped; places left {left}")
+    if {*told} != {"right"} or not hits or not evictions:
+        server.process.terminate()
+        raise SystemExit("FAILED")
 
 
 def ends(server: Server) -> Server:
@@ -251,15 +298,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", default="1,4,16")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shared", type=int, default=0)
+    parser.add_argument("--cache-mb", type=int, default=512)
     parser.add_argument("--beside")
     parser.add_argument("--body")
     given, options = parser.parse_known_args()
+    random.seed(given.seed)
     options = [option for option in options if option != "--"]
     server = beside(given) if given.beside else started(given, options)
-    if given.cases and not given.beside:
+    if given.shared:
+        shared(server, given.cases)
+    elif given.cases and not given.beside:
         faults(server, given.cases, random.Random(given.seed))
         server = ends(server)
-    for clients in map(int, given.clients.split(",")):
+    for clients in map(int, given.clients.split(",") if not given.shared else ()):
         load(server, clients, given.seconds)
     server.process.terminate()
     print(f"exit code {server.process.wait()}")
@@ -272,14 +324,19 @@ def beside(given: argparse.Namespace) -> Server:
 
 def started(given: argparse.Namespace, options: list[str]) -> Server:
     """A server of ours; the right texts are those of `pipedec generate`."""
+    sources = [record.source for record in read_records(given.data)]
+    if given.shared:
+        sources = mixed(sources, given.shared, random.Random(given.seed))
     with TemporaryDirectory() as folder:
-        out, more = Path(folder) / "out.jsonl", ["--schema", given.schema] if given.schema else []
-        command = (sys.executable, "-m", "pipedec_cli", "generate", given.data, "--out", str(out))
+        data, out = Path(folder) / "docs.jsonl", Path(folder) / "out.jsonl"
+        more = ["--schema", given.schema] if given.schema else []
+        data.write_text("".join(json.dumps({"source": one}) + "\n" for one in sources), encoding="utf-8")
+        command = (sys.executable, "-c", PLAIN, "generate", str(data), "--out", str(out))
         subprocess.run([*command, *more, *options], check=True)
         texts = [json.loads(line)["prediction"] for line in out.read_text(encoding="utf-8").splitlines()]
-    wanted = dict(zip((record.source for record in read_records(given.data)), texts, strict=True))
+    wanted = dict(zip(sources, texts, strict=True))
     schema = json.loads(Path(given.schema).read_text(encoding="utf-8")) if given.schema else None
-    return Server(options, wanted, schema)
+    return Server([*options, "--cache-mb", str(given.cache_mb)], wanted, schema)
 
 
 if __name__ == "__main__":
