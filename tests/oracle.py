@@ -422,8 +422,9 @@ def oracle_encoded_logits(
         given["attention_mask"] = _oracle_masks(config, whole, places)
         if not hasattr(decoder, "embed_positions"):
             states = decoder(**given, position_ids=torch.tensor([places])).last_hidden_state
-            cap = config.final_logit_softcapping
-            logits: Tensor = torch.tanh(model.lm_head(states) / cap) * cap
+            logits: Tensor = model.lm_head(states)
+            if cap := config.final_logit_softcapping:
+                logits = torch.tanh(logits / cap) * cap
             return logits[0]
         table = decoder.embed_positions
         rows, first = getattr(table, "weight", None), getattr(table, "offset", 0)

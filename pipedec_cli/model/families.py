@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipedec_cli.model.engine.torch.parts import Function, Modules, output_scale
 
@@ -93,7 +93,8 @@ def check_config(config: Any) -> None:
 
     Whether they fit the weights is checked when these are loaded.
     """
-    for part in filter(None, (config, getattr(config, "encoder", None), getattr(config, "decoder", None))):
+    halves = [getattr(config, half, None) for half in ("encoder", "decoder")]
+    for part in filter(None, (config, *halves, getattr(halves[0], "text_config", None))):
         _check_sizes(part)
     eos = config.eos_token_id
     if eos is None or eos == []:
@@ -209,6 +210,25 @@ T5GEMMA: Final = Backbone(
     ),
 )
 
+
+def _merged_source_kv(layer: Any) -> tuple[Function, Function]:
+    """Keys and values of a source from the layer's own matrices, which a T5Gemma 2 has in place of others."""
+    own = layer.self_attn
+
+    def keys(states: Tensor) -> Tensor:
+        made: Tensor = own.k_norm(own.k_proj(states).unflatten(-1, (-1, own.head_dim)))
+        return made.flatten(-2)
+
+    return keys, own.v_proj
+
+
+T5GEMMA2: Final = replace(
+    T5GEMMA,
+    name="T5Gemma 2",
+    model_types=("t5gemma2",),
+    parts=replace(T5GEMMA.parts, source_kv=_merged_source_kv),
+)
+
 BART: Final = Backbone(
     name="BART",
     model_types=("bart", "pegasus", "mbart", "marian", "m2m_100"),  # NLLB is a M2M-100
@@ -227,7 +247,7 @@ BART: Final = Backbone(
 
 #: The families with an encoder, by the names that transformers gives to their members.
 FAMILIES: Final[dict[str, Backbone]] = {
-    name: family for family in (T5, T5GEMMA, BART) for name in family.model_types
+    name: family for family in (T5, T5GEMMA, T5GEMMA2, BART) for name in family.model_types
 }
 #: The decoder-only families that were tested, by their names in transformers. Others are tried as they are loaded.
 TESTED: Final = dict(

@@ -148,7 +148,7 @@ def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
     names = (defaults.keys() - common.keys() - _UNREAD) | _READ
     return {
         key: _known(value, defaults[key], common)
-        if key in ("encoder", "decoder") and isinstance(value, dict)
+        if key in ("encoder", "decoder", "text_config", "vision_config") and isinstance(value, dict)
         else value
         for key, value in raw.items()
         if key in names

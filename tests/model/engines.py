@@ -44,7 +44,7 @@ COMPILED = (
 )
 MODULES = ("mixtral", "qwen3_moe", "exaone4", "stablelm", "glm4", "cohere")
 PROMPTED = (*COMPILED, *MODULES)
-ENCODED = ("t5gemma", "bart", "pegasus", "mbart", "marian", "m2m_100")
+ENCODED = ("t5gemma", "t5gemma2", "bart", "pegasus", "mbart", "marian", "m2m_100")
 FAMILIES = (*PROMPTED, *ENCODED)
 BOS, EOS = 0, 1
 VOCABULARY = 40
@@ -57,6 +57,8 @@ _HALF |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 _IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": EOS}
 #: Layers that see four places back take turns with layers that see all.
 _WINDOWS = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+_EYE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+_EYE |= {"image_size": 56, "patch_size": 14}
 _MULTIPLIED = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.6}
 _MULTIPLIED |= {"logits_scaling": 2.0}
 _CAPPED = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 5}
@@ -93,6 +95,14 @@ _CONFIGS = {
     "glm4": (_HALF | _IDS, 0),
     "cohere": (_HALF | _IDS, 5),
     "t5gemma": ({"encoder": _HALF | _IDS | _WINDOWS, "decoder": _HALF | _IDS | _WINDOWS, **_IDS}, 3),
+    "t5gemma2": (
+        {
+            "encoder": {"text_config": _HALF | _IDS | _WINDOWS, "vision_config": _EYE},
+            "decoder": _HALF | _IDS | _WINDOWS,
+            **_IDS,
+        },
+        0,
+    ),
     "bart": (_BART | _IDS | {"tie_word_embeddings": False}, 1),
     "pegasus": (_BART | _IDS, 7),
     "mbart": (_BART | _IDS, 0),
@@ -180,7 +190,9 @@ def _vary_t5(model, kind):
 def _vary(model, kind):
     """Texts of `FAMILIES` end after a few tokens."""
     # Gemmas multiply their embeddings before the first layer, or have them as the output matrix as well.
-    spread = 0.4 if kind in CAUSAL else 0.1 if kind in ("gemma3_text", "gemma2", "t5gemma") else 1.0
+    spread = (
+        0.4 if kind in CAUSAL else 0.1 if kind in ("gemma3_text", "gemma2", "t5gemma", "t5gemma2") else 1.0
+    )
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             most = 0.3 if kind in CAUSAL else 0.2
@@ -191,7 +203,7 @@ def _vary(model, kind):
         else:
             parameter.normal_(0, 1.4 * parameter.shape[1] ** -0.5 if kind in CAUSAL else 0.35)
     if kind not in CAUSAL:
-        head = model.lm_head.out_proj if kind == "t5gemma" else model.lm_head
+        head = model.lm_head.out_proj if kind.startswith("t5gemma") else model.lm_head
         head.weight[EOS] *= 4.0 if kind == "bart" else 2.5
 
 

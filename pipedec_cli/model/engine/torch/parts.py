@@ -126,7 +126,8 @@ class Modules:
         given: dict[str, Any] = {"input_ids": tokens}
         given["attention_mask"] = made if kinds else made["full_attention"]
         if memory is not None and memory_mask is not None:
-            mask = _as_attention_mask(memory_mask[:, None], decoder)
+            # A T5Gemma 2 puts it beside the other mask.
+            mask = _as_attention_mask(memory_mask[:, None].expand(-1, tokens.shape[1], -1), decoder)
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
         given |= {_cache_argument(type(decoder).forward): cache, "use_cache": cache is not None}
         if not (self.learned or self.biased):
