@@ -113,11 +113,16 @@ def choose_sample(count: int, wanted: int) -> list[int]:
     return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]
 
 
+#: Eight rows that take more than so many times as long as one row are not nearly free.
+_DEAR: Final = 2.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """Where a comparison was made, which peers were absent, and whether other work disturbed it or a person `stopped` it.
 
-    With `prompted` models, the time to read the prompt stands in the place of the encoder's.
+    With `prompted` models, the time to read the prompt stands in the place of the encoder's. `rows` are by dtype: how many
+    times as long a call with 8 rows takes as a call with 1 row.
     """
 
     device: str
@@ -127,11 +132,18 @@ class Conditions:
     disturbed: str | None = None
     stopped: str | None = None
     prompted: bool = False
+    rows: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def absences(self) -> list[str]:
-        """The absent peers with the reason, a line each."""
-        return [f"{peer.name} is absent: {peer.why}" for peer in self.absent]
+    def remarks(self) -> list[str]:
+        """What 8 rows cost here, and the absent peers with the reason, a line each."""
+        absent = [f"{peer.name} is absent: {peer.why}" for peer in self.absent]
+        if not self.rows:
+            return absent
+        costs = ", ".join(f"{cost:.1f} in {dtype}" for dtype, cost in self.rows.items())
+        dear = [dtype for dtype, cost in self.rows.items() if cost > _DEAR]
+        advice = f": on this machine a pipelined decoder gains less in {' and '.join(dear)}" if dear else ""
+        return [f"times as long as 1 row take 8 rows: {costs}{advice}", *absent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

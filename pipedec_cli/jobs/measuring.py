@@ -19,7 +19,7 @@ from pipedec_cli.evaluate.comparison import Conditions
 from pipedec_cli.evaluate.entry import Entry
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
-from pipedec_cli.evaluate.runners import EXACT
+from pipedec_cli.evaluate.runners import EXACT, EngineRunner
 from pipedec_cli.evaluate.timing import Source, Timing, device_clock, pause, time_together
 from pipedec_cli.jobs.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
@@ -78,6 +78,7 @@ def measure(
                 contest.entries.append(Entry(name=name, role="peer", runner=peer, sources=sources))
         before = ProcessorTime.now()
         timings = {size: contest.time(size, device) for size in settings.batch_sizes if not contest.stopped}
+        rows = contest.row_costs()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
             log.warning(disturbed)
@@ -104,6 +105,7 @@ def measure(
         disturbed=disturbed,
         stopped=contest.stopped,
         prompted=checkpoint.backbone.prompted,
+        rows=rows,
     )
 
 
@@ -154,6 +156,16 @@ class _Contest:
                 on_failure=self.leave_out,
                 on_interrupt=on_interrupt if self.forced else None,
             )
+
+    def row_costs(self) -> dict[str, float]:
+        """How many times as long a call with 8 rows takes as a call with 1 row, by dtype, once for each of our dtypes."""
+        from pipedec_cli.model.exact import measured  # late: it imports torch
+
+        found = dict[str, float]()
+        for one in self.entries if not self.stopped else ():
+            if isinstance(one.runner, EngineRunner) and (dtype := one.runner.settings["dtype"]) not in found:
+                found[dtype] = measured(one.runner.decoder, 1)[7]
+        return found
 
     def timed(self, entry: Entry, size: int) -> Sequence[Source]:
         return entry.sources[:size] if self.forced else entry.sources

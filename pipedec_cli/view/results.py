@@ -372,7 +372,7 @@ def _notes(report: Report) -> Iterator[str]:
         table, backbone = report.paper.row.table, report.paper.row.backbone
         trained = "one example at a time on one RTX 4090, trained on its own data"
         yield f"paper: {table}, {backbone}, Δt = {PAPER_DELAY}, {trained}"
-    yield from report.conditions.absences
+    yield from report.conditions.remarks
 
 
 def _by_delay(report: Report) -> Sheet:
@@ -453,7 +453,7 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
     how = f"one process, the decoders in turn; {passes}"
     where = bench.conditions
-    notes = (how, *where.absences, *filter(None, [where.stopped, where.disturbed]))
+    notes = (how, *where.remarks, *filter(None, [where.stopped, where.disturbed]))
     measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
     forced = Sheet(
         f"Forced lengths: {bench.lengths.line}",

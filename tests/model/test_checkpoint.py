@@ -136,7 +136,7 @@ def test_a_model_that_is_no_decoder_of_texts_is_refused_by_name(tmp_path, family
     AutoConfig.for_model(family).save_pretrained(tmp_path)
     assert refused(tmp_path) == (
         f"{tmp_path} is a {family!r} model, which is not supported; use a decoder-only model for texts, or one of these "
-        "families with an encoder: t5, mt5, umt5, t5gemma, bart, pegasus"
+        "families with an encoder: t5, mt5, umt5, t5gemma, t5gemma2, bart, pegasus, mbart, marian, m2m_100"
     )
 
 

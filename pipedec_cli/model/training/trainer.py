@@ -386,8 +386,8 @@ class _Trainer(Trainer):
         else:  # in place, so that tied weights stay tied and an untied output matrix stays untied
             missing, unknown = load_model(saved, folder / "model.safetensors", strict=False)
             # A Marian computes its positions, and does not save them.
-            if {*missing} - {*(getattr(saved, "_keys_to_ignore_on_save", None) or ())} or unknown:
-                raise ValueError("its weights are not those of the model")
+            if odd := {*missing, *unknown} - {*(getattr(saved, "_keys_to_ignore_on_save", None) or ())}:
+                raise ValueError(f"its weights are not those of the model: {min(odd)} is missing or unknown")
 
 
 @dataclass(eq=False)

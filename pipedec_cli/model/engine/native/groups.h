@@ -35,10 +35,11 @@ template <long BITS, long WIDTH> struct Grouped {
     using Given = Word;
     using Sums = Ints;
     typedef int8_t Bytes __attribute__((vector_size(LANES)));
+    typedef int16_t Wide __attribute__((vector_size(2 * LANES)));
     typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
     typedef uint16_t Evens __attribute__((vector_size(4 * LANES)));
     static constexpr bool GROUPED = true;
-    static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, GIVEN = 1, FACTS = 2;
+    static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, FACTS = 2;
     static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
     static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
 #ifdef ADD_FOUR
@@ -46,20 +47,26 @@ template <long BITS, long WIDTH> struct Grouped {
 #else
     static constexpr bool SHORT = BITS == 4; // products are added in two halves of 16 bits: 16 of them are below 2^15
 #endif
+#ifdef ADD_FOUR
+    static constexpr bool WIDE_ROWS = false;
+#else
+    static constexpr bool WIDE_ROWS = BITS == 8; // rows are 16 bits wide: inputs 0 and 2 of four in a word, 1 and 3 in the next
+#endif
+    static constexpr long GIVEN = 1 + WIDE_ROWS; // words of a row for four inputs
     static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
-    // sums += products of the unsigned bytes of `w` and the signed bytes of `x`, four each
-    static void add(Ints &sums, Ints w, Ints x) {
+    // sums += products of the unsigned bytes of `w` and four inputs of a row
+    static void add(Ints &sums, Ints w, const Word *x) {
 #ifdef ADD_FOUR
-        sums = (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)x);
+        sums = (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)all_words(x[0]));
 #else
         if constexpr (SHORT) {
-            sums = (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)x));
+            sums = (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)all_words(x[0])));
         } else {
             const Evens even = reinterpret_cast<Evens>(w) & 255, odd = reinterpret_cast<Evens>(w) >> 8;
-            const Shorts both = reinterpret_cast<Shorts>(x);
-            sums += added(reinterpret_cast<Shorts>(even), both << 8 >> 8) + added(reinterpret_cast<Shorts>(odd), both >> 8);
+            sums += added(reinterpret_cast<Shorts>(even), reinterpret_cast<Shorts>(all_words(x[0]))) +
+                    added(reinterpret_cast<Shorts>(odd), reinterpret_cast<Shorts>(all_words(x[1])));
         }
 #endif
     }
@@ -72,8 +79,8 @@ template <long BITS, long WIDTH> struct Grouped {
     static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }
 
     template <class N> static void give(const N *x, long count, long units, Word *to) {
-        Word *facts = to + units;
-        for (long first = 0; first < count; first += GROUP, to += UNITS, facts += FACTS) {
+        Word *facts = to + units * GIVEN;
+        for (long first = 0; first < count; first += GROUP, to += UNITS * GIVEN, facts += FACTS) {
             const long here = std::min(GROUP, count - first);
             Ints most = {}, sums = {};
             each_vector(x + first, here, here, [&](long, Floats numbers) {
@@ -84,8 +91,14 @@ template <long BITS, long WIDTH> struct Grouped {
             const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
             each_vector(x + first, here, GROUP, [&](long i, Floats numbers) {
                 const Ints whole = rounded(numbers * all(by)) & kept;
-                const Bytes bytes = __builtin_convertvector(whole, Bytes);
-                std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
+                if constexpr (WIDE_ROWS) {
+                    Wide wide = __builtin_convertvector(whole, Wide), parted;
+                    for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
+                    std::memcpy(to + i / NUMBERS * GIVEN, &parted, sizeof(parted));
+                } else {
+                    const Bytes bytes = __builtin_convertvector(whole, Bytes);
+                    std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
+                }
                 sums += whole;
             });
             facts[0] = bits_as<Word>(largest / MOST);

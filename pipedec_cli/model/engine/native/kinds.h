@@ -143,7 +143,7 @@ template <class E> float weight(const Word *panel, long i, long j) {
     else return E::get(panel + i / E::NUMBERS * PANEL + j, i % E::NUMBERS);
 }
 template <class E> long given_words(long inputs) {
-    if constexpr (E::GROUPED) return units<E>(inputs) / E::UNITS * (E::UNITS + E::FACTS);
+    if constexpr (E::GROUPED) return units<E>(inputs) / E::UNITS * (E::UNITS * E::GIVEN + E::FACTS);
     else return units<E>(inputs) * E::GIVEN;
 }
 

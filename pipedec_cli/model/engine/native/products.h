@@ -27,6 +27,7 @@ void tile(const typename E::Given *x, long x_row, const Word *panel, long stride
         left[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row)) : Sums{};
         right[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row + LANES)) : Sums{};
     }
+#pragma GCC unroll STEPS_TOGETHER
     for (long u = 0; u < units; ++u, panel += stride, ahead += step) {
         __builtin_prefetch(ahead);
         if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
@@ -187,7 +188,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         left_out[r] = more ? load(out + r * out_row) : Floats{};
         right_out[r] = more ? load(out + r * out_row + LANES) : Floats{};
     }
-    for (long g = 0; g < groups; ++g, x += E::UNITS, facts += E::FACTS, panel += E::GROUP_WORDS) {
+    for (long g = 0; g < groups; ++g, x += E::UNITS * E::GIVEN, facts += E::FACTS, panel += E::GROUP_WORDS) {
         Ints left[R], right[R];
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) left[r] = right[r] = E::begin(facts[r * x_row + 1]);
@@ -205,7 +206,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
                 in_registers(right_weights);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; ++r) {
-                    const Ints given = all_words(x[r * x_row + u * E::PARTS + k]);
+                    const Word *given = x + r * x_row + (u * E::PARTS + k) * E::GIVEN;
                     E::add(left[r], left_weights, given);
                     E::add(right[r], right_weights, given);
                 }
@@ -243,7 +244,7 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
             const Word *mine = x + row * x_row;
-            group_tile_of<E>(height, mine + from * E::UNITS, mine + units + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
+            group_tile_of<E>(height, mine + from * E::UNITS * E::GIVEN, mine + units * E::GIVEN + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
                           from > 0, ahead + block * words * PANEL / blocks, PANEL / blocks);
             row += height;
         }

@@ -33,6 +33,7 @@ constexpr int LANES = 4, TILE_ROWS = 12;
 constexpr int LANES = 4, TILE_ROWS = 6;
 #endif
 constexpr long PANEL = 2 * LANES;
+constexpr int STEPS_TOGETHER = LANES == 8 ? 2 : 1; // of few registers a loop is bound by the instructions beside its products
 constexpr long AHEAD = 40; // how far ahead weights are fetched into the cache, in units
 constexpr float INF = std::numeric_limits<float>::infinity();
 
