@@ -19,7 +19,7 @@ from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model.families import Backbone, backbone_of, eos_of
 from pipedec_cli.model.files import read_folder
-from pipedec_cli.model.gguf import content_sha256, loadable, local_file
+from pipedec_cli.model.gguf import content_sha256, loadable, local_files
 from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, language_id, prompt_around, text_end
 from pipedec_cli.model.training import lora
@@ -181,7 +181,7 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
     """
     folder = Path(checkpoint.name)
     if is_gguf(folder):
-        return content_sha256(local_file(checkpoint.name))
+        return content_sha256(local_files(checkpoint.name))
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
     skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()

@@ -112,6 +112,8 @@ def _check_sizes(config: Any) -> None:
     bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
     for name, most in (*bounds.items(), ("max_position_embeddings", _MOST_PLACES)):
         value = getattr(config, name, None)
+        if name == "sliding_window" and value == 0:
+            continue  # none, as Qwen2-MoE's config says it
         if value is not None and (type(value) is not int or not 1 <= value <= most):
             raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
     for name, value in vars(config).items():
@@ -132,7 +134,7 @@ def _check_sizes(config: Any) -> None:
         if odd := kinds - {"full_attention", "sliding_attention"}:
             raise ValueError(f"layer_types has {min(map(str, odd))!r}, which is not known here")
         is_used = "sliding_attention" in kinds and getattr(config, "use_sliding_window", True)
-        if is_used and config.sliding_window is None:
+        if is_used and not config.sliding_window:
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
 
 

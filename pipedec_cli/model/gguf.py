@@ -3,15 +3,18 @@
 import errno
 import json
 import os
+import re
 import shutil
 import struct
 import time
-from contextlib import redirect_stderr, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
-from io import StringIO
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -32,7 +35,10 @@ _TEXT, _ARRAY = 8, 9
 
 
 class Header(NamedTuple):
-    """Keys with numbers, texts or, of an array, its length; tensors with shape, type (in ggml's numbers) and first byte."""
+    """Keys with numbers, texts, tuples of numbers or, of texts, their number; tensors with shape, type and first byte.
+
+    A shape has no axes of length 1, which not all files keep. A type is ggml's number.
+    """
 
     metadata: dict[str, Any]
     tensors: dict[str, tuple[tuple[int, ...], int, int]]
@@ -69,7 +75,8 @@ class _Reader:
             name, dimensions = self.text(), *self.numbers("I")
             if dimensions > _MOST_DIMENSIONS:
                 raise ValueError(f"its tensor {name[:60]!r} has {dimensions} dimensions")
-            found.append((name, self.numbers("Q" * dimensions)[::-1], *self.numbers("IQ")))
+            shape = tuple(size for size in self.numbers("Q" * dimensions)[::-1] if size != 1)
+            found.append((name, shape, *self.numbers("IQ")))
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError(f"its alignment is {alignment!r}")
@@ -99,47 +106,65 @@ class _Reader:
         self.elements += count
         if self.elements > _MOST_ELEMENTS or inner not in (_TEXT, *_NUMBERS):
             raise ValueError(f"it claims a value of type {inner}, or one of {count:,} elements")
-        if inner == _TEXT:
-            for _ in range(count):
-                self.take(*self.numbers("Q"))
-        else:
-            self.take(count * struct.calcsize(f"<{_NUMBERS[inner]}"))
+        if inner != _TEXT:
+            return self.numbers(f"{count}{_NUMBERS[inner]}")
+        for _ in range(count):
+            self.take(*self.numbers("Q"))
         return count
 
 
-#: Families that are read. Of SmolLM3 transformers reads no GGUF file, and of Gemma 3 not all settings.
-_READ: Final = ("llama", "qwen2", "qwen3")
+#: Families by llama.cpp's names, and what transformers calls them. Mistral's files say llama.
+_READ = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2", "gemma3": "gemma3_text"}
+_READ |= {"phi3": "phi3", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "stablelm": "stablelm"}
+#: Keys of a file, and what transformers calls them. A file has all that its family knows, but for those of `MAY_LACK`.
+KEYS = {"block_count": "num_hidden_layers", "attention.head_count": "num_attention_heads"}
+KEYS |= {"embedding_length": "hidden_size", "attention.layer_norm_rms_epsilon": "rms_norm_eps"}
+KEYS |= {"expert_used_count": "num_experts_per_tok", "attention.layer_norm_epsilon": "layer_norm_eps"}
+KEYS |= {"attention.sliding_window": "sliding_window", "use_parallel_residual": "use_parallel_residual"}
+MAY_LACK = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim"}
+MAY_LACK |= {"context_length": "max_position_embeddings", "feed_forward_length": "intermediate_size"}
+MAY_LACK |= {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
+MAY_LACK |= {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+MAY_LACK |= {f"{name}_logit_softcapping": f"{name}_logit_softcapping" for name in ("attn", "final")}
+#: Keys that are read beside these, or that change no number. With any other key a file is refused.
+_OTHER: Final = re.compile(
+    r"vocab_size|attention\.value_length|rope\.(dimension_count|freq_base(_swa)?|scale_linear)"
+    r"|rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)"
+)
 #: A folder that an earlier version of this file has written is not used.
-_VERSION: Final = 1
+_VERSION: Final = 2
+#: A part of a model that llama.cpp's gguf-split has written.
+_PART: Final = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.gguf)", re.IGNORECASE)
 #: The sizes and times of all files of a folder in the cache. It is written last.
 _FILES: Final = ".files"
 #: Seconds after which an unfinished folder belongs to no process that is still alive.
 _ABANDONED: Final = 86_400
 #: A tensor with a divisor for each frequency of a Llama 3. The config has the largest divisor, and the numbers of `LLAMA3`.
 ROPE_FACTORS: Final = "rope_freqs.weight"
-LLAMA3: Final[dict[str, Any]] = {
-    "rope_type": "llama3",
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+LLAMA3: dict[str, Any] = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 8192}
+#: Tensors of a Phi-3 with divisors of its frequencies, by their names in its config.
+LONG_ROPE: Final = {f"{name}_factor": f"rope_factors_{name}.weight" for name in ("short", "long")}
 LACKING: Final = "reading GGUF files needs the package gguf"
 
 
-def local_file(name: str) -> Path:
-    """The file of that name; of ``owner/name:file.gguf`` the file that the hub has, which is fetched if need be."""
-    repository, _, file = name.rpartition(":")
+def local_files(name: str) -> list[Path]:
+    """The file of that name, or all parts of its model; those of ``owner/name:file.gguf`` on the hub, fetched if need be."""
+    split, repository = _PART.fullmatch(name), name.rpartition(":")[0]
+    parts = [f"{split[1]}{part:05}{split[2]}" for part in range(1, int(split[3]) + 1)] if split else [name]
     if Path(name).is_file() or not repository:
-        return Path(name)
+        if absent := [part for part in parts if split and not Path(part).is_file()]:
+            raise UserError(f"{absent[0]} is missing", where=name, todo="put all parts into one folder")
+        return [Path(part) for part in parts]
     from huggingface_hub import hf_hub_download
 
-    return Path(hf_hub_download(repository, file))
+    return [Path(hf_hub_download(repository, part.rpartition(":")[2])) for part in parts]
 
 
-def content_sha256(file: Path) -> str:
-    """The SHA-256 of a file, which a process reads for it once, as long as size and time of the file stay the same."""
-    state = file.stat()
-    return _sha256(file, state.st_size, state.st_mtime_ns)
+def content_sha256(files: Sequence[Path]) -> str:
+    """The SHA-256 of a file, or of the sums of several. A process reads a file for it again if its size or time has changed."""
+    sums = [_sha256(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return sums[0] if len(sums) == 1 else sha256("".join(sums).encode()).hexdigest()
 
 
 @cache
@@ -155,9 +180,9 @@ def loadable(name: str) -> str:
     """
     if not is_gguf(name):
         return name
-    file = local_file(name)
+    files = local_files(name)
     try:
-        place = cache_folder() / "models" / f"{content_sha256(file)}-{_VERSION}"
+        place = cache_folder() / "models" / f"{content_sha256(files)}-{_VERSION}"
         if not _is_whole(place):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             for left in place.parent.glob(f"{UNFINISHED}*"):
@@ -166,8 +191,8 @@ def loadable(name: str) -> str:
             with TemporaryDirectory(dir=place.parent, prefix=UNFINISHED) as unfinished:
                 made = Path(unfinished) / "model"
                 made.mkdir(mode=0o700)
-                with quiet(), redirect_stderr(StringIO()):  # transformers always shows this progress
-                    _read(file, made)
+                with quiet():
+                    _read(files, made)
                 for path in made.iterdir():
                     with path.open("rb") as written:
                         os.fsync(written.fileno())
@@ -175,22 +200,20 @@ def loadable(name: str) -> str:
                 states = {path.name: path.stat() for path in made.iterdir()}
                 found = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
                 (made / _FILES).write_text(json.dumps(found), encoding="utf-8")
-                try:
+                with suppress(OSError):  # where another process was faster, and reads it already
                     made.rename(place)
-                except OSError:
-                    if not _is_whole(place):  # else another process was faster, and reads it already
-                        shutil.rmtree(place, ignore_errors=True)
-                        made.rename(place)
+                if not _is_whole(place):
+                    shutil.rmtree(place, ignore_errors=True)
+                    made.rename(place)
     except Exception as error:
         if is_out_of_space(error):
             what = f"no room for the weights of {name} (XDG_CACHE_HOME names this folder)"
             raise OSError(errno.ENOSPC, what, str(cache_folder())) from error
         if isinstance(error, ImportError):
             raise UserError(LACKING, where=name, todo="`pip install gguf`") from error
-        if isinstance(error, ValueError):
-            raise UserError(
-                first_line(error), where=name, todo="get the file again, or take another"
-            ) from None
+        if isinstance(error, ValueError | NotImplementedError):  # of a type that gguf cannot unpack
+            todo = "get the file again, or take another"
+            raise UserError(first_line(error), where=name, todo=todo) from None
         if isinstance(error, OSError | RuntimeError):
             what = f"cannot be read, or kept in the cache: {error}"
             raise UserError(what, where=name, todo="let XDG_CACHE_HOME name a folder") from error
@@ -208,49 +231,128 @@ def _is_whole(folder: Path) -> bool:
     return False
 
 
-def _read(file: Path, folder: Path) -> None:
-    """Write the model of a file into a folder in transformers' format, with the weights in float32."""
+def _read(files: Sequence[Path], folder: Path) -> None:
+    """Write the model of a file, or of all its parts, into a folder in transformers' format, with the weights in float32."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    header = read_header(file)
-    kind = header.metadata.get("general.architecture")
-    if kind not in _READ:
+    metadata, tensors = dict[str, Any](), dict[str, tuple[Path, tuple[int, ...], int, int]]()
+    for number, file in enumerate(files):
+        keys, places = read_header(file)
+        part, count = keys.get("split.no", 0), keys.get("split.count", 0) or 1
+        if (part, count) != (number, len(files)):
+            raise ValueError(f"{file.name} is part {part + 1} of {count}, and its name does not say so")
+        metadata = keys | metadata
+        tensors |= {name: (file, *place) for name, place in places.items()}
+    if (kind := metadata.get("general.architecture")) not in _READ:
         raise ValueError(f"a {kind!r} model, and of GGUF files these are read: {', '.join(_READ)}")
-    if not header.metadata.get("tokenizer.ggml.tokens"):
+    if not metadata.get("tokenizer.ggml.tokens"):
         raise ValueError("it has no tokenizer")
-    if header.metadata.get(f"{kind}.rope.scaling.type", "none") != "none":
-        raise ValueError("its rotary embedding is scaled, which transformers does not read")
-    given = {"gguf_file": file.name, "local_files_only": True}
-    config = AutoConfig.from_pretrained(file.parent, **given)
-    config.head_dim = header.metadata.get(f"{kind}.attention.key_length", getattr(config, "head_dim", None))
-    check_config(config)
+    name, settings = _settings(kind, metadata, tensors)
+    check_config(SimpleNamespace(**settings))
+    config = AutoConfig.for_model(name, **settings)
     with torch.device("meta"):
-        wanted = named_weights(AutoModelForCausalLM.from_config(config), kind)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    wanted = named_weights(model.to_empty(device="cpu"), kind)
+    factors = {"llama": {ROPE_FACTORS}, "phi3": {*LONG_ROPE.values()}}.get(kind, set())
     sizes = {name: tuple(weight.shape) for name, weight in wanted.items()}
-    there = {name: shape for name, (shape, *_) in header.tensors.items() if name != ROPE_FACTORS}
+    there = {name: shape for name, (_, shape, *_) in tensors.items() if name not in factors}
     if odd := sorted(name for name in {*sizes, *there} if sizes.get(name) != there.get(name)):
         raise ValueError(f"no {kind} can be built of it: {odd[0]} is missing, unknown or of another size")
-    model = AutoModelForCausalLM.from_pretrained(file.parent, **given, config=config, dtype=torch.float32)
-    if ROPE_FACTORS in header.tensors:  # of a Llama 3
-        (count,), _, start = header.tensors[ROPE_FACTORS]
-        factors = torch.from_numpy(np.fromfile(file, np.float32, count, offset=start))
-        config.rope_parameters = config.rope_parameters | LLAMA3 | {"factor": float(factors.max())}
+    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
+    heads = heads if kind == "llama" else {}
+    for name, weight in wanted.items():
+        values = _values(*tensors[name])
+        for part in filter(name.count, heads):  # llama.cpp has another order of these rows
+            values = values.reshape(heads[part], -1, 2, *values.shape[1:]).swapaxes(1, 2)
+        shift = 1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0
+        weight.numpy()[...] = values.reshape(weight.shape) - shift
+    if kind == "llama" and ROPE_FACTORS in tensors:  # of a Llama 3
+        divisors = torch.tensor(_values(*tensors[ROPE_FACTORS]))
+        config.rope_parameters = config.rope_parameters | LLAMA3 | {"factor": float(divisors.max())}
         again = llama3_factors(config)
-        if factors.shape != again.shape or not torch.allclose(factors, again, rtol=1e-3):
+        if divisors.shape != again.shape or not torch.allclose(divisors, again, rtol=1e-3):
             raise ValueError("its rotary embedding is scaled in a way that is not known here")
     save_file(_untied(model), folder / "model.safetensors", {"format": "pt"})  # transformers refuses to
     config.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
+    options = {"gguf_file": files[0].name, "local_files_only": True}
+    AutoTokenizer.from_pretrained(files[0].parent, **options).save_pretrained(folder)
+
+
+def _settings(kind: str, metadata: dict[str, Any], tensors: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The model's name in transformers, and its settings. What a file does not say is as in llama.cpp."""
+    from transformers import AutoConfig
+
+    name = "mixtral" if kind == "llama" and metadata.get("llama.expert_count") else _READ[kind]
+    known = AutoConfig.for_model(name).to_dict().keys() | {"head_dim", "num_experts"}
+    if not kind.startswith(("gemma", "phi")):
+        known -= {"sliding_window"}  # Qwen's configs have it, and do not use it
+    names = {key: name for key, name in (KEYS | MAY_LACK).items() if name in known}
+    keys = {key[len(kind) + 1 :]: value for key, value in metadata.items() if key.startswith(f"{kind}.")}
+    odd = [key for key in keys if isinstance(keys[key], tuple) or not (key in names or _OTHER.fullmatch(key))]
+    if odd := odd + [key for key in KEYS if key in names and key not in keys]:
+        raise ValueError(f"its setting {kind}.{odd[0]} is missing, or not known here")
+    settings = {"num_key_value_heads": keys["attention.head_count"]}
+    settings |= {name: keys[key] for key, name in names.items() if key in keys}
+    settings |= {"sliding_window": None} if settings.get("sliding_window") == 0 else {}
+    for word, theirs in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+        settings[f"{word}_token_id"] = metadata.get(f"tokenizer.ggml.{theirs}_token_id")
+    width = settings["hidden_size"] // settings["num_attention_heads"]
+    head_dim = settings.setdefault("head_dim", width)
+    rope = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base", 10_000.0)}
+    turned, attention = keys.get("rope.dimension_count", head_dim), keys.get("rope.scaling.attn_factor", 1)
+    if kind in ("phi3", "stablelm"):
+        rope["partial_rotary_factor"], turned = turned / head_dim, head_dim
+    factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
+    scaling = keys.get("rope.scaling.type", "linear") if factor != 1 else "none"
+    original = keys.get("rope.scaling.original_context_length", settings.get("max_position_embeddings"))
+    if kind == "phi3" and LONG_ROPE["long_factor"] in tensors:
+        rope |= {name: _values(*tensors[tensor]).tolist() for name, tensor in LONG_ROPE.items()}
+        rope, attention = rope | {"rope_type": "longrope", "attention_factor": attention}, 1
+        settings["original_max_position_embeddings"] = original
+    elif scaling != "none":
+        rope |= {"rope_type": scaling, "factor": factor, "original_max_position_embeddings": original}
+    if (turned, attention) != (head_dim, 1) or scaling not in ("none", "linear", "yarn"):
+        raise ValueError("its rotary embedding is scaled in a way that is not known here")
+    settings |= {"vocab_size": metadata["tokenizer.ggml.tokens"], "rope_parameters": rope}
+    if kind.startswith("gemma"):  # llama.cpp knows the largest of each family by its layers
+        is_large = (kind, settings["num_hidden_layers"]) in (("gemma2", 46), ("gemma3", 62))
+        settings["query_pre_attn_scalar"] = width if is_large else head_dim
+    if kind == "gemma3":
+        local = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base_swa", 10_000.0)}
+        settings["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
+    of_family = {"qwen3moe": {"norm_topk_prob": True}}
+    of_family["stablelm"] = {"use_qkv_bias": "blk.0.attn_q.bias" in tensors}
+    settings["tie_word_embeddings"] = "output.weight" not in tensors
+    return name, settings | of_family.get(kind, {})
+
+
+def _values(file: Path, shape: tuple[int, ...], kind: int, start: int) -> Any:
+    """The numbers of a tensor: float32 of that shape."""
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
+
+    elements, size = GGML_QUANT_SIZES[kind]
+    rows = np.memmap(file, np.uint8, "r", start, (prod(shape[:-1]), shape[-1] // elements * size))
+    return dequantize(rows, GGMLQuantizationType(kind)).reshape(shape)
 
 
 def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
-    """The weights of a model by their names in GGUF, or by their own where GGUF has none; not those that are tied."""
+    """The weights of a model by their names in GGUF, or by their own where GGUF has none; not those that are tied.
+
+    A weight that GGUF has in two tensors is there as two views.
+    """
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     architecture = next(one for one, name in MODEL_ARCH_NAMES.items() if name == family)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
-    own = _untied(model).items()
-    return {names.get_name(name, (".weight", ".bias")) or name: weight for name, weight in own}
+    weights = dict[str, torch.Tensor]()
+    for name, weight in _untied(model).items():
+        experts, is_both, _ = name.partition("gate_up_proj")
+        if is_both and weight.ndim == 3:
+            parts = zip(("gate", "up"), weight.chunk(2, dim=1), strict=True)
+            weights |= {f"{experts}{part}_proj.weight": view for part, view in parts}
+        else:
+            weights[f"{name}.weight" if weight.ndim == 3 else name] = weight.squeeze()
+    return {names.get_name(name, (".weight", ".bias")) or name: weight for name, weight in weights.items()}
 
 
 def _untied(model: Any) -> dict[str, torch.Tensor]:

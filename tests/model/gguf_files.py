@@ -4,16 +4,27 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from pipedec_cli.model.gguf import ROPE_FACTORS, llama3_factors, named_weights
+import torch
+
+from pipedec_cli.model.gguf import KEYS, LONG_ROPE, MAY_LACK, ROPE_FACTORS, llama3_factors, named_weights
 from pipedec_cli.model.text import ids_around
 
 #: The types of matrices by our names of dtypes. All else is float32.
 TYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int8": "Q8_0"}
+#: llama.cpp's names of families that transformers calls otherwise.
+NAMES = {"gemma3_text": "gemma3", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 
 
-def write_gguf(checkpoint, path, dtype, tokenizer=None):
-    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`."""
+def arch_of(config):
+    return NAMES.get(config.model_type, config.model_type)
+
+
+def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options):
+    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`.
+
+    The type of its matrices is a key of `TYPES` or a name in llama.cpp. `options` of the writer split it into parts.
+    """
     from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
     from gguf.quants import quantize
 
@@ -22,51 +33,67 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None):
     types |= {str: GGUFValueType.STRING, list: GGUFValueType.ARRAY}
     words = tokenizer or tokenizer_values(checkpoint.tokenizer, config)
     heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
-    with closing(GGUFWriter(path, config.model_type)) as writer:
-        writer.add_file_type(LlamaFileType["ALL_F32" if dtype == "float32" else f"MOSTLY_{TYPES[dtype]}"])
-        for name, value in (model_values(checkpoint) | words).items():
+    with closing(GGUFWriter(path, arch_of(config), **options)) as writer:
+        if dtype in TYPES:
+            writer.add_file_type(LlamaFileType["ALL_F32" if dtype == "float32" else f"MOSTLY_{TYPES[dtype]}"])
+        for name, value in (model_values(checkpoint) | words | (settings or {})).items():
             if value is not None:
                 writer.add_key_value(name, value, types[type(value)])
         for name, weight in weights_of(checkpoint.model).items():
             values = weight.detach().float().contiguous().numpy()
-            for part in filter(name.count, heads if config.model_type == "llama" else ()):
+            if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
+                values = values + 1
+            for part in filter(name.count, heads if writer.arch == "llama" else ()):
                 # llama.cpp has another order of these rows
                 apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
                 values = apart.swapaxes(1, 2).reshape(values.shape)
-            kind = GGMLQuantizationType[TYPES[dtype] if values.ndim > 1 else "F32"]
-            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
+            kind = GGMLQuantizationType[TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"]
+            data = random_blocks(values.shape, kind) if kind.name.endswith("_K") else quantize(values, kind)
+            writer.add_tensor(name, data, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
 
 
+def random_blocks(shape, kind):
+    """Bytes of a type that the package gguf reads and does not write. Its scales are bytes of finite numbers."""
+    import numpy as np
+    from gguf import quant_shape_to_byte_shape
+
+    return np.random.default_rng(0).integers(0, 40, quant_shape_to_byte_shape(shape, kind), np.uint8)
+
+
 def weights_of(model):
-    weights = named_weights(model, model.config.model_type)
-    scaled = model.config.rope_parameters["rope_type"] == "llama3"
-    return weights | ({ROPE_FACTORS: llama3_factors(model.config)} if scaled else {})
+    weights, rope = named_weights(model, arch_of(model.config)), model.config.rope_parameters
+    if rope.get("rope_type") == "llama3":
+        weights[ROPE_FACTORS] = llama3_factors(model.config)
+    return weights | {LONG_ROPE[name]: torch.tensor(rope[name]) for name in LONG_ROPE.keys() & rope.keys()}
 
 
 def model_values(checkpoint):
     config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
     sizes = checkpoint.backbone.sizes(config)
-    numbers = {
-        "context_length": config.max_position_embeddings,
-        "embedding_length": sizes.width,
-        "block_count": sizes.layers,
-        "feed_forward_length": sizes.feed_width,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": sizes.heads,
-        "attention.key_length": sizes.head_width,
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    names = {key: name for key, name in (KEYS | MAY_LACK).items() if name != "sliding_window"}
+    numbers = {key: getattr(config, name, None) for key, name in names.items()}
+    numbers |= {
         "attention.value_length": sizes.head_width,
-        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "rope.dimension_count": sizes.head_width,
-        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "rope.dimension_count": int(sizes.head_width * rope.get("partial_rotary_factor", 1)),
+        "rope.freq_base": float(rope["rope_theta"]),
     }
+    if rope["rope_type"] in ("linear", "yarn"):
+        numbers |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
+    if rope["rope_type"] == "longrope":
+        attention = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
+        length = config.original_max_position_embeddings
+        numbers |= {"rope.scaling.attn_factor": attention, "rope.scaling.original_context_length": length}
+    if config.model_type.startswith(("gemma", "phi3")):
+        numbers["attention.sliding_window"] = config.sliding_window or 0
     ids = {"bos": tokenizer.bos_token_id, "eos": checkpoint.eos, "padding": tokenizer.pad_token_id}
     ids["unknown"] = tokenizer.unk_token_id
     return {
         "general.name": Path(checkpoint.name).stem,
-        **{f"{config.model_type}.{name}": value for name, value in numbers.items()},
+        **{f"{arch_of(config)}.{name}": value for name, value in numbers.items()},
         **{f"tokenizer.ggml.{name}_token_id": value for name, value in ids.items()},
         "tokenizer.chat_template": tokenizer.chat_template,
     }

@@ -4,6 +4,7 @@ import errno
 import struct
 import sys
 import time
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model import gguf as reading
 from pipedec_cli.model.checkpoint import Checkpoint, fingerprint, load_checkpoint
+from pipedec_cli.model.gguf import LONG_ROPE
 from pipedec_cli.model.scratch import Shape, make_model
 from tests.checkpoints import refused
 from tests.model.gguf_files import TYPES, write_gguf
+from tests.model.gguf_files import weights_of as weights_in
 
 gguf = pytest.importorskip("gguf")
 pytestmark = pytest.mark.extra("gguf")
@@ -60,11 +63,11 @@ def made_tokenizer(splitter=None):
     return tokenizer
 
 
-def made_checkpoint(family="llama", **config):
+def made_checkpoint(family="llama", make=None, **config):
     """Random weights, those of norms and biases included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = make_model(replace(SHAPE, family=family), 300).eval()
+        model = (make() if make else make_model(replace(SHAPE, family=family), 300)).eval()
         for weight in model.parameters():
             weight.data += torch.randn_like(weight) * 0.1
     for name, value in config.items():
@@ -74,9 +77,9 @@ def made_checkpoint(family="llama", **config):
     return Checkpoint(model, made_tokenizer(splits[family]), None, "tiny")
 
 
-def written(folder, checkpoint=None, dtype="float32", tokenizer=None):
+def written(folder, checkpoint=None, dtype="float32", **options):
     path = Path(folder) / "tiny.gguf"
-    write_gguf(checkpoint or made_checkpoint(), path, dtype, tokenizer)
+    write_gguf(checkpoint or made_checkpoint(), path, dtype, **options)
     return path
 
 
@@ -107,6 +110,52 @@ def test_a_file_has_the_weights_tokens_prompt_and_ends_of_its_model(tmp_path, fa
         torch.testing.assert_close(again.model(ids).logits, checkpoint.model(ids).logits)
 
 
+SMALL = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+SMALL |= {"num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2, "max_position_embeddings": 8192}
+SMALL |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+GEMMA = {"query_pre_attn_scalar": 16, "sliding_window": 5}
+CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 7.0}
+LARGE = {"num_hidden_layers": 46, "hidden_size": 96, "query_pre_attn_scalar": 24}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
+LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
+LONG |= {name: [float(place + number) for place in range(6)] for number, name in enumerate(LONG_ROPE, 1)}
+YARN = {"rope_type": "yarn", "rope_theta": 1e5, "factor": 4.0}
+LINEAR = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "Q4_0"])
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {"rope_parameters": YARN}),
+        ("mixtral", EXPERTS),
+        ("gemma2", GEMMA | CAPS),
+        ("gemma2", GEMMA | LARGE),
+        ("gemma3_text", GEMMA | {"num_hidden_layers": 7, "rope_parameters": LINEAR}),
+        ("phi3", {"sliding_window": 5}),
+        ("phi3", {"rope_parameters": LONG, "tie_word_embeddings": True}),
+        ("qwen2_moe", EXPERTS | {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 64}),
+        ("qwen3_moe", EXPERTS | {"moe_intermediate_size": 32, "norm_topk_prob": True}),
+        ("stablelm", {"use_qkv_bias": True}),
+        ("stablelm", {"use_parallel_residual": True}),
+    ],
+)
+def test_a_family_has_the_logits_of_its_model(tmp_path, family, settings, dtype):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(family, **SMALL | deepcopy(settings))
+    checkpoint = made_checkpoint(make=lambda: AutoModelForCausalLM.from_config(config))
+    again = load_checkpoint(str(written(tmp_path, checkpoint, dtype))).model
+    kind = gguf.GGMLQuantizationType[TYPES.get(dtype, dtype)]
+    for weight in checkpoint.model.parameters():
+        if weight.squeeze().ndim > 1:
+            weight.data = torch.tensor(gguf.dequantize(gguf.quantize(weight.detach().numpy(), kind), kind))
+    ids = torch.arange(3, 40)[None]
+    with torch.inference_mode():
+        wanted = checkpoint.model(ids).logits
+        torch.testing.assert_close(again(ids).logits, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path):
     from transformers import AutoTokenizer
 
@@ -125,13 +174,14 @@ def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path):
     assert ours.codec().decode(ours.codec().ids(["the ein \u00e9"])[0]) == "the ein \u00e9"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "Q4_K", "Q5_K", "Q6_K"])
 def test_matrices_are_rounded_and_read_as_the_package_reads_them(tmp_path, dtype):
-    path = written(tmp_path, made_checkpoint("qwen2"), dtype)
+    wide = replace(SHAPE, family="qwen2", d_model=256, d_ff=384, d_kv=64)
+    path = written(tmp_path, made_checkpoint("qwen2", lambda: make_model(wide, 300)), dtype)
     again = weights_of(load_checkpoint(str(path)).model)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
     kind = tensors["blk.0.ffn_down.weight"]
-    assert kind.tensor_type == gguf.GGMLQuantizationType[TYPES[dtype]]
+    assert kind.tensor_type == gguf.GGMLQuantizationType[TYPES.get(dtype, dtype)]
     assert tensors["blk.0.attn_q.bias"].tensor_type == gguf.GGMLQuantizationType.F32
     theirs = torch.tensor(gguf.dequantize(kind.data, kind.tensor_type))
     assert again["model.layers.0.mlp.down_proj.weight"].equal(theirs)
@@ -170,10 +220,10 @@ def test_of_two_processes_that_read_a_file_at_once_the_second_leaves_what_the_fi
 ):
     read, kept = reading._read, []
 
-    def read_while_another_does(file, folder):
+    def read_while_another_does(files, folder):
         monkeypatch.setattr(reading, "_read", read)
-        kept.append((Path(reading.loadable(str(file))) / "tokenizer.json").stat().st_ino)
-        read(file, folder)
+        kept.append((Path(reading.loadable(str(*files))) / "tokenizer.json").stat().st_ino)
+        read(files, folder)
 
     monkeypatch.setattr(reading, "_read", read_while_another_does)
     folder = Path(reading.loadable(str(written(tmp_path))))
@@ -201,6 +251,36 @@ def test_a_full_cache_is_named_and_nothing_half_written_stays(tmp_path, cache, m
         load_checkpoint(str(path))
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(cache.parent))
     assert not [*cache.iterdir()]
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_a_file_are_the_whole_file(tmp_path, parts):
+    checkpoint = made_checkpoint("qwen3")
+    count = -(-len(weights_in(checkpoint.model)) // parts)
+    written(tmp_path, checkpoint, split_max_tensors=count)
+    files = [tmp_path / f"tiny-0000{number}-of-0000{parts}.gguf" for number in range(1, parts + 1)]
+    again = load_checkpoint(str(files[-1]))
+    assert_equal(weights_of(again.model), weights_of(checkpoint.model))
+    assert fingerprint(again) == fingerprint(load_checkpoint(str(files[0])))
+    files[1].rename(tmp_path / "whole.gguf")
+    assert f"{files[1]} is missing" in refused(files[0])
+    assert f"is part 2 of {parts}, and its name does not say so" in refused(tmp_path / "whole.gguf")
+    files[1].write_bytes(files[0].read_bytes())
+    assert f"{files[1].name} is part 1 of {parts}, and" in refused(files[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("attention.sliding_window", 4096, "llama.attention.sliding_window is missing, or not known here"),
+        ("attention.head_count_kv", [2, 2], "llama.attention.head_count_kv is missing, or not known here"),
+        ("attention.layer_norm_rms_epsilon", None, "llama.attention.layer_norm_rms_epsilon is missing"),
+        ("rope.dimension_count", 8, "its rotary embedding is scaled in a way"),
+        ("rope.scaling.attn_factor", 2.0, "its rotary embedding is scaled in a way"),
+    ],
+)
+def test_a_setting_that_would_be_lost_is_named(tmp_path, key, value, reason):
+    assert reason in refused(written(tmp_path, settings={f"llama.{key}": value}))
 
 
 BLOCKS = b"llama.block_count\4\0\0\0\2\0\0"

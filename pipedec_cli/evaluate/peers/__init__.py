@@ -117,9 +117,9 @@ def make_peer(
 
             from gguf import LlamaFileType
 
-            from pipedec_cli.model.gguf import local_file, read_header
+            from pipedec_cli.model.gguf import local_files, read_header
 
-            path = gguf or local_file(checkpoint.name)
+            path = gguf or local_files(checkpoint.name)[0]
             metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size
             if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
                 raise UserError(f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}")
