@@ -21,7 +21,7 @@ from torch import nn
 from pipedec_cli.data.segmentation import check_content
 from pipedec_cli.model import pretrained
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
-from pipedec_cli.model.engine.native.library import team_library
+from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.packing import DECODERS, check_spec, describe, describe_t5
 from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
 from pipedec_cli.model.families import T5, backbone_of, check_config
@@ -198,7 +198,7 @@ def read_folder(
         check_config(config)
         if config.is_encoder_decoder and config.decoder_start_token_id is None:
             return None  # generation_config.json may name it
-        kernels = team_library()
+        kernels = library()
         if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
             return None
         tokenizer = FileTokenizer(folder, config.model_type)

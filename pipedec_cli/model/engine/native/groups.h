@@ -4,12 +4,16 @@
 
 #include "kinds.h"
 
-#if defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
+#if defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__)) || defined(__ARM_FEATURE_DOTPROD)
 #define HAS_INT8
 
 namespace {
 
-#ifdef __AVX512F__
+#if defined(__ARM_FEATURE_DOTPROD)
+using Whole = int8x16_t;
+inline int32x4_t add_four(Whole sums, Whole w, Whole x) { return vdotq_s32((int32x4_t)sums, w, x); }
+#define ADD_FOUR add_four
+#elif defined(__AVX512F__)
 #define WIDE(NAME) _mm512_##NAME
 using Whole = __m512i;
 #else
@@ -23,11 +27,18 @@ using Whole = __m256i;
 #define ADD_FOUR _mm256_dpbusd_avx_epi32
 #endif
 
-inline Ints rounded(Floats x) { return (Ints)WIDE(cvtps_epi32)(x); } // to the nearest, ties to even
+// To the nearest, ties to even.
+#ifdef __aarch64__
+inline Ints rounded(Floats x) { return (Ints)vcvtnq_s32_f32((float32x4_t)x); }
+constexpr bool SIGNED = true; // whether four products of signed bytes are added at once
+#else
+inline Ints rounded(Floats x) { return (Ints)WIDE(cvtps_epi32)(x); }
+constexpr bool SIGNED = false;
+#endif
 
 // Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
 //
-// The instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
+// x86's instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
 // at −ZERO times the sum of the row's numbers. Behind the words of a row stand the FACTS of each of its groups: the scale, and
 // where the sums begin. A group of a panel is a bfloat16 for each output, its scale, and then ROWS of words. A word has four
 // neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
@@ -70,11 +81,18 @@ template <long BITS, long WIDTH> struct Grouped {
         }
 #endif
     }
+#ifndef __aarch64__
     // Products, each added to its neighbour.
     static Ints added(Shorts a, Shorts b) { return (Ints)WIDE(madd_epi16)((Whole)a, (Whole)b); }
+#endif
     // Where the sums of a group begin, and what they are in the end.
-    static Ints begin(Word fact) { return SHORT ? Ints{} : all_words(fact); }
-    static Ints end(Ints sums, Word fact) { return SHORT ? added((Shorts)sums, Shorts{} + 1) + all_words(fact) : sums; }
+    static Ints begin(Word fact) { return SHORT || SIGNED ? Ints{} : all_words(fact); }
+    static Ints end(Ints sums, [[maybe_unused]] Word fact) {
+#ifndef ADD_FOUR
+        if constexpr (SHORT) return added((Shorts)sums, Shorts{} + 1) + all_words(fact);
+#endif
+        return sums;
+    }
     // The factor that brings numbers up to such a size into the range of int8.
     static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }
 
@@ -106,8 +124,13 @@ template <long BITS, long WIDTH> struct Grouped {
         }
     }
 
-    // Part k of the words of a panel, as unsigned bytes.
-    static Ints part(Ints words, long k) { return BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f); }
+    // Part k of the words of a panel, as bytes that `add` takes.
+    static Ints part(Ints words, long k) {
+        const Ints whole = BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f);
+        if constexpr (!SIGNED) return whole;
+        typedef uint8_t All __attribute__((vector_size(4 * LANES)));
+        return (Ints)((All)whole - static_cast<uint8_t>(ZERO));
+    }
     // Where the number of input i of a group stands in its word.
     static long shift(long i) { return 8 * (i % NUMBERS) + BITS * (i / NUMBERS % PARTS); }
     // The weight of input i and output j.

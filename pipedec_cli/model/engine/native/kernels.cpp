@@ -14,8 +14,8 @@ namespace {
 // S: the kind of numbers of the matrix, E: the kind in the panels.
 template <class S, class E>
 void pack(const void *matrix, long outputs, long inputs, Word *panels, long first, long every, int threads) {
-#pragma omp parallel for num_threads(threads)
-    for (long p = 0; p < round_up(outputs, PANEL) / PANEL; ++p) {
+    std::atomic<long> next{0};
+    const auto pack_one = [&](long p) {
         Word *panel = panels + (first + p * every) * panel_words<E>(inputs);
         for (long j = 0; j < PANEL; ++j) {
             const long o = p * PANEL + j;
@@ -28,7 +28,10 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
                     panel[u * PANEL + j] = E::pack(numbers);
                 }
         }
-    }
+    };
+    on_threads(threads, [&](int) {
+        for (long p; (p = next++) < round_up(outputs, PANEL) / PANEL;) pack_one(p);
+    });
 }
 
 // Call work(E{}, K{}) with the kinds of a model's matrices and of its cache; kinds that are not compiled are wide.
@@ -99,8 +102,8 @@ const char *pipedec_features() {
 #ifdef HAS_TILES
         ", AMX"
 #endif
-#ifndef _OPENMP
-        ", one thread"
+#if defined(__aarch64__) && defined(HAS_INT8)
+        ", dot products"
 #endif
         ;
 }

@@ -36,7 +36,7 @@ def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
     A BuildError if the CPU has no instructions for int8, which int4 needs as well.
     """
     if dtype in INTEGERS and not kernels.kinds & _INT8:
-        raise BuildError(f"int8 needs an x86 with AVX2 or AVX-512, and this is {kernels.features}")
+        raise BuildError(f"int8 needs AVX2, AVX-512 or an Arm's dot products, and this is {kernels.features}")
     return make_kind(dtype, "wide" if dtype == torch.float32 else bfloat16_way(kernels))
 
 

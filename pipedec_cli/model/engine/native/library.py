@@ -36,7 +36,8 @@ OFF: Final = "0"
 #: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has a library of its own.
 FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
 #: Flags to try, best first: not every compiler knows the machine it runs on, nor OpenMP.
-EXTRAS: Final = (["-march=native", OPENMP], ["-mcpu=native", OPENMP], ["-march=native"], list[str]())
+_NATIVE: Final = (["-march=native"], ["-mcpu=native"])
+EXTRAS: Final = (*([*flags, OPENMP] for flags in _NATIVE), *_NATIVE, list[str]())
 
 #: Instructions of CPUs without AVX-512 VNNI that make the kernels faster; a compiler for the CPU itself uses them.
 BEYOND_AVX2: Final = {"avx_vnni", "avx512bw"}
@@ -337,14 +338,6 @@ def library() -> Library:
     if isinstance(found, Library):
         return found
     raise BuildError(found)
-
-
-def team_library() -> Library:
-    """The kernels; a BuildError as well if they have one thread where torch has several."""
-    kernels = library()
-    if torch.get_num_threads() > 1 and "one thread" in kernels.features:
-        raise BuildError("the compiler has no OpenMP")
-    return kernels
 
 
 @cache

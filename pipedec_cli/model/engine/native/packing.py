@@ -19,7 +19,7 @@ from pipedec_cli.model.engine.native.library import (
     LayerStruct,
     Library,
     ModelStruct,
-    team_library,
+    library,
 )
 from pipedec_cli.model.engine.torch.parts import distance_buckets, layers, offset_buckets, output_scale
 from pipedec_cli.model.families import T5
@@ -301,7 +301,7 @@ def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool =
     dtypes = {head.dtype, *(weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1)}
     if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
-    kernels, dtype = team_library(), dtype or embedding.dtype
+    kernels, dtype = library(), dtype or embedding.dtype
     tied = head.data_ptr() == embedding.data_ptr()
     if (consume or dtype == INT4) and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be emptied then.

@@ -170,6 +170,9 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 
 // ---- products in groups
 
+// As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
+template <class E> void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row);
+
 #ifdef HAS_INT8
 constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
 
@@ -233,7 +236,6 @@ template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(lon
     else if constexpr (R > 1) group_tile_of<E, R - 1>(rows, arguments...);
 }
 
-// As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
 template <class E>
 void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
     const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -13,6 +16,64 @@
 #include "products.h"
 
 namespace {
+
+#ifdef _OPENMP
+inline int thread_number() { return omp_get_thread_num(); }
+
+// Call work(0) … work(threads − 1), each on a thread of its own.
+template <class F> void on_threads(int threads, F work) {
+#pragma omp parallel num_threads(threads)
+    work(omp_get_thread_num());
+}
+#else
+inline thread_local int own_number = 0;
+inline int thread_number() { return own_number; }
+
+// Threads that wait for work, where the compiler has no OpenMP. They are never joined: they end with the process.
+class Workers {
+  public:
+    static Workers &all() {
+        static Workers &made = *new Workers;
+        return made;
+    }
+    void run(int threads, const std::function<void(int)> &work) {
+        std::unique_lock<std::mutex> alone(busy, std::try_to_lock);
+        // Where another call has the workers, this thread does all pieces: a `Team` waits for no thread that has not come.
+        if (!alone || threads == 1) return work(0);
+        {
+            const std::lock_guard<std::mutex> changing(changes);
+            for (; count < threads - 1; ++count) std::thread([this, number = count + 1, seen = turn] { serve(number, seen); }).detach();
+            job = &work, wanted = threads, left = threads - 1, ++turn;
+        }
+        wake.notify_all();
+        work(0);
+        std::unique_lock<std::mutex> changing(changes);
+        finished.wait(changing, [&] { return left == 0; });
+    }
+
+  private:
+    void serve(int number, long seen) {
+        own_number = number;
+        for (std::unique_lock<std::mutex> changing(changes);;) {
+            wake.wait(changing, [&] { return turn != seen; });
+            seen = turn;
+            if (number >= wanted) continue;
+            changing.unlock();
+            (*job)(number);
+            changing.lock();
+            if (--left == 0) finished.notify_one();
+        }
+    }
+
+    std::mutex busy, changes;
+    std::condition_variable wake, finished;
+    const std::function<void(int)> *job = nullptr;
+    int count = 0, wanted = 0, left = 0;
+    long turn = 0;
+};
+
+template <class F> void on_threads(int threads, F work) { Workers::all().run(threads, work); }
+#endif
 
 // While an object lives, this thread treats numbers below the normal range as 0: arithmetic with them is many times slower.
 class FlushTiny {
@@ -38,18 +99,17 @@ class Team {
     template <class F> void run(F work) {
         const uint64_t begin = state.load() / SHARE;
         for (Passed &one : passed) one.shares = begin;
-#pragma omp parallel num_threads(threads)
-        {
-            const FlushTiny flush;
+        on_threads(threads, [&](int number) {
+            [[maybe_unused]] const FlushTiny flush;
             [[maybe_unused]] const TileRegisters registers;
-            work(thread());
-        }
+            work(number);
+        });
     }
 
     // Share the calls work(0) … work(count − 1) among all threads, each of which calls this. Returns when all are done.
     template <class F> void share(long count, F work) {
         if (!count) return;
-        const uint64_t first = passed[thread()].shares++ * SHARE, all = static_cast<uint64_t>(count);
+        const uint64_t first = passed[thread_number()].shares++ * SHARE, all = static_cast<uint64_t>(count);
         long made = 0;
         for (uint64_t next = state.load(std::memory_order_acquire); next - first < all;) {
             if (!state.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
@@ -76,13 +136,6 @@ class Team {
         uint64_t shares;
     };
 
-    static int thread() {
-#ifdef _OPENMP
-        return omp_get_thread_num();
-#else
-        return 0;
-#endif
-    }
     static void pause() {
 #if defined(__x86_64__)
         __builtin_ia32_pause();

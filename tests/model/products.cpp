@@ -1,0 +1,36 @@
+// Products of another CPU's kernels: numbers come on stdin, and the products go to stdout. See test_arm.py.
+
+#include "kernels.cpp"
+
+#include <cstdio>
+
+template <class T> std::vector<T> read(long count) {
+    std::vector<T> numbers(count);
+    if (std::fread(numbers.data(), sizeof(T), count, stdin) != static_cast<size_t>(count)) std::exit(1);
+    return numbers;
+}
+
+int main() {
+    for (int64_t kind[4]; std::fread(kind, sizeof(int64_t), 4, stdin) == 4;) { // weights, rows, inputs, outputs
+        const auto [weights, rows, inputs, outputs] = kind;
+        Model model{};
+        model.weights = weights;
+        const auto x = read<float>(rows * inputs);
+        const auto matrix = read<float>(outputs * inputs);
+        std::vector<uint16_t> halves(matrix.size());
+        for (size_t i = 0; i < matrix.size(); ++i) halves[i] = static_cast<uint16_t>(BFloat16::round(matrix[i]));
+        Buffer<Word> panels(pipedec_words(&model, outputs, inputs));
+        const void *given = weights == BFLOAT16 ? static_cast<const void *>(halves.data()) : matrix.data();
+        pipedec_pack(&model, given, outputs, inputs, panels.data(), 0, 1, 3);
+        std::vector<float> out(rows * round_up(outputs, PANEL));
+        pipedec_multiply(&model, rows, x.data(), inputs, panels.data(), outputs, out.data());
+        for (long r = 0; r < rows; ++r) std::fwrite(out.data() + r * round_up(outputs, PANEL), sizeof(float), outputs, stdout);
+        // Three threads take the pieces of many shares.
+        std::vector<long> sums(100);
+        Team team(3);
+        team.run([&](int) {
+            for (long &sum : sums) team.share(7, [&](long i) { __atomic_add_fetch(&sum, i, __ATOMIC_RELAXED); });
+        });
+        if (std::any_of(sums.begin(), sums.end(), [](long sum) { return sum != 21; })) return 2;
+    }
+}
