@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pipedec_cli.model.gguf import KEYS, LONG_ROPE, MAY_LACK, ROPE_FACTORS, llama3_factors, named_weights
@@ -21,10 +22,7 @@ def arch_of(config):
 
 
 def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options):
-    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`.
-
-    The type of its matrices is a key of `TYPES` or a name in llama.cpp. `options` of the writer split it into parts.
-    """
+    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`, or other `settings`."""
     from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
     from gguf.quants import quantize
 
@@ -56,8 +54,7 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
 
 
 def random_blocks(shape, kind):
-    """Bytes of a type that the package gguf reads and does not write. Its scales are bytes of finite numbers."""
-    import numpy as np
+    """Bytes of a type that the package gguf reads and does not write; small ones, so that scales are finite numbers."""
     from gguf import quant_shape_to_byte_shape
 
     return np.random.default_rng(0).integers(0, 40, quant_shape_to_byte_shape(shape, kind), np.uint8)

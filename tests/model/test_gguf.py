@@ -113,8 +113,7 @@ def test_a_file_has_the_weights_tokens_prompt_and_ends_of_its_model(tmp_path, fa
 SMALL = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 SMALL |= {"num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2, "max_position_embeddings": 8192}
 SMALL |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-GEMMA = {"query_pre_attn_scalar": 16, "sliding_window": 5}
-CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 7.0}
+GEMMA = {"query_pre_attn_scalar": 16, "sliding_window": 5, "final_logit_softcapping": 7.0}
 LARGE = {"num_hidden_layers": 46, "hidden_size": 96, "query_pre_attn_scalar": 24}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 LONG = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
@@ -129,15 +128,13 @@ LINEAR = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor":
     [
         ("llama", {"rope_parameters": YARN}),
         ("mixtral", EXPERTS),
-        ("gemma2", GEMMA | CAPS),
+        ("gemma2", GEMMA | {"attn_logit_softcapping": 3.0}),
         ("gemma2", GEMMA | LARGE),
         ("gemma3_text", GEMMA | {"num_hidden_layers": 7, "rope_parameters": LINEAR}),
         ("phi3", {"sliding_window": 5}),
         ("phi3", {"rope_parameters": LONG, "tie_word_embeddings": True}),
         ("qwen2_moe", EXPERTS | {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 64}),
         ("qwen3_moe", EXPERTS | {"moe_intermediate_size": 32, "norm_topk_prob": True}),
-        ("stablelm", {"use_qkv_bias": True}),
-        ("stablelm", {"use_parallel_residual": True}),
     ],
 )
 def test_a_family_has_the_logits_of_its_model(tmp_path, family, settings, dtype):
@@ -152,8 +149,7 @@ def test_a_family_has_the_logits_of_its_model(tmp_path, family, settings, dtype)
             weight.data = torch.tensor(gguf.dequantize(gguf.quantize(weight.detach().numpy(), kind), kind))
     ids = torch.arange(3, 40)[None]
     with torch.inference_mode():
-        wanted = checkpoint.model(ids).logits
-        torch.testing.assert_close(again(ids).logits, wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(again(ids).logits, checkpoint.model(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_a_sentencepiece_tokenizer_is_read_as_transformers_reads_it(tmp_path):
@@ -269,18 +265,14 @@ def test_parts_of_a_file_are_the_whole_file(tmp_path, parts):
     assert f"{files[1].name} is part 1 of {parts}, and" in refused(files[0])
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [
-        ("attention.sliding_window", 4096, "llama.attention.sliding_window is missing, or not known here"),
-        ("attention.head_count_kv", [2, 2], "llama.attention.head_count_kv is missing, or not known here"),
-        ("attention.layer_norm_rms_epsilon", None, "llama.attention.layer_norm_rms_epsilon is missing"),
-        ("rope.dimension_count", 8, "its rotary embedding is scaled in a way"),
-        ("rope.scaling.attn_factor", 2.0, "its rotary embedding is scaled in a way"),
-    ],
-)
-def test_a_setting_that_would_be_lost_is_named(tmp_path, key, value, reason):
-    assert reason in refused(written(tmp_path, settings={f"llama.{key}": value}))
+LOST = [("attention.sliding_window", 4096), ("attention.head_count_kv", [2, 2]), ("rope.dimension_count", 8)]
+LOST += [("attention.layer_norm_rms_epsilon", None), ("rope.scaling.attn_factor", 2.0)]
+
+
+@pytest.mark.parametrize(("key", "value"), LOST)
+def test_a_setting_that_would_be_lost_is_refused(tmp_path, key, value):
+    said = refused(written(tmp_path, settings={f"llama.{key}": value}))
+    assert f"its {'rotary embedding' if 'rope' in key else f'setting llama.{key}'} is " in said
 
 
 BLOCKS = b"llama.block_count\4\0\0\0\2\0\0"
