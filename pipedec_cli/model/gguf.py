@@ -122,10 +122,11 @@ MAY_LACK = {"attention.head_count_kv": "num_key_value_heads", "attention.key_len
 MAY_LACK |= {"context_length": "max_position_embeddings", "feed_forward_length": "intermediate_size"}
 MAY_LACK |= {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
 MAY_LACK |= {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+MAY_LACK |= {"rope.freq_base_swa": "rope_local_base_freq"}
 MAY_LACK |= {f"{name}_logit_softcapping": f"{name}_logit_softcapping" for name in ("attn", "final")}
 #: Keys that are read beside these, or that change no number. With any other key a file is refused.
 _OTHER: Final = re.compile(
-    r"vocab_size|attention\.value_length|rope\.(dimension_count|freq_base(_swa)?|scale_linear)"
+    r"vocab_size|attention\.value_length|rope\.(dimension_count|freq_base|scale_linear)"
     r"|rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)"
 )
 #: A folder that an earlier version of this file has written is not used.
@@ -281,6 +282,7 @@ def _settings(kind: str, metadata: dict[str, Any], tensors: dict[str, Any]) -> t
 
     name = "mixtral" if kind == "llama" and metadata.get("llama.expert_count") else _READ[kind]
     known = AutoConfig.for_model(name).to_dict().keys() | {"head_dim", "num_experts"}
+    known |= {"rope_local_base_freq"} if kind == "gemma3" else set()
     if not kind.startswith(("gemma", "phi")):
         known -= {"sliding_window"}  # Qwen's configs have it, and do not use it
     names = {key: name for key, name in (KEYS | MAY_LACK).items() if name in known}
@@ -310,16 +312,14 @@ def _settings(kind: str, metadata: dict[str, Any], tensors: dict[str, Any]) -> t
             rope, attention = rope | {"rope_type": "longrope", "attention_factor": attention}, 1
     if (turned, attention) != (head_dim, 1) or scaling not in ("none", "linear", "yarn"):
         raise ValueError("its rotary embedding is scaled in a way that is not known here")
-    settings |= {"vocab_size": metadata["tokenizer.ggml.tokens"], "rope_parameters": rope}
+    settings["vocab_size"] = metadata["tokenizer.ggml.tokens"]
+    settings["rope_parameters"] = {"full_attention": rope} if kind == "gemma3" else rope
     settings["tie_word_embeddings"] = "output.weight" not in tensors
     if kind == "qwen3moe":
         settings["norm_topk_prob"] = True
     if kind.startswith("gemma"):  # llama.cpp knows the largest of each family by its layers
         is_large = (kind, settings["num_hidden_layers"]) in (("gemma2", 46), ("gemma3", 62))
         settings["query_pre_attn_scalar"] = width if is_large else head_dim
-    if kind == "gemma3":
-        local = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base_swa", 10_000.0)}
-        settings["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
     return name, settings
 
 

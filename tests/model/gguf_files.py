@@ -23,7 +23,7 @@ def arch_of(config):
 
 def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options):
     """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`, or other `settings`."""
-    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, quant_shape_to_byte_shape
     from gguf.quants import quantize
 
     config = checkpoint.model.config
@@ -46,18 +46,15 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
                 apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
                 values = apart.swapaxes(1, 2).reshape(values.shape)
             kind = GGMLQuantizationType[TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"]
-            data = random_blocks(values.shape, kind) if kind.name.endswith("_K") else quantize(values, kind)
+            if kind.name.endswith("_K"):  # gguf does not write these types; small bytes are finite scales
+                shape = quant_shape_to_byte_shape(values.shape, kind)
+                data = np.random.default_rng(0).integers(0, 40, shape, np.uint8)
+            else:
+                data = quantize(values, kind)
             writer.add_tensor(name, data, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-
-
-def random_blocks(shape, kind):
-    """Bytes of a type that the package gguf reads and does not write; small ones, so that scales are finite numbers."""
-    from gguf import quant_shape_to_byte_shape
-
-    return np.random.default_rng(0).integers(0, 40, quant_shape_to_byte_shape(shape, kind), np.uint8)
 
 
 def weights_of(model):
@@ -78,12 +75,13 @@ def model_values(checkpoint):
         "rope.dimension_count": int(sizes.head_width * rope.get("partial_rotary_factor", 1)),
         "rope.freq_base": float(rope["rope_theta"]),
     }
+    if "sliding_attention" in config.rope_parameters:
+        numbers["rope.freq_base_swa"] = config.rope_parameters["sliding_attention"]["rope_theta"]
     if rope["rope_type"] in ("linear", "yarn"):
         numbers |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "longrope":
-        attention = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
-        length = config.original_max_position_embeddings
-        numbers |= {"rope.scaling.attn_factor": attention, "rope.scaling.original_context_length": length}
+        numbers["rope.scaling.attn_factor"] = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
+        numbers["rope.scaling.original_context_length"] = config.original_max_position_embeddings
     if config.model_type.startswith(("gemma", "phi3")):
         numbers["attention.sliding_window"] = config.sliding_window or 0
     ids = {"bos": tokenizer.bos_token_id, "eos": checkpoint.eos, "padding": tokenizer.pad_token_id}
