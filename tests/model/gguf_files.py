@@ -4,7 +4,6 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from pipedec_cli.model.gguf import KEYS, LONG_ROPE, MAY_LACK, ROPE_FACTORS, llama3_factors, named_weights
@@ -48,7 +47,7 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
             kind = GGMLQuantizationType[TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"]
             if kind.name.endswith("_K"):  # gguf does not write these types; small bytes are finite scales
                 shape = quant_shape_to_byte_shape(values.shape, kind)
-                data = np.random.default_rng(0).integers(0, 40, shape, np.uint8)
+                data = torch.randint(0, 40, shape, dtype=torch.uint8).numpy()
             else:
                 data = quantize(values, kind)
             writer.add_tensor(name, data, raw_dtype=kind)
@@ -68,22 +67,20 @@ def model_values(checkpoint):
     config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
     sizes = checkpoint.backbone.sizes(config)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
-    names = {key: name for key, name in (KEYS | MAY_LACK).items() if name != "sliding_window"}
-    numbers = {key: getattr(config, name, None) for key, name in names.items()}
+    numbers = {key: getattr(config, name, None) for key, name in (KEYS | MAY_LACK).items()}
+    has_windows = config.model_type.startswith(("gemma", "phi3"))
     numbers |= {
         "attention.value_length": sizes.head_width,
         "rope.dimension_count": int(sizes.head_width * rope.get("partial_rotary_factor", 1)),
         "rope.freq_base": float(rope["rope_theta"]),
+        "rope.freq_base_swa": config.rope_parameters.get("sliding_attention", {}).get("rope_theta"),
+        "attention.sliding_window": (config.sliding_window or 0) if has_windows else None,
     }
-    if "sliding_attention" in config.rope_parameters:
-        numbers["rope.freq_base_swa"] = config.rope_parameters["sliding_attention"]["rope_theta"]
     if rope["rope_type"] in ("linear", "yarn"):
         numbers |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "longrope":
         numbers["rope.scaling.attn_factor"] = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
         numbers["rope.scaling.original_context_length"] = config.original_max_position_embeddings
-    if config.model_type.startswith(("gemma", "phi3")):
-        numbers["attention.sliding_window"] = config.sliding_window or 0
     ids = {"bos": tokenizer.bos_token_id, "eos": checkpoint.eos, "padding": tokenizer.pad_token_id}
     ids["unknown"] = tokenizer.unk_token_id
     return {
