@@ -35,10 +35,7 @@ _TEXT, _ARRAY = 8, 9
 
 
 class Header(NamedTuple):
-    """Keys with numbers, texts, tuples of numbers or, of texts, their number; tensors with shape, type and first byte.
-
-    A shape has no axes of length 1, which not all files keep. A type is ggml's number.
-    """
+    """Keys with numbers, texts, tuples of numbers or, of texts, their number; tensors with shape, ggml's type and first byte."""
 
     metadata: dict[str, Any]
     tensors: dict[str, tuple[tuple[int, ...], int, int]]
@@ -75,6 +72,7 @@ class _Reader:
             name, dimensions = self.text(), *self.numbers("I")
             if dimensions > _MOST_DIMENSIONS:
                 raise ValueError(f"its tensor {name[:60]!r} has {dimensions} dimensions")
+            # Not all files have axes of length 1.
             shape = tuple(size for size in self.numbers("Q" * dimensions)[::-1] if size != 1)
             found.append((name, shape, *self.numbers("IQ")))
         alignment = metadata.get("general.alignment", 32)
@@ -115,20 +113,20 @@ class _Reader:
 
 #: Families by llama.cpp's names, and what transformers calls them. Mistral's files say llama.
 _READ = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2", "gemma3": "gemma3_text"}
-_READ |= {"phi3": "phi3", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "stablelm": "stablelm"}
-#: Keys of a file, and what transformers calls them. A file has all that its family knows, but for those of `MAY_LACK`.
+_READ |= {"phi3": "phi3", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
+#: Keys that a file must have if its family knows them, and keys that it may lack, with transformers' names.
 KEYS = {"block_count": "num_hidden_layers", "attention.head_count": "num_attention_heads"}
 KEYS |= {"embedding_length": "hidden_size", "attention.layer_norm_rms_epsilon": "rms_norm_eps"}
-KEYS |= {"expert_used_count": "num_experts_per_tok", "attention.layer_norm_epsilon": "layer_norm_eps"}
-KEYS |= {"attention.sliding_window": "sliding_window", "use_parallel_residual": "use_parallel_residual"}
+KEYS |= {"expert_used_count": "num_experts_per_tok", "attention.sliding_window": "sliding_window"}
 MAY_LACK = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim"}
 MAY_LACK |= {"context_length": "max_position_embeddings", "feed_forward_length": "intermediate_size"}
 MAY_LACK |= {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
 MAY_LACK |= {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+MAY_LACK |= {"rope.freq_base_swa": "rope_local_base_freq"}
 MAY_LACK |= {f"{name}_logit_softcapping": f"{name}_logit_softcapping" for name in ("attn", "final")}
 #: Keys that are read beside these, or that change no number. With any other key a file is refused.
 _OTHER: Final = re.compile(
-    r"vocab_size|attention\.value_length|rope\.(dimension_count|freq_base(_swa)?|scale_linear)"
+    r"vocab_size|attention\.value_length|rope\.(dimension_count|freq_base|scale_linear)"
     r"|rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)"
 )
 #: A folder that an earlier version of this file has written is not used.
@@ -284,6 +282,7 @@ def _settings(kind: str, metadata: dict[str, Any], tensors: dict[str, Any]) -> t
 
     name = "mixtral" if kind == "llama" and metadata.get("llama.expert_count") else _READ[kind]
     known = AutoConfig.for_model(name).to_dict().keys() | {"head_dim", "num_experts"}
+    known |= {"rope_local_base_freq"} if kind == "gemma3" else set()
     if not kind.startswith(("gemma", "phi")):
         known -= {"sliding_window"}  # Qwen's configs have it, and do not use it
     names = {key: name for key, name in (KEYS | MAY_LACK).items() if name in known}
@@ -300,30 +299,28 @@ def _settings(kind: str, metadata: dict[str, Any], tensors: dict[str, Any]) -> t
     head_dim = settings.setdefault("head_dim", width)
     rope = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base", 10_000.0)}
     turned, attention = keys.get("rope.dimension_count", head_dim), keys.get("rope.scaling.attn_factor", 1)
-    if kind in ("phi3", "stablelm"):
-        rope["partial_rotary_factor"], turned = turned / head_dim, head_dim
-    factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
+    factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1
     scaling = keys.get("rope.scaling.type", "linear") if factor != 1 else "none"
     original = keys.get("rope.scaling.original_context_length", settings.get("max_position_embeddings"))
-    if kind == "phi3" and LONG_ROPE["long_factor"] in tensors:
-        rope |= {name: _values(*tensors[tensor]).tolist() for name, tensor in LONG_ROPE.items()}
-        rope, attention = rope | {"rope_type": "longrope", "attention_factor": attention}, 1
-        settings["original_max_position_embeddings"] = original
-    elif scaling != "none":
+    if scaling != "none":
         rope |= {"rope_type": scaling, "factor": factor, "original_max_position_embeddings": original}
+    if kind == "phi3":
+        rope["partial_rotary_factor"], turned = turned / head_dim, head_dim
+        settings["original_max_position_embeddings"] = original
+        if LONG_ROPE["long_factor"] in tensors:
+            rope |= {name: _values(*tensors[tensor]).tolist() for name, tensor in LONG_ROPE.items()}
+            rope, attention = rope | {"rope_type": "longrope", "attention_factor": attention}, 1
     if (turned, attention) != (head_dim, 1) or scaling not in ("none", "linear", "yarn"):
         raise ValueError("its rotary embedding is scaled in a way that is not known here")
-    settings |= {"vocab_size": metadata["tokenizer.ggml.tokens"], "rope_parameters": rope}
+    settings["vocab_size"] = metadata["tokenizer.ggml.tokens"]
+    settings["rope_parameters"] = {"full_attention": rope} if kind == "gemma3" else rope
+    settings["tie_word_embeddings"] = "output.weight" not in tensors
+    if kind == "qwen3moe":
+        settings["norm_topk_prob"] = True
     if kind.startswith("gemma"):  # llama.cpp knows the largest of each family by its layers
         is_large = (kind, settings["num_hidden_layers"]) in (("gemma2", 46), ("gemma3", 62))
         settings["query_pre_attn_scalar"] = width if is_large else head_dim
-    if kind == "gemma3":
-        local = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base_swa", 10_000.0)}
-        settings["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
-    of_family = {"qwen3moe": {"norm_topk_prob": True}}
-    of_family["stablelm"] = {"use_qkv_bias": "blk.0.attn_q.bias" in tensors}
-    settings["tie_word_embeddings"] = "output.weight" not in tensors
-    return name, settings | of_family.get(kind, {})
+    return name, settings
 
 
 def _values(file: Path, shape: tuple[int, ...], kind: int, start: int) -> Any:
@@ -336,10 +333,7 @@ def _values(file: Path, shape: tuple[int, ...], kind: int, start: int) -> Any:
 
 
 def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
-    """The weights of a model by their names in GGUF, or by their own where GGUF has none; not those that are tied.
-
-    A weight that GGUF has in two tensors is there as two views.
-    """
+    """The weights of a model, or views of their parts, by their names in GGUF or else their own; not those that are tied."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     architecture = next(one for one, name in MODEL_ARCH_NAMES.items() if name == family)

@@ -21,11 +21,8 @@ def arch_of(config):
 
 
 def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options):
-    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`.
-
-    The type of its matrices is a key of `TYPES` or a name in llama.cpp. `options` of the writer split it into parts.
-    """
-    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
+    """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`, or other `settings`."""
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, quant_shape_to_byte_shape
     from gguf.quants import quantize
 
     config = checkpoint.model.config
@@ -48,19 +45,15 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
                 apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
                 values = apart.swapaxes(1, 2).reshape(values.shape)
             kind = GGMLQuantizationType[TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"]
-            data = random_blocks(values.shape, kind) if kind.name.endswith("_K") else quantize(values, kind)
+            if kind.name.endswith("_K"):  # gguf does not write these types; small bytes are finite scales
+                shape = quant_shape_to_byte_shape(values.shape, kind)
+                data = torch.randint(0, 40, shape, dtype=torch.uint8).numpy()
+            else:
+                data = quantize(values, kind)
             writer.add_tensor(name, data, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-
-
-def random_blocks(shape, kind):
-    """Bytes of a type that the package gguf reads and does not write. Its scales are bytes of finite numbers."""
-    import numpy as np
-    from gguf import quant_shape_to_byte_shape
-
-    return np.random.default_rng(0).integers(0, 40, quant_shape_to_byte_shape(shape, kind), np.uint8)
 
 
 def weights_of(model):
@@ -74,21 +67,20 @@ def model_values(checkpoint):
     config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
     sizes = checkpoint.backbone.sizes(config)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
-    names = {key: name for key, name in (KEYS | MAY_LACK).items() if name != "sliding_window"}
-    numbers = {key: getattr(config, name, None) for key, name in names.items()}
+    numbers = {key: getattr(config, name, None) for key, name in (KEYS | MAY_LACK).items()}
+    has_windows = config.model_type.startswith(("gemma", "phi3"))
     numbers |= {
         "attention.value_length": sizes.head_width,
         "rope.dimension_count": int(sizes.head_width * rope.get("partial_rotary_factor", 1)),
         "rope.freq_base": float(rope["rope_theta"]),
+        "rope.freq_base_swa": config.rope_parameters.get("sliding_attention", {}).get("rope_theta"),
+        "attention.sliding_window": (config.sliding_window or 0) if has_windows else None,
     }
     if rope["rope_type"] in ("linear", "yarn"):
         numbers |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "longrope":
-        attention = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
-        length = config.original_max_position_embeddings
-        numbers |= {"rope.scaling.attn_factor": attention, "rope.scaling.original_context_length": length}
-    if config.model_type.startswith(("gemma", "phi3")):
-        numbers["attention.sliding_window"] = config.sliding_window or 0
+        numbers["rope.scaling.attn_factor"] = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
+        numbers["rope.scaling.original_context_length"] = config.original_max_position_embeddings
     ids = {"bos": tokenizer.bos_token_id, "eos": checkpoint.eos, "padding": tokenizer.pad_token_id}
     ids["unknown"] = tokenizer.unk_token_id
     return {
