@@ -5,11 +5,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import reduce
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -111,8 +113,7 @@ def tree_in(
         raise UserError("the schema has no properties", where=where, todo=todo)
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
-        more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
-        warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
+        warn(f"{where}: left out: {_some(left_out)}")
     known = {*_READ, *_SILENT, *_CHECKED, *HELD}
     mistyped = {
         word for word in sorted(reader.unknown)[:_NAMED_WORDS] if get_close_matches(word, known, 1, 0.85)
@@ -120,6 +121,12 @@ def tree_in(
     if passed := sorted(reader.passed | mistyped):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return tree
+
+
+def _some(faults: Sequence[str]) -> str:
+    """The first of some faults, and the number of the others."""
+    more = f"; and {len(faults) - _NAMED:,} more" if len(faults) > _NAMED else ""
+    return "; ".join(faults[:_NAMED]) + more
 
 
 def _of_class(file: str, name: str) -> Any:
@@ -152,31 +159,57 @@ def _of_class(file: str, name: str) -> Any:
 Check = Callable[[Any], Sequence[tuple[Keys, str]]]
 
 
-def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Check:
+def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] = log.warning) -> Check:
     """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
 
-    Without a schema nothing is said; nor of one that the validator cannot use, of which it warns.
+    Without a schema it says nothing. It warns of keywords that the validator cannot use, and checks all others.
     """
     if schema is None:
         return lambda _: ()
-    from jsonschema_rs import Draft7Validator, ValidationError, validator_for
+    from jsonschema_rs import Draft7Validator, validator_for
 
     more: dict[str, Any] = {"validate_formats": True, "retriever": _fetch_nothing}
     read = _with_null(schema)
-    try:
+
+    def validating() -> Check:
         try:
             validator = validator_for(read, **more)
-        except ValidationError:
+        except ValueError:
             validator = Draft7Validator(read, **more)
-    except (ValidationError, ValueError) as error:
-        warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
+        return lambda value: [
+            (_places(error.instance_path), error.message[:200])
+            for error in islice(validator.iter_errors(value), _MOST_VIOLATIONS)
+        ]
+
+    with suppress(ValueError):
+        return validating()
+    faults = validator_for({"$ref": _LATEST}, **more).iter_errors(read)
+    dropped = list[str]()
+    for path in sorted({tuple(fault.instance_path) for fault in islice(faults, _MOST_FAULTS)}, key=str):
+        with suppress(LookupError, TypeError):  # it went with another
+            dropped += [_drop(read, path)] if path[-1:] != ("items",) else []  # a list in older drafts
+    if dropped:
+        warn(f"{where}: {_some(dropped)} cannot be checked")
+    try:
+        return validating()
+    except ValueError as error:
+        what = "objects are not checked at the end, since the schema is not valid"
+        warn(f"{where}: {what}: {first_line(error)}")
         return lambda _: ()
 
-    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
-        found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-        return [(_places(error.instance_path), error.message[:200]) for error in found]
 
-    return violations
+def _drop(schema: Any, path: Keys) -> str:
+    """Take the keyword at a path out of a schema, and name it with its property."""
+    name = path_name(tuple(step for above, step in pairwise(path) if above in _NAMING)) or "schema"
+    # Without a part of these, they would say something else.
+    parts = ("not", "if", "oneOf", "patternProperties")
+    whole = next((number for number, step in enumerate(path, 1) if step in parts), len(path))
+    *above, last = path[:whole]
+    part = reduce(getitem, above, schema)
+    value = part.pop(last)
+    if last == "patternProperties":  # any key may fit
+        part[last] = {"": {}}
+    return f"{name!r}: the {last} {json.dumps(value, ensure_ascii=False)[:80]}"
 
 
 def _fetch_nothing(address: str) -> NoReturn:
@@ -223,6 +256,9 @@ class _Part:
 
 #: Parts that a warning names, violations of an object, words that are compared with keywords, and alternatives with each other.
 _NAMED, _MOST_VIOLATIONS, _NAMED_WORDS, _COMPARED = 3, 10, 50, 50
+#: The most keywords that a check leaves out, the keywords whose keys are names, and the latest draft.
+_MOST_FAULTS, _NAMING = 500, ("properties", "$defs", "definitions")
+_LATEST: Final = "https://json-schema.org/draft/2020-12/schema"
 #: A part counts as so many characters, however short it is. A name is read in a question.
 _PART, _LONGEST_NAME = 30, 1_000
 #: Faults and their remedies.

@@ -53,7 +53,7 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    schema: Any = None
+    schema, where = None, "the schema"
     if settings.schema is not None:
         schema, where = load_schema(settings.schema)
         tree = tree_in(schema, where)
@@ -68,7 +68,7 @@ def blind_rows(settings: RunSettings) -> Rows:
     if records:
         _warn_of_unfilled(records, fields, location)
     shots = tuple(choose_shots(records, fields, count))
-    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema)
+    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema, where)
 
 
 def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:

@@ -383,14 +383,29 @@ def test_what_an_object_violates_is_said_and_nothing_is_fetched():
         },
         "not": {"required": ["bad"]},
     }
-    violations = checker(schema, warnings.append)
+    violations = checker(schema, "here", warnings.append)
     assert not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None}) and not warnings
     found = violations({"day": "soon", "of": [{"n": 4}, {"n": 1}], "bad": 1})
     assert [keys for keys, _ in found] == [("day",), ("of", 2, "n"), ()] and "not allowed" in found[2][1]
     assert len(checker({"additionalProperties": False})({str(n): n for n in range(99)})) <= 10
-    for wrong in ({"$ref": "http://127.0.0.1:9/a.json"}, {"type": "strin"}):
-        assert not checker(wrong, warnings.append)({})
-    assert len(warnings) == 2 and all("not checked at the end" in one for one in warnings)
+    assert not checker({"$ref": "http://127.0.0.1:9/a.json"}, "here", warnings.append)({})
+    assert warnings.pop().startswith("here: objects are not checked at the end") and not warnings
+
+
+def test_objects_are_checked_but_for_keywords_that_the_validator_cannot_use():
+    warnings, odd = [], {"pattern": r"^[\w-\.]+$"}
+    parts = {"p": odd, "n": {"minimum": 1}, "no": {"not": odd}, "l": {"items": odd}}
+    schema = {"properties": parts, "patternProperties": {r"a\Z": {}}, "additionalProperties": False}
+    assert checker(schema, "here", warnings.append)({"p": "?", "n": 0, "no": "a", "other": 1}) == [
+        (("n",), "0 is less than the minimum of 1")
+    ]
+    first = "'schema': the patternProperties {\"a\\\\Z\": {}}; 'l': the pattern \"^[\\\\w-\\\\.]+$\"; 'no': the not"
+    assert warnings[0].startswith(f"here: {first}") and warnings[0].endswith("and 1 more cannot be checked")
+    old = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "properties": {"n": {"exclusiveMinimum": True, "minimum": 1}},
+    }
+    assert checker(old)({"n": 1}), "it is legal there"
 
 
 @pytest.mark.extra("pydantic")
