@@ -4,6 +4,7 @@ There are five shapes of parts. A value has a row of its own. An object has a pa
 row that names its items. A choice has a row that says which of its parts there is.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
@@ -199,11 +200,14 @@ class ObjectOf:
         is_json = of.kind == "json"
         spelled = of if is_json else replace(of, enum=tuple(meant))
         text = meant.get((text or "").strip()) if is_json else text
-        parsed = None if text is None else spelled.parsed(text)
+        parsed = spelled.parsed(text) if text else None
         self.lost += parsed is None
         if parsed is None and of.forced:
-            plain = {"boolean": False, "integer": 0, "number": 0}
             kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
+            said = dict(of.keywords)
+            least = said.get("minimum", said.get("exclusiveMinimum", -math.inf) + 1)
+            zero = sorted((least, 0, said.get("maximum", said.get("exclusiveMaximum", math.inf) - 1)))[1]
+            plain = {"boolean": False, "integer": zero, "number": zero}
             parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):
             values = [meant.get(one, one) for one in parsed]
