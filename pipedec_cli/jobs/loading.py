@@ -230,7 +230,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
             what = f"{name} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
-    of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence", "grounded"]
+    of_rows = [] if decoder.checkpoint.together or decoder.blind else ["chunk", "confidence", "grounded"]
     of_objects = ["spans"] if decoder.fields is None else []
     for name in settings.asked(*of_rows, *of_objects):
         what = f"{name} is for a model that writes objects, a row for each value"

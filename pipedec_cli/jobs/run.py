@@ -308,10 +308,11 @@ def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -
     for keys, value in leaves(values):
         if any_item(keys) not in free or isinstance(value, bool):
             continue
-        if isinstance(value, str):
-            yield value.casefold() in text and len(value.split()) <= 8
-        elif isinstance(value, int | float):
-            yield f"{value:.15g}" in number_text
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str):
+                yield one.casefold() in text and len(one.split()) <= 8
+            elif isinstance(one, int | float):
+                yield f"{one:.15g}" in number_text
 
 
 def write(

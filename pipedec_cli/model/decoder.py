@@ -207,6 +207,7 @@ class ObjectReader:
             found = self.check(values)
         sure = forced = None
         if end.grid.method.confident:
+            rows = {at: row for at, row in rows.items() if texts[at] is not None}  # else it was cut
             sure = self.fields.of_rows(values, rows, attrgetter("value_confidence"))
             forced = self.fields.of_rows(values, rows, attrgetter("forced"))
         text = json.dumps(values, ensure_ascii=False)
