@@ -55,13 +55,8 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
 _ENTRIES: Final = ("additionalProperties", "patternProperties")
-#: So many times a part may stand within itself, itself included.
-_LEVELS: Final = 2
-#: Where the schema may stand in what describes a function, or a format of answers.
-_ENVELOPES: Final = ("parameters", "function.parameters", "schema", "json_schema.schema", "input_schema")
 #: The keywords that `_Reader._flat` puts together.
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
-_CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
 def read_schema(location: str) -> dict[str, Field]:
@@ -71,7 +66,7 @@ def read_schema(location: str) -> dict[str, Field]:
 
 def load_schema(location: str) -> tuple[Any, str]:
     """A JSON Schema, or that of a pydantic class, and its place. A UserError for a broken file or class."""
-    if found := _CLASS.fullmatch(location):
+    if found := re.fullmatch(r"(.+\.py):?(\w*)", location):
         return _of_class(found[1], found[2]), location
     where = str(Path(location))
     return as_json(contents(Path(location)).removeprefix(BYTE_ORDER_MARK), where), where
@@ -102,17 +97,18 @@ def tree_in(
     UserError for a schema that no rows can hold to, and for more keys or choices than `most`.
     """
     what, given = "the schema has no properties", schema if isinstance(schema, dict) else {}
-    for path in _ENVELOPES if "properties" not in given else ():
+    envelopes = ("parameters", "function.parameters", "schema", "json_schema.schema", "input_schema")
+    for path in envelopes if "properties" not in given else ():
         with suppress(LookupError, TypeError):
             reduce(getitem, [*path.split("."), "properties"], given)
             raise UserError(what, where=where, todo=f"take what stands under {path!r}")
     for (*above, word), fault in _faults(schema).items():
         value = reduce(getitem, above, schema)[word]
-        signs = Counter(_ATOM.sub("", str(value)))
+        signs = Counter(_ATOM.sub("", value) if word == "pattern" and isinstance(value, str) else "(")
         # Engines differ in patterns, but not in parentheses. Exclusive bounds are booleans in draft 4.
-        is_pattern = word == "pattern" and isinstance(value, str) and signs["("] == signs[")"]
-        is_legal = (value, word) != (True, "required") and isinstance(value, list | bool | None)
-        if (value, word) == ([], "type") or (word in _VALUED and not is_pattern and not is_legal):
+        is_odd = isinstance(value, list | bool | None) or signs["("] == signs[")"]
+        is_checked = word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
+        if is_checked or (value, word) in (([], "type"), (True, "required")):
             todo = "name it in the list `required` of its object" if value is True else "mend or leave it out"
             raise UserError(f"the property {fault}", where=where, todo=todo)
     reader, known = _Reader(schema, where, *most, trained=trained), {*_READ, *_SILENT, *_CHECKED, *HELD}
@@ -284,23 +280,16 @@ _OTHER_KIND: Final = (
     "is no string, number, boolean, object, or list of these",
     "give it one `type`, and an `enum` of values of that type",
 )
-
-
 #: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
 OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
-HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems", "uniqueItems")
+HELD: Final = (*OF_NUMBERS, *str.split("pattern format minLength maxLength minItems maxItems uniqueItems"))
 #: How the values of a key are scored; see `parse_metrics`.
 METRIC: Final = "x-metric"
 METRICS: Final = re.compile(r"exact|words|\d+(\.\d+)?%?", re.ASCII)
-#: Keywords whose values must be right.
-_VALUED: Final = {*HELD, "required", "minProperties", "maxProperties"}
 #: Keywords that a row is not held to; a list keeps each of its items once.
 HOLD_NOTHING: Final = frozenset([METRIC, "uniqueItems"])
 #: What llguidance cannot read in a pattern.
 _LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
-
-
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 
@@ -326,10 +315,6 @@ def _makes_sense(keyword: str, value: Any) -> bool:
     counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
     is_metric = keyword == METRIC and isinstance(value, str)
     return is_metric or (isinstance(value, int if counts else int | float) and not isinstance(value, bool))
-
-
-#: Drafts in which what stands beside ``$ref`` does not count.
-_OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
 
 
 def _with_integer(types: Sequence[str]) -> set[str]:
@@ -444,7 +429,8 @@ class _Reader:
         self.passed, self.unknown = set[str](), set[str]()
         self.left_out = list[_UnwritableError]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
-        self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
+        # In these drafts what stands beside ``$ref`` does not count.
+        self.ref_alone = bool(re.search("draft-0[3-7]", str(draft)))
         characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
         self.most = {"keys": max_keys, "choices": max_choices, "characters": characters}
 
@@ -688,9 +674,7 @@ class _Reader:
 
         All that stands side by side holds. ``type`` and ``enum`` are lists, and ``const`` is an ``enum``.
         """
-        part = {} if part is True else part
-        if part is False:
-            self._refuse(keys, *_NOTHING)
+        part = {} if part is True else {"enum": []} if part is False else part
         if not isinstance(part, dict):
             self._blame(keys, "is no schema", 'write for example {"type": "string"}')
         if isinstance(part.get("items"), list):  # as drafts before 2020 say it
@@ -703,7 +687,7 @@ class _Reader:
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
         if "$ref" in part:
-            if trail.count(part["$ref"]) >= (1 if self.trained else _LEVELS):
+            if trail.count(part["$ref"]) >= (1 if self.trained else 2):  # times within itself
                 self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
             found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
             if self.ref_alone:

@@ -4,7 +4,6 @@ There are five shapes of parts. A value has a row of its own. An object has a pa
 row that names its items. A choice has a row that says which of its parts there is.
 """
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
@@ -205,8 +204,9 @@ class ObjectOf:
         if parsed is None and of.forced:
             kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
             said = dict(of.keywords)
-            least = said.get("minimum", said.get("exclusiveMinimum", -math.inf) + 1)
-            zero = sorted((least, 0, said.get("maximum", said.get("exclusiveMaximum", math.inf) - 1)))[1]
+            least = said.get("minimum", said.get("exclusiveMinimum", float("-inf")) + 1)
+            most = said.get("maximum", said.get("exclusiveMaximum", float("inf")) - 1)
+            zero = sorted((least, 0, most))[1]
             plain = {"boolean": False, "integer": zero, "number": zero}
             parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):

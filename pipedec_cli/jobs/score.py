@@ -21,8 +21,6 @@ from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import Difference, LoadedRun, ScoredRun
 
-#: The names of predictions for the training split, which a teacher writes.
-_OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
 
@@ -97,7 +95,7 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
         folder = settings.place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
         # A teacher's texts for the training data are the last choice.
-        newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
+        newest = lambda path: (not re.search(r"-train(-first\d+)?$", path.stem), path.stat().st_mtime)  # noqa: E731
         first = max(there, key=newest, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"

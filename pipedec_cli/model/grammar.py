@@ -91,7 +91,9 @@ def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
             return None
         expressions += [r"[^|]*"] if is_list and expressions else []
         slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
-        value = " & ".join(f"/{one}/" for one in slashed) or r"/\S([^|\n]|\|\|)*/"
+        # A model that wants to end before the least number of items would write on in its last one.
+        most = "{0,200}" if keywords.get("minItems", 1) > 1 else "*"
+        value = " & ".join(f"/{one}/" for one in slashed) or rf"/\S([^|\n]|\|\|){most}/"
     else:
         bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
         bounded = [kind for kind in kinds if bounds and kind != "boolean"]

@@ -44,8 +44,6 @@ _HINTS: Final = {
     "integer": " Answer with a whole number.",
     "list": " Write all of them, with | between them.",
 }
-
-
 #: A question names so many choices at most, in some so many characters. The row is held to all choices.
 _NAMED, _NAMED_CHARACTERS = 40, 1_000
 

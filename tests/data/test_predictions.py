@@ -96,13 +96,8 @@ def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_c
         "tags": [[[5, 12]], None],
         "menu": [{"dish": [[5, 9]]}],
     }
-    mixed = {"a": "東京", "b": "เชียง", "c": "ABC", "d": "AB"}
-    assert spans_of(mixed, "彼は東京のABCへ เชียงใหม่") == {
-        "a": [[2, 4]],
-        "b": [[10, 15]],
-        "c": [[5, 8]],
-        "d": None,
-    }
+    found = spans_of(dict(enumerate(["東京", "เชียง", "ABC", "AB"])), "彼は東京のABCへ เชียงใหม่")
+    assert [*found.values()] == [[[2, 4]], [[10, 15]], [[5, 8]], None]
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))

@@ -88,9 +88,8 @@ def test_values_are_compared_as_the_schema_says_or_the_user():
         "KEY exact, KEY words, or a tolerance"
         in score("out.jsonl", "--set", "metrics=a x", exit_code=2).stderr
     )
-    assert "metrics has the key 'aa', which no object has; write a" in refused(
-        "score", "out.jsonl", "--set", "metrics=aa words"
-    )
+    told = refused("score", "out.jsonl", "--set", "metrics=aa words")
+    assert "metrics has the key 'aa', which no object has; write a" in told
     fields[0]["keywords"] = [["x-metric", "mostly"]]
     Path("out.manifest.json").write_text(json.dumps({"segmentation": {"fields": fields}}))
     assert "the schema has an x-metric that is none: a mostly" in refused("score", "out.jsonl")
