@@ -110,7 +110,7 @@ def tree_in(
         is_checked = word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
         if is_checked or (value, word) in (([], "type"), (True, "required")):
             todo = "name it in the list `required` of its object" if value is True else "mend or leave it out"
-            raise UserError(f"the property {fault}", where=where, todo=todo)
+            raise UserError(fault, where=where, todo=todo)
     reader, known = _Reader(schema, where, *most, trained=trained), {*_READ, *_SILENT, *_CHECKED, *HELD}
     tree = reader.tree()
     has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
@@ -223,11 +223,10 @@ def _faults(schema: Any) -> dict[Keys, str]:
         faults = validator_for(latest, validate_formats=True).iter_errors(schema)
         for fault in islice(faults, _MOST_FAULTS):
             *above, word = path = (*fault.instance_path,)
-            keys = (
-                step for before, step in pairwise(above) if before in ("properties", "$defs", "definitions")
-            )
-            if word != "items":
-                found[path] = f"{path_name((*keys,)) or 'schema'!r}: the {word} {fault.message[:200]}"
+            parts = ("properties", "$defs", "definitions")
+            name = path_name(tuple(step for before, step in pairwise(above) if before in parts))
+            of = f"the property {name!r}" if name else "the schema"
+            found |= {path: f"{of}: the {word} {fault.message[:200]}"} if word != "items" else {}
     return found
 
 

@@ -363,10 +363,7 @@ def test_what_some_draft_or_engine_allows_is_no_fault():
 def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(tmp_path):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     told = {
-        "'function.parameters'": {
-            "type": "function",
-            "function": {"name": "f", "parameters": schema},
-        },
+        "'function.parameters'": {"type": "function", "function": {"parameters": schema}},
         "'json_schema.schema'": {"type": "json_schema", "json_schema": {"schema": schema}},
         "write not 'propertys', but": {"type": "object", "propertys": {}},
     }
