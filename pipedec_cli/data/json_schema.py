@@ -5,11 +5,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial, reduce
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import islice, permutations
+from itertools import islice, pairwise, permutations
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
@@ -29,7 +31,7 @@ from pipedec_cli.data.fields import (
     scalars_of,
     text_of,
 )
-from pipedec_cli.data.reading import as_json, contents
+from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, contents
 from pipedec_cli.data.schema import KINDS, MOST_KEYS, check_names
 from pipedec_cli.data.tree import Part, list_part
 
@@ -53,11 +55,8 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
 _ENTRIES: Final = ("additionalProperties", "patternProperties")
-#: So many times a part may stand within itself, itself included.
-_LEVELS: Final = 2
 #: The keywords that `_Reader._flat` puts together.
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
-_CLASS: Final = re.compile(r"(.+\.py):?(\w*)")
 
 
 def read_schema(location: str) -> dict[str, Field]:
@@ -67,10 +66,10 @@ def read_schema(location: str) -> dict[str, Field]:
 
 def load_schema(location: str) -> tuple[Any, str]:
     """A JSON Schema, or that of a pydantic class, and its place. A UserError for a broken file or class."""
-    if found := _CLASS.fullmatch(location):
+    if found := re.fullmatch(r"(.+\.py):?(\w*)", location):
         return _of_class(found[1], found[2]), location
     where = str(Path(location))
-    return as_json(contents(Path(location)), where), where
+    return as_json(contents(Path(location)).removeprefix(BYTE_ORDER_MARK), where), where
 
 
 def keys_of(
@@ -97,29 +96,46 @@ def tree_in(
     Optional parts that no row can hold are left out. Warns of them, and of the keywords that no row is held to. A
     UserError for a schema that no rows can hold to, and for more keys or choices than `most`.
     """
-    reader = _Reader(schema, where, *most, trained=trained)
+    what, given = "the schema has no properties", schema if isinstance(schema, dict) else {}
+    envelopes = ("parameters", "function.parameters", "schema", "json_schema.schema", "input_schema")
+    for path in envelopes if "properties" not in given else ():
+        with suppress(LookupError, TypeError):
+            reduce(getitem, [*path.split("."), "properties"], given)
+            raise UserError(what, where=where, todo=f"take what stands under {path!r}")
+    for (*above, word), fault in _faults(schema).items():
+        value = reduce(getitem, above, schema)[word]
+        signs = Counter(_ATOM.sub("", value) if word == "pattern" and isinstance(value, str) else "(")
+        # Engines differ in patterns, but not in parentheses. Exclusive bounds are booleans in draft 4.
+        is_odd = isinstance(value, list | bool | None) or signs["("] == signs[")"]
+        is_checked = word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
+        if is_checked or (value, word) in (([], "type"), (True, "required")):
+            todo = "name it in the list `required` of its object" if value is True else "mend or leave it out"
+            raise UserError(fault, where=where, todo=todo)
+    reader, known = _Reader(schema, where, *most, trained=trained), {*_READ, *_SILENT, *_CHECKED, *HELD}
     tree = reader.tree()
-    if not tree.parts and reader.left_out:
+    has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
+    if not has_rows and reader.left_out:
         raise reader.left_out[0]
-    if not tree.parts or tree.shape == "list":
-        todo, given = (
-            'write {"properties": {"name": {"type": "string"}, …}}',
-            schema if isinstance(schema, dict) else {},
-        )
-        if inner := {"schema", "json_schema"} & given.keys():
-            todo = f"take what stands under {max(inner)!r}"
-        raise UserError("the schema has no properties", where=where, todo=todo)
+    near = get_close_matches("properties", given.keys() - known, 1, 0.75) if tree.shape != "object" else []
+    if not has_rows or tree.shape == "list" or near:
+        todo = f"not {near[0]!r}, but " if near else ""
+        todo = f'write {todo}{{"properties": {{"name": {{"type": "string"}}, …}}}}'
+        raise UserError(what, where=where, todo=todo)
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
-        more = f"; and {len(left_out) - _NAMED:,} more" if len(left_out) > _NAMED else ""
-        warn(f"{where}: left out: {'; '.join(left_out[:_NAMED])}{more}")
-    known = {*_READ, *_SILENT, *_CHECKED, *HELD}
+        warn(f"{where}: left out: {_some(left_out)}")
     mistyped = {
         word for word in sorted(reader.unknown)[:_NAMED_WORDS] if get_close_matches(word, known, 1, 0.85)
     }
     if passed := sorted(reader.passed | mistyped):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return tree
+
+
+def _some(faults: Sequence[str]) -> str:
+    """The first of some faults, and the number of the others."""
+    more = f"; and {len(faults) - _NAMED:,} more" if len(faults) > _NAMED else ""
+    return "; ".join(faults[:_NAMED]) + more
 
 
 def _of_class(file: str, name: str) -> Any:
@@ -152,40 +168,66 @@ def _of_class(file: str, name: str) -> Any:
 Check = Callable[[Any], Sequence[tuple[Keys, str]]]
 
 
-def checker(schema: Any, warn: Callable[[str], None] = log.warning) -> Check:
+def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] = log.warning) -> Check:
     """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
 
-    Without a schema nothing is said; nor of one that the validator cannot use, of which it warns.
+    Without a schema it says nothing. It warns of keywords that the validator cannot use, and checks all others.
     """
     if schema is None:
         return lambda _: ()
-    from jsonschema_rs import Draft7Validator, ValidationError, validator_for
+    from jsonschema_rs import Draft7Validator, validator_for
 
-    more: dict[str, Any] = {"validate_formats": True, "retriever": _fetch_nothing}
+    more: dict[str, Any] = {"validate_formats": True, "retriever": {}.__getitem__}  # it fetches nothing
     read = _with_null(schema)
-    try:
+
+    def validating() -> Check:
         try:
             validator = validator_for(read, **more)
-        except ValidationError:
+        except ValueError:
             validator = Draft7Validator(read, **more)
-    except (ValidationError, ValueError) as error:
-        warn(f"objects are not checked at the end, since the schema is not valid: {first_line(error)}")
+        return lambda value: [
+            (
+                (*(key + 1 if isinstance(key, int) else key for key in error.instance_path),),
+                error.message[:200],
+            )
+            for error in islice(validator.iter_errors(value), _MOST_VIOLATIONS)
+        ]
+
+    with suppress(ValueError):
+        return validating()
+    if faults := _faults(read):
+        warn(f"{where}: {_some([*faults.values()])}, which cannot be checked")
+    # Without a part of these keywords, they would say something else.
+    whole = ("not", "if", "oneOf", "patternProperties")
+    for path in faults:
+        end = next((number for number, step in enumerate(path, 1) if step in whole), len(path))
+        *above, last = path[:end]
+        with suppress(LookupError):  # it went with another
+            del (part := reduce(getitem, above, read))[last]
+            if last == "patternProperties":  # any key may fit
+                part[last] = {"": {}}
+    try:
+        return validating()
+    except ValueError as error:
+        what = "objects are not checked at the end, since the schema is not valid"
+        warn(f"{where}: {what}: {first_line(error)}")
         return lambda _: ()
 
-    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
-        found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-        return [(_places(error.instance_path), error.message[:200]) for error in found]
 
-    return violations
+def _faults(schema: Any) -> dict[Keys, str]:
+    """The faults of a schema by their paths. In older drafts `items` may be a list."""
+    from jsonschema_rs import validator_for
 
-
-def _fetch_nothing(address: str) -> NoReturn:
-    raise ValueError(f"{address} is not fetched")
-
-
-def _places(path: Iterable[str | int]) -> Keys:
-    """A path whose items count from 1."""
-    return tuple(key + 1 if isinstance(key, int) else key for key in path)
+    found, latest = dict[Keys, str](), {"$ref": "https://json-schema.org/draft/2020-12/schema"}
+    with suppress(ValueError):  # it is no JSON
+        faults = validator_for(latest, validate_formats=True).iter_errors(schema)
+        for fault in islice(faults, _MOST_FAULTS):
+            *above, word = path = (*fault.instance_path,)
+            parts = ("properties", "$defs", "definitions")
+            name = path_name(tuple(step for before, step in pairwise(above) if before in parts))
+            of = f"the property {name!r}" if name else "the schema"
+            found |= {path: f"{of}: the {word} {fault.message[:200]}"} if word != "items" else {}
+    return found
 
 
 def _with_null(part: Any) -> Any:
@@ -221,30 +263,32 @@ class _Part:
         return self.allowed is None and ("object" in self.types or (described and not self.types))
 
 
-#: Parts that a warning names, violations of an object, words that are compared with keywords, and alternatives with each other.
-_NAMED, _MOST_VIOLATIONS, _NAMED_WORDS, _COMPARED = 3, 10, 50, 50
+#: Parts that a warning names, violations of an object, words that are compared with keywords, alternatives with each other, and faults.
+_NAMED, _MOST_VIOLATIONS, _NAMED_WORDS, _COMPARED, _MOST_FAULTS = 3, 10, 50, 50, 500
 #: A part counts as so many characters, however short it is. A name is read in a question.
 _PART, _LONGEST_NAME = 30, 1_000
+#: What is wanted at a key that leads to a part which a row has named: there is one.
+_NEVER: Final[tuple[Absent, ...]] = ("never",)
 #: Faults and their remedies.
 _NOTHING: Final = ("allows no value", "leave it out")
+#: What bounds a value of one type.
+_BOUNDED: Final = {"string": "Length", "array": "Items", "number": "imum", "integer": "imum"}
+#: The values of `type`, `const` and `enum` of a part that allows null alone.
+_NULLS: Final = (None, "null", ["null"], [None])
 _OTHER_KIND: Final = (
     "is no string, number, boolean, object, or list of these",
     "give it one `type`, and an `enum` of values of that type",
 )
-
-
 #: The keywords that a row is held to while it is written, beside type and enum; see `grammar_of`.
 OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_OF_TEXTS: Final = ("pattern", "format", "minLength", "maxLength")
-HELD: Final = (*OF_NUMBERS, *_OF_TEXTS, "minItems", "maxItems", "uniqueItems")
+HELD: Final = (*OF_NUMBERS, *str.split("pattern format minLength maxLength minItems maxItems uniqueItems"))
 #: How the values of a key are scored; see `parse_metrics`.
 METRIC: Final = "x-metric"
+METRICS: Final = re.compile(r"exact|words|\d+(\.\d+)?%?", re.ASCII)
 #: Keywords that a row is not held to; a list keeps each of its items once.
 HOLD_NOTHING: Final = frozenset([METRIC, "uniqueItems"])
 #: What llguidance cannot read in a pattern.
 _LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
-
-
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 
@@ -270,10 +314,6 @@ def _makes_sense(keyword: str, value: Any) -> bool:
     counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
     is_metric = keyword == METRIC and isinstance(value, str)
     return is_metric or (isinstance(value, int if counts else int | float) and not isinstance(value, bool))
-
-
-#: Drafts in which what stands beside ``$ref`` does not count.
-_OLD_DRAFT: Final = re.compile(r"draft-0[3-7]")
 
 
 def _with_integer(types: Sequence[str]) -> set[str]:
@@ -366,12 +406,6 @@ def _constant(part: Any) -> str:
     return text_of(values[0]) if isinstance(values, list) and len(values) == 1 else ""
 
 
-def _always(depth: int) -> tuple[Absent, ...]:
-    """What is wanted at the keys that lead to a part which a row has named: there is one."""
-    never: Absent = "never"
-    return (never,) * depth
-
-
 def _size(value: Any) -> int:
     """The number of values within a value, however deep, and itself."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -394,15 +428,15 @@ class _Reader:
         self.passed, self.unknown = set[str](), set[str]()
         self.left_out = list[_UnwritableError]()
         draft = schema.get("$schema") if isinstance(schema, dict) else None
-        self.ref_alone = bool(_OLD_DRAFT.search(str(draft)))
+        # In these drafts what stands beside ``$ref`` does not count.
+        self.ref_alone = bool(re.search("draft-0[3-7]", str(draft)))
         characters, self.read = 500 * max_keys + 20 * max_choices, Counter[str]()
         self.most = {"keys": max_keys, "choices": max_choices, "characters": characters}
 
     def tree(self) -> Part:
         """The tree of the whole schema."""
         try:
-            part = self._resolved(self.schema, (), ())
-            return self._read(part, (), ())
+            return self._read(self._resolved(self.schema, (), ()), (), ())
         except RecursionError:
             self._blame(
                 (), "has too many references or alternatives within each other", "write a flatter schema"
@@ -434,7 +468,7 @@ class _Reader:
             self.passed |= {"minItems", "maxItems"} & part.schema.keys() if self.trained else set()
             self.passed |= {"uniqueItems"} if part.schema.get("uniqueItems") else set()
             # An item that a row has named is there; of a trained model one more row says that there is none.
-            above = (*absent, "omit") if self.trained else _always(len(keys) + 1)
+            above = (*absent, "omit") if self.trained else _NEVER * (len(keys) + 1)
             item = self._read(items, (*keys, 0), above)
             return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
         kind, enum, scalars = self._kind(part, items, keys)
@@ -445,9 +479,8 @@ class _Reader:
         if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
             self.passed.add("pattern")
         is_unique, least = "uniqueItems" in dict(keywords), dict(keywords).get("minItems", 0)
-        self.passed |= (
-            {"uniqueItems"} if is_unique and least > 1 else set()
-        )  # too few may remain without doubles
+        if is_unique and least > 1:  # too few may remain without doubles
+            self.passed.add("uniqueItems")
         kind = "string" if kind == "any" and not self.trained else kind
         row, path = self._row(part, keys, absent, keywords), keys if len(keys) > 1 else ()
         return Part(replace(row, kind=kind, enum=enum, path=path, scalars=scalars))
@@ -461,8 +494,8 @@ class _Reader:
             self._refuse(keys, f"has a name of more than {_LONGEST_NAME} characters", "shorten it")
         self._count("keys", 1)
         self._count("characters", len(name))
-        described = described if isinstance(described, str) else ""
-        return Field(name, path=keys, description=described, absent=absent, keywords=keywords)
+        more = described if isinstance(described, str) else ""
+        return Field(name, path=keys, description=more, absent=absent, keywords=keywords)
 
     def _choice(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """The alternatives, each by its label; the only one that a row can hold as it is."""
@@ -481,7 +514,7 @@ class _Reader:
             try:
                 both = self._both(one, rest, keys)
                 # Where a row has chosen it, there is one.
-                made = self._read(self._part_of(both, part.trail, keys), keys, _always(len(keys)))
+                made = self._read(self._part_of(both, part.trail, keys), keys, _NEVER * len(keys))
                 if not keys and made.shape in ("value", "list"):
                     self._refuse(keys, "has an alternative that is no object", "leave it out")
                 read.append((both, made))
@@ -499,7 +532,8 @@ class _Reader:
             # A choice within a choice is the same choice.
             inner = made.parts.items() if made.shape == "choice" else [("", made)]
             parts |= {", ".join(filter(None, (label, more))): one for more, one in inner}
-        return Part(replace(self._row(part, keys, absent), enum=tuple(parts)), "choice", parts)
+        row = self._row(part, keys, absent or _NEVER)  # at the root one of them is the object
+        return Part(replace(row, enum=tuple(parts)), "choice", parts)
 
     def _map(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
         """An object that names no properties: a row for the names of its entries."""
@@ -508,7 +542,7 @@ class _Reader:
         if not several and more is False:
             self._refuse(keys, "is an object without properties, or has another type", "give it properties")
         values = {"anyOf": several} if len(several) > 1 else several[0] if several else more
-        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), _always(len(keys) + 1))
+        item = self._read(self._resolved(values, keys, part.trail), (*keys, 0), _NEVER * (len(keys) + 1))
         named = {"pattern": next(iter(patterns))} if len(several) == 1 and patterns else {}
         named = {"allOf": [{"type": "string"} | named, part.schema.get("propertyNames", {})]}
         names = self._read(self._resolved(named, keys, part.trail), keys, absent)
@@ -531,6 +565,10 @@ class _Reader:
         needed, parts = set(required), dict[str, Part]()
         self._check_names(part.schema, properties, needed)
         for name, value in properties.items():
+            said = [value[word] for word in _COMBINING if word in value] if isinstance(value, dict) else []
+            if name in needed and said and all(one in _NULLS for one in said) and not self.trained:
+                parts[name] = Part(Field(name, path=(*keys, name), absent=(*absent, "null")), "object")
+                continue  # no row writes it
             try:
                 inner = self._resolved(value, (*keys, name), part.trail)
                 must: Absent = "null" if inner.nullable else "never"
@@ -620,7 +658,10 @@ class _Reader:
 
     def _part_of(self, part: dict[str, Any], trail: tuple[str, ...], keys: Keys) -> _Part:
         types, allowed = part.get("type", []), _fitting(part)
-        if types == ["null"] or (allowed is not None and not any(map(text_of, allowed))):
+        words = [f"{end}{_BOUNDED.get(*types)}" for end in ("min", "max") if len(types) == 1]
+        bounds = [part[word] for word in words if _makes_sense(word, part.get(word))]
+        is_empty = allowed is not None and not any(map(text_of, allowed))
+        if types == ["null"] or is_empty or bounds != sorted(bounds):
             self._refuse(keys, *_NOTHING)
         # Alternatives say themselves whether one of them is null.
         named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
@@ -632,7 +673,7 @@ class _Reader:
 
         All that stands side by side holds. ``type`` and ``enum`` are lists, and ``const`` is an ``enum``.
         """
-        part = {} if part is True else part
+        part = {} if part is True else {"enum": []} if part is False else part
         if not isinstance(part, dict):
             self._blame(keys, "is no schema", 'write for example {"type": "string"}')
         if isinstance(part.get("items"), list):  # as drafts before 2020 say it
@@ -645,7 +686,7 @@ class _Reader:
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
         if "$ref" in part:
-            if trail.count(part["$ref"]) >= (1 if self.trained else _LEVELS):
+            if trail.count(part["$ref"]) >= (1 if self.trained else 2):  # times within itself
                 self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
             found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
             if self.ref_alone:
@@ -655,12 +696,12 @@ class _Reader:
         for name in ("allOf", "anyOf", "oneOf"):
             if name not in part:
                 continue
-            listed = part[name] if isinstance(part[name], list) else []
-            flat = [self._flat(one, keys, trail) for one in listed]
+            if not isinstance(part[name], list) or not part[name]:
+                self._refuse(keys, f"has no list as {name}, or an empty one", "write a list of schemas")
+            flat = [self._flat(one, keys, trail) for one in part[name]]
             seen = (*seen, *(step for _, more in flat for step in more[len(trail) :]))
             several = [one for one, _ in flat]
-            alternatives = not several or name != "allOf"
-            parts += [self._chosen(several, keys, once=name == "oneOf")] if alternatives else several
+            parts += several if name == "allOf" else [self._chosen(several, keys, once=name == "oneOf")]
         own = self._own(part, keys)
         for one in reversed(parts):
             own = self._both(one, own, keys)
@@ -671,6 +712,9 @@ class _Reader:
         own = {name: value for name, value in part.items() if name not in _COMBINING}
         types, allowed = part.get("type", []), part.get("enum")
         types = [types] if isinstance(types, str) else types
+        if METRIC in part and not METRICS.fullmatch(str(part[METRIC])):
+            todo = "write exact, words, or a tolerance such as 0.5 or 5%"
+            self._blame(keys, f"has the {METRIC} {json.dumps(part[METRIC])[:80]}", todo)
         if not isinstance(types, list) or not isinstance(allowed, list | None):
             what = "has a `type` or an `enum` of the wrong kind"
             self._blame(keys, what, "give it one `type`, and a list as `enum`")
@@ -705,9 +749,7 @@ class _Reader:
                 both[name] = first and second
             elif name == "items":
                 both[name] = {"allOf": [first, second]}
-            elif name[:3] in ("min", "max", "exc") and all(
-                _makes_sense(name, one) for one in (first, second)
-            ):
+            elif name[:3] in ("min", "max", "exc") and all(map(partial(_makes_sense, name), (first, second))):
                 both[name] = (min if "max" in name.lower() else max)(first, second)
         self._count("characters", _length(both))
         if both.get("type") == [] or both.get("enum") == []:

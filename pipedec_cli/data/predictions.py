@@ -79,13 +79,16 @@ def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     A place is [start, end) in characters, where the value stands in whole words and with any white space; without regard
     to case if it stands nowhere as it is. None if it stands nowhere.
     """
+    # A letter of a script with spaces between words: not of Thai, Lao, Myanmar, Khmer, Chinese or Japanese.
+    letter = r"[^\W\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 
     def place(value: Any) -> Any:
         if isinstance(value, list):
             return [*map(place, value)]
         text = text_of(value)
-        before, behind = (r"\b" if re.match(r"\w", end) else "" for end in (text[:1], text[-1:]))
-        words = before + r"\s+".join(map(re.escape, text.split())) + behind
+        before, behind = (re.match(letter, end) for end in (text[:1], text[-1:]))
+        words = r"\s+".join(map(re.escape, text.split()))
+        words = f"{f'(?<!{letter})' if before else ''}{words}{f'(?!{letter})' if behind else ''}"
         how = (re.NOFLAG, re.IGNORECASE) if text else ()
         found = ([[*one.span()] for one in re.finditer(words, source, flags)] for flags in how)
         return next(filter(None, found), None)

@@ -199,11 +199,15 @@ class ObjectOf:
         is_json = of.kind == "json"
         spelled = of if is_json else replace(of, enum=tuple(meant))
         text = meant.get((text or "").strip()) if is_json else text
-        parsed = None if text is None else spelled.parsed(text)
+        parsed = spelled.parsed(text) if text else None
         self.lost += parsed is None
         if parsed is None and of.forced:
-            plain = {"boolean": False, "integer": 0, "number": 0}
             kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
+            said = dict(of.keywords)
+            least = said.get("minimum", said.get("exclusiveMinimum", float("-inf")) + 1)
+            most = said.get("maximum", said.get("exclusiveMaximum", float("inf")) - 1)
+            zero = sorted((least, 0, most))[1]
+            plain = {"boolean": False, "integer": zero, "number": zero}
             parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):
             values = [meant.get(one, one) for one in parsed]

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pipedec_cli.model.rows import Rows
 
 
-#: Examples are chosen from so many records.
-_CHOSEN_FROM: Final = 2_000
 #: Thresholds are fitted to so many records at most; to fewer than the second number they say little.
 MOST_FITTED, FEW_FITTED = 200, 24
 
@@ -53,7 +51,7 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    schema: Any = None
+    schema, where = None, "the schema"
     if settings.schema is not None:
         schema, where = load_schema(settings.schema)
         tree = tree_in(schema, where)
@@ -68,7 +66,7 @@ def blind_rows(settings: RunSettings) -> Rows:
     if records:
         _warn_of_unfilled(records, fields, location)
     shots = tuple(choose_shots(records, fields, count))
-    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema)
+    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema, where)
 
 
 def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:
@@ -86,7 +84,7 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
         raise UserError("is a pipe or a device", where=location, todo="give a file, which can be read again")
     names = FieldNames(settings.source_field, settings.target_field)
     found = (one for one in read_records(location, names) if one.target_fields is not None)
-    return islice(found, _CHOSEN_FROM)
+    return islice(found, 2_000)
 
 
 def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:
@@ -230,7 +228,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
             what = f"{name} is for a pipelined decoder, and there is none"
             todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
             raise UserError(what, todo=todo)
-    of_rows = [] if decoder.checkpoint.together else ["chunk", "confidence", "grounded"]
+    of_rows = [] if decoder.checkpoint.together or decoder.blind else ["chunk", "confidence", "grounded"]
     of_objects = ["spans"] if decoder.fields is None else []
     for name in settings.asked(*of_rows, *of_objects):
         what = f"{name} is for a model that writes objects, a row for each value"

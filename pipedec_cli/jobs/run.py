@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from msgspec import structs, to_builtins
 
@@ -208,10 +208,6 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     )
 
 
-#: Characters of a source in the heading of the live view.
-HEADING: Final = 200
-
-
 def announce(run: Run) -> None:
     """Say what was chosen."""
     checkpoint, trained = run.decoder.checkpoint, run.decoder.checkpoint.settings
@@ -260,7 +256,7 @@ def stream(
         total=None if chunks else total,
         method=run.description,
         decode=run.decoder.text.decode,
-        name=lambda index: records[index][0].source[:HEADING],
+        name=lambda index: records[index][0].source[:200],
         labels=run.labels,
         opener=run.method.bos is not None,
         live=run.settings.live,
@@ -308,10 +304,11 @@ def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -
     for keys, value in leaves(values):
         if any_item(keys) not in free or isinstance(value, bool):
             continue
-        if isinstance(value, str):
-            yield value.casefold() in text and len(value.split()) <= 8
-        elif isinstance(value, int | float):
-            yield f"{value:.15g}" in number_text
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str):
+                yield one.casefold() in text and len(one.split()) <= 8
+            elif isinstance(one, int | float):
+                yield f"{one:.15g}" in number_text
 
 
 def write(

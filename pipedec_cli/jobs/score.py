@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
-from pipedec_cli.data.json_schema import METRIC
+from pipedec_cli.data.json_schema import METRIC, METRICS
 from pipedec_cli.data.reading import keep_apart, require_place
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Listen, silent, stage
@@ -20,8 +21,6 @@ from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 if TYPE_CHECKING:
     from pipedec_cli.evaluate.scoring import Difference, LoadedRun, ScoredRun
 
-#: The names of predictions for the training split, which a teacher writes.
-_OF_TRAIN: Final = re.compile(r"-train(-first\d+)?$")
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
 
@@ -31,7 +30,7 @@ def parse_metrics(value: Any) -> tuple[tuple[str, str], ...]:
     given = value if isinstance(value, tuple) else [one.rpartition(" ")[::2] for one in str(value).split(",")]
     pairs = tuple((name.strip(), str(metric).strip()) for name, metric in given)
     for name, metric in pairs:
-        if not name or not re.fullmatch(r"exact|words|\d+(\.\d+)?%?", metric, re.ASCII):
+        if not name or not METRICS.fullmatch(metric):
             raise ValueError(
                 f"{name} {metric}: write KEY exact, KEY words, or a tolerance: KEY 0.5 or KEY 5%"
             )
@@ -96,7 +95,7 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
         folder = settings.place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
         # A teacher's texts for the training data are the last choice.
-        newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
+        newest = lambda path: (not re.search(r"-train(-first\d+)?$", path.stem), path.stat().st_mtime)  # noqa: E731
         first = max(there, key=newest, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"
@@ -134,14 +133,14 @@ def score_runs(
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         log.info(f"task: {task}, since {why}; another protocol overrides it")
-    given = asked.some(*_OF_A_PROTOCOL)
-    if task == "fields" and given["metrics"] is None:
+    given, names = asked.some(*_OF_A_PROTOCOL), set[str]()
+    if task == "fields":
         fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
+        names = {field["name"] for field in fields}
         words = ((field["name"], pair) for field in fields for pair in field.get("keywords", ()))
+        said = {name: value for name, (word, value) in words if word == METRIC}
         try:
-            given["metrics"] = parse_metrics(
-                tuple((name, value) for name, (word, value) in words if word == METRIC)
-            )
+            given["metrics"] = parse_metrics((*{**said, **dict(asked.metrics or ())}.items(),))
         except ValueError as error:
             what = f"the schema has an x-metric that is none: {error}"
             raise UserError(what, where=str(runs[0].path)) from None
@@ -152,6 +151,11 @@ def score_runs(
             scored.append(score_run(run, measure, on_example=advance))
         for warning in scored[-1].warnings(limit):
             log.warning(warning)
+        names |= scored[-1].parts.keys()
+    for name in dict(asked.metrics or ()).keys() - names if task == "fields" else ():
+        near = get_close_matches(name, names, 1, 0.5) or sorted(names)[:8]
+        what = f"metrics has the key {name!r}, which no object has"
+        raise UserError(what, todo=f"write {' or '.join(near)}")
     return scored
 
 

@@ -19,7 +19,7 @@ from pipedec_cli.data.fields import (
     texts_of,
 )
 from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
-from pipedec_cli.model.grammar import Grammar, allowed_of, is_free, plain_allowed_of, span_grammar
+from pipedec_cli.model.grammar import allowed_of, is_free, plain_allowed_of
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
@@ -142,14 +142,11 @@ class FieldCodec:
     def allowed_with(self, none: str, end: int) -> list[Allowed]:
         """The same for rows that may say `none` where there is no value, and that `end` as this token says."""
         tokenizer, made = self.codec.tokenizer, list[Allowed]()
-        parts = {
-            listed: Grammar(tokenizer, end, span_grammar(self.source, listed=listed, none=none))
-            for listed in {field.kind == "list" for field in self.fields if is_free(field)}
-            if self.source is not None
-        }
         for field in self.fields:
-            held = parts.get(field.kind == "list") if is_free(field) else None
-            made.append(held or allowed_of(tokenizer, end, field, tuple(self._forms[field]), none))
+            source, must = self.source if is_free(field) else None, field.absent if field.forced else ()
+            alike = Field("", field.kind, absent=must, keywords=field.keywords)  # these share a grammar
+            held = field if source is None else alike
+            made.append(allowed_of(tokenizer, end, held, tuple(self._forms[field]), none, source))
         return made
 
 

@@ -5,7 +5,7 @@ llguidance matches the bytes of the tokens with the grammar, so a tokenizer may 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
-from pipedec_cli.data.json_schema import HOLD_NOTHING, OF_NUMBERS, searched
+from pipedec_cli.data.json_schema import OF_NUMBERS, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
@@ -91,7 +91,9 @@ def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
             return None
         expressions += [r"[^|]*"] if is_list and expressions else []
         slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
-        value = " & ".join(f"/{one}/" for one in slashed) or r"/\S([^|\n]|\|\|)*/"
+        # A model that wants to end before the least number of items would write on in its last one.
+        most = "{0,200}" if keywords.get("minItems", 1) > 1 else "*"
+        value = " & ".join(f"/{one}/" for one in slashed) or rf"/\S([^|\n]|\|\|){most}/"
     else:
         bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
         bounded = [kind for kind in kinds if bounds and kind != "boolean"]
@@ -99,9 +101,14 @@ def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
             f"%json {json.dumps({'type': kind, **bounds})}" if kind in bounded else _WRITTEN[kind]
             for kind in kinds
         )
+    return value, _more(keywords) if is_list else ""
+
+
+def _more(keywords: Mapping[str, Any]) -> str:
+    """How more items follow, which names the item as {}."""
     least, most = max(1, keywords.get("minItems", 1)), keywords.get("maxItems", "")
-    times = f"{{{{{least - 1},{most and max(most, least) - 1}}}}}"
-    return value, rf" (/ ?\| ?/ {{}}){times}" if is_list else ""
+    most = most and max(most, least)
+    return "" if most == 1 else rf" (/ ?\| ?/ {{}}){{{{{least - 1},{most and most - 1}}}}}"
 
 
 def plain_grammar(fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
@@ -147,25 +154,27 @@ def _strings(keywords: dict[str, Any]) -> Iterator[str]:
 
 
 def is_free(field: Field) -> bool:
-    """Whether a value, or each item of a list, may be any text."""
-    return field.kind in ("string", "list") and not (
-        field.enum or field.scalars or dict(field.keywords).keys() - HOLD_NOTHING
-    )
+    """Whether a value, or each item of a list, may be any text of a length."""
+    held = {"pattern", "format"} & dict(field.keywords).keys()
+    return field.kind in ("string", "list") and not (field.enum or field.scalars or held)
 
 
-def span_grammar(source: str, *, listed: bool, none: str) -> str:
+def span_grammar(source: str, field: Field, none: str) -> str:
     """The grammar of a part of a source that begins and ends where a word does, or of several such items.
 
     Without a value a row says `none`; it is empty if that is "". Words are those of Unicode (UAX 29), the possessive 's apart. White space is one space.
     """
+    listed, keywords = field.kind == "list", dict(field.keywords)
     text = " ".join(source.split()).replace("|", "||" if listed else "|")
     words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
-    row = r"SPAN (/ ?\| ?/ SPAN)*" if listed else "SPAN"
+    absent = f' | "{none}"' if none and not field.forced else ""
+    least, most = keywords.get("minLength", 0), min(len(text), keywords.get("maxLength", len(text)))
+    length = rf" & /.{{{min(least, most)},{most}}}/" if least or most < len(text) else ""
     lines = (
         _HEAD,
-        f'start: / ?/ (ROW | "{none}")' if none else "start: (/ ?/ ROW)?",
-        f"ROW: {row}",
-        r"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/",
+        f"start: (/ ?/ (ROW{absent})){'' if none or field.forced else '?'}",
+        f"ROW: SPAN{_more(keywords).format('SPAN') if listed else ''}",
+        rf"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/{length}",
         f"PART: %regex {json.dumps({'substring_chunks': words})}",
     )
     return "\n".join(lines)
@@ -248,11 +257,17 @@ class Grammar:
 
 
 @lru_cache(maxsize=64)  # the examples of a run share them
-def allowed_of(tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "") -> Allowed:
-    """Which tokens may follow in the row of a field; see `grammar_of`. A pattern that llguidance cannot read holds nothing."""
+def allowed_of(
+    tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "", source: Any = None
+) -> Allowed:
+    """Which tokens may follow in the row of a field, whose values are parts of a `source` if there is one.
+
+    See `grammar_of` and `span_grammar`. A pattern that llguidance cannot read holds nothing.
+    """
+    grammar = partial(grammar_of, texts=texts) if source is None else partial(span_grammar, source)
     plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))
     held = (replace(field, keywords=keywords) for keywords in (field.keywords, plain, ()))
-    return _readable(tokenizer, end, (grammar_of(one, texts, none) for one in held))
+    return _readable(tokenizer, end, (grammar(one, none=none) for one in held))
 
 
 def plain_allowed_of(

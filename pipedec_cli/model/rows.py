@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import Field, Keys, leaves, path_name, text_of, value_texts
 from pipedec_cli.data.json_schema import checker
 from pipedec_cli.data.records import Record, Segmentation
@@ -44,8 +44,6 @@ _HINTS: Final = {
     "integer": " Answer with a whole number.",
     "list": " Write all of them, with | between them.",
 }
-
-
 #: A question names so many choices at most, in some so many characters. The row is held to all choices.
 _NAMED, _NAMED_CHARACTERS = 40, 1_000
 
@@ -229,7 +227,9 @@ class Rows:
     tree: Part = field(default_factory=lambda: tree_of(()))
     questions: tuple[str, ...] = ()
     shots: tuple[Record, ...] = ()
-    schema: Any = None  # the JSON Schema that has these keys, if there is one
+    schema: Any = None  # the JSON Schema that has these keys, if there is one, and its place
+    where: str = "the schema"
+    warn: Callable[[str], None] = log.warning  # takes what cannot be checked
 
     @property
     def whole(self) -> Part:
@@ -466,7 +466,7 @@ def blind_decoder(
         text=plan.text,
         fields=plan.fields,
         plan=plan,
-        reader=ObjectReader(plan.fields, plan.answers, check=checker(rows.schema)),
+        reader=ObjectReader(plan.fields, plan.answers, check=checker(rows.schema, rows.where, rows.warn)),
         blind=plan,
     )
 

@@ -224,7 +224,8 @@ class Service:
         chat = plain.text.prompt is not None and plain.text.prompt.chat
         # A prompt may be meant for texts.
         template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
-        made = blind_decoder(plain, Rows(tree, schema=given), template=template, chat=chat)
+        rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
+        made = blind_decoder(plain, rows, template=template, chat=chat)
         method, room = method_of(settings, made), 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"

@@ -10,7 +10,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.json_schema import checker, keys_of, read_schema, tree_in
 from pipedec_cli.data.schema import read_short
-from pipedec_cli.data.tree import ObjectOf, Part
+from pipedec_cli.data.tree import CHOOSING, ObjectOf, Part
 from pipedec_cli.model.rows import Asked
 
 
@@ -335,6 +335,51 @@ def test_objects_are_checked_by_the_draft_that_allows_the_schema():
     assert [place for place, _ in check({"a": [1]})] == [("a", 1)] and not check({"a": ["x"]})
 
 
+def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
+    faulty = {"pattern": "(", "minLength": "3", "maxLength": -1, "minimum": "1", "multipleOf": 0, "type": []}
+    told = {f"'p': the {word} {json.dumps(value)} is ": {word: value} for word, value in faulty.items()}
+    told |= {"; name it in the list": {"required": True}, "write exact, words": {"x-metric": "mostly"}}
+    told |= {f"has no list as {word}": {word: value} for word, value in (("anyOf", {}), ("oneOf", []))}
+    for kind, what in (("integer", "imum"), ("string", "Length"), ("array", "Items")):
+        told[f"allows no value; in {kind}"] = {"type": kind, f"min{what}": 5, f"max{what}": 3}
+    for what, part in {**told, "allows no value": False}.items():
+        with pytest.raises(UserError) as refusal:
+            tree_in({"properties": {"p": part}}, "here")
+        assert "here: the property 'p'" in (said := str(refusal.value)) and what.partition("; i")[0] in said
+
+
+def test_what_some_draft_or_engine_allows_is_no_fault():
+    odd = [r"^[\w-\.]+$", r"a\Z", r"\(", "[(]", "^.{1,70000}$"]
+    parts = {f"p{n}": {"type": "string", "pattern": pattern} for n, pattern in enumerate(odd)}
+    parts["n"] = {"type": "number", "minimum": 1, "exclusiveMinimum": True, "required": False}
+    parts |= {"s": {"type": "string", "minLength": 3.0}, "t": {"items": [{}]}}
+    parts |= {"no": False, "gone": {"const": None}}
+    schema, warnings = {"properties": parts, "required": ["gone", "gone"]}, []
+    tree = tree_in(schema, "here", warnings.append)
+    assert warnings == ["here: left out: the property 'no' allows no value"]
+    assert ObjectOf(tree, {("s",): "abc"}).read() == {"s": "abc", "gone": None}
+
+
+def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(tmp_path):
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    told = {
+        "'function.parameters'": {"type": "function", "function": {"parameters": schema}},
+        "'json_schema.schema'": {"type": "json_schema", "json_schema": {"schema": schema}},
+        "write not 'propertys', but": {"type": "object", "propertys": {}},
+    }
+    for todo, wrong in told.items():
+        with pytest.raises(UserError, match=todo):
+            tree_in(wrong, "here")
+    (tmp_path / "s.json").write_text(json.dumps(schema), encoding="utf-8-sig")
+    assert [*read_schema(str(tmp_path / "s.json"))] == ["a"]
+
+
+def test_of_mandatory_alternatives_there_is_one_and_a_lost_number_is_within_its_bounds():
+    ways = [{"properties": {"kind": {"const": one}, "n": {"type": "integer", "minimum": 5}}} for one in "ab"]
+    tree = tree_in({"oneOf": [{**way, "required": ["kind", "n"]} for way in ways]}, "here")
+    assert tree.field.forced and ObjectOf(tree, {(CHOOSING,): None}).read() == {"kind": "a", "n": 5}
+
+
 def test_choices_that_are_no_scalars_or_read_alike_are_chosen_as_json():
     part = {"enum": [[1], {"x": 2}, "1", 1, " a", None]}
     field = tree_in({"properties": {"it": part}}, "here").parts["it"].field
@@ -383,14 +428,24 @@ def test_what_an_object_violates_is_said_and_nothing_is_fetched():
         },
         "not": {"required": ["bad"]},
     }
-    violations = checker(schema, warnings.append)
+    violations = checker(schema, "here", warnings.append)
     assert not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None}) and not warnings
     found = violations({"day": "soon", "of": [{"n": 4}, {"n": 1}], "bad": 1})
     assert [keys for keys, _ in found] == [("day",), ("of", 2, "n"), ()] and "not allowed" in found[2][1]
     assert len(checker({"additionalProperties": False})({str(n): n for n in range(99)})) <= 10
-    for wrong in ({"$ref": "http://127.0.0.1:9/a.json"}, {"type": "strin"}):
-        assert not checker(wrong, warnings.append)({})
-    assert len(warnings) == 2 and all("not checked at the end" in one for one in warnings)
+    assert not checker({"$ref": "http://127.0.0.1:9/a.json"}, "here", warnings.append)({})
+    assert warnings.pop().startswith("here: objects are not checked at the end") and not warnings
+
+
+def test_objects_are_checked_but_for_keywords_that_the_validator_cannot_use():
+    warnings, odd = [], {"pattern": r"^[\w-\.]+$"}
+    parts = {"p": odd, "n": {"minimum": 1}, "no": {"not": odd}, "l": {"items": odd}}
+    schema = {"properties": parts, "patternProperties": {r"a\Z": {}}, "additionalProperties": False}
+    found = checker(schema, "here", warnings.append)({"p": "?", "n": 0, "no": "a", "other": 1})
+    assert found == [(("n",), "0 is less than the minimum of 1")]
+    assert "'p': the pattern \"^[" in warnings[0] and warnings[0].endswith("1 more, which cannot be checked")
+    old = {"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": True, "minimum": 1}
+    assert checker(old)(1), "it is legal there"
 
 
 @pytest.mark.extra("pydantic")

@@ -96,6 +96,8 @@ def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_c
         "tags": [[[5, 12]], None],
         "menu": [{"dish": [[5, 9]]}],
     }
+    found = spans_of(dict(enumerate(["東京", "เชียง", "ABC", "AB"])), "彼は東京のABCへ เชียงใหม่")
+    assert [*found.values()] == [[[2, 4]], [[10, 15]], [[5, 8]], None]
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))

@@ -88,8 +88,9 @@ def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_a
     values = {"kind": "a", "it": {"name": "b " * 9, "city": "Bath"}, "stars": 3, "price": 1200, "open": True}
     keys = tuple(Field(name, path=("it", name)) for name in ("name", "city"))
     keys += tuple(map(Field, ("stars", "price", "open")))
+    values, keys = {**values, "tags": ["Bath", "York"]}, (*keys, Field("tags", "list"))
     read_off = [*_read_off("b " * 9 + "in bath for 1,200", values, keys)]
-    assert read_off == [False, True, False, True]  # a sentence, a name, a number that is not there, a number
+    assert read_off == [False, True, False, True, True, False]  # a sentence, a name, two numbers, two items
     assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
 
 
@@ -212,6 +213,20 @@ def test_every_value_has_a_confidence_and_a_place(place):
     _, plain = generate(place, "--fields", "name, a.b, tags list")
     assert [line["fields"] for line in plain] == [line["fields"] for line in lines]
     assert "confidence" not in plain[0] and "spans" not in plain[0]
+
+
+def test_lists_and_maps_with_bounds_are_taken_out_of_the_source_and_cut_values_have_no_confidence(place):
+    tags = {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 2, "maxItems": 3}
+    names = {"type": "object", "additionalProperties": tags, "minProperties": 1, "maxProperties": 2}
+    (place / "map.json").write_text(json.dumps(names), encoding="utf-8")
+    _, lines = generate(place, "--schema", place / "map.json", "--confidence", "--set", "time_max=40")
+    for line in lines:
+        items = [*line["fields"], *(tag for tags in line["fields"].values() for tag in tags)]
+        assert items and all(item in line["source"] for item in items) and "confidence" in line
+    cut = {"properties": {"n": {"enum": ["a" * 99]}}, "required": ["n"]}
+    (place / "map.json").write_text(json.dumps(cut), encoding="utf-8")
+    _, lines = generate(place, "--schema", place / "map.json", "--confidence")
+    assert all(line["confidence"] == {"n": None} and line["fields"] == {"n": "a" * 99} for line in lines)
 
 
 def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_violations(place):

@@ -78,8 +78,8 @@ def test_values_are_compared_as_the_schema_says_or_the_user():
     Path("out.manifest.json").write_text(json.dumps({"segmentation": {"fields": fields}}))
     for more, signed, f1 in (
         ((), "a:words|b:0.2", 250 / 3),
-        (("--set", "metrics=b 2%"), "b:2%", 0),
-        (("--set", "metrics=b 4%, a exact"), "b:4%|a:exact", 50),
+        (("--set", "metrics=b 2%"), "a:words|b:2%", 100 / 3),
+        (("--set", "metrics=b 4%, a exact"), "a:exact|b:4%", 50),
     ):
         found = json.loads(score("out.jsonl", "--json", *more).stdout)
         assert f"|avg:micro|{signed}|" in found["signature"]
@@ -88,6 +88,8 @@ def test_values_are_compared_as_the_schema_says_or_the_user():
         "KEY exact, KEY words, or a tolerance"
         in score("out.jsonl", "--set", "metrics=a x", exit_code=2).stderr
     )
+    told = refused("score", "out.jsonl", "--set", "metrics=aa words")
+    assert "metrics has the key 'aa', which no object has; write a" in told
     fields[0]["keywords"] = [["x-metric", "mostly"]]
     Path("out.manifest.json").write_text(json.dumps({"segmentation": {"fields": fields}}))
     assert "the schema has an x-metric that is none: a mostly" in refused("score", "out.jsonl")

@@ -99,13 +99,17 @@ SOURCE = "The Eagle is a  family-friendly\npub near Café Rouge, and Anna's meal
 )
 def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad):
     tokenizer = tokenizer_of("_gpt2")
-    codec = TextCodec(tokenizer, "", 99, END)
-    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none="none"))
+    codec, kind = TextCodec(tokenizer, "", 99, END), field("list" if listed else "string")
+    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, kind, "none"))
     assert [text for text in good.split("; ") if not fits(allowed, codec.ids([text])[0])] == []
     assert [text for text in ["", *bad] if fits(allowed, codec.ids([text])[0])] == []
-    trained = Grammar(tokenizer, END, span_grammar(SOURCE, listed=listed, none=""))
+    held = field(kind.kind, maxLength=9, maxItems=1, minItems=1, absent=("never",))
+    short = Grammar(tokenizer, END, span_grammar(SOURCE, held, "none"))
+    texts = ["The Eagle", "Anna", "The Eagle is", "Anna | Eagle", "none"]
+    assert [text for text in texts if fits(short, codec.ids([text])[0])] == texts[:2]
+    trained = Grammar(tokenizer, END, span_grammar(SOURCE, kind, ""))
     assert fits(trained, []) and fits(trained, codec.ids(["The Eagle"])[0])
-    nothing = Grammar(tokenizer, END, span_grammar(" ", listed=listed, none="none"))
+    nothing = Grammar(tokenizer, END, span_grammar(" ", kind, "none"))
     assert fits(nothing, codec.ids(["none"])[0]) and not fits(nothing, codec.ids(["a"])[0])
 
 

@@ -414,9 +414,11 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     long = {"type": "string", "minLength": 900}
     must = form_of({"properties": {"a": long, "b": long}, "required": ["a"]})
     end = chat.chat("a", response_format=must).pipedec_warning
-    assert end == '"a" is a required property; 2 values lost: cut short, or none that the schema allows'
+    assert end == 'a: "a" is shorter than 900 characters'
     *parts, last = chat.chat("a", response_format=must, stream=True)
     assert last.pipedec_warning == end
+    odd = form_of({"properties": {"a": {"type": "string", "pattern": r"a\Z"}}})
+    assert "'a': the pattern \"a" in chat.chat("a", response_format=odd).pipedec_warning
     form["json_schema"]["strict"] = True
     with pytest.raises(openai.BadRequestError, match=f"{told}; leave them out, or leave strict out"):
         chat.chat("a", response_format=form)
