@@ -33,6 +33,8 @@ from pipedec_cli.jobs.score import ScoreSettings, score_runs
 if TYPE_CHECKING:
     from pipedec_cli.model.decoder import Decoder
 
+#: The most bytes of sources that entries with the same weights share.
+KEPT_BYTES: Final = 512 << 20
 #: A training with so many times the examples of another is no fair comparison.
 UNLIKE: Final = 1.5
 
@@ -297,6 +299,7 @@ def _write_and_score(
     scored: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
     measure = None
+    _keep_sources(entries, KEPT_BYTES)
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
         written = [Path(complete(one.runs[at], one.name + some, listen).out) for one in entries]
@@ -311,6 +314,7 @@ def _write_and_score(
             by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
         for of_entry, run in zip(scored, runs, strict=True):
             of_entry[split] = run
+    _keep_sources(entries, 0)  # timed passes read each source
     if measure is not None:  # a split without right answers is described by the metric of the others
         for of_entry in scored:
             for split, run in of_entry.items():
@@ -326,6 +330,15 @@ def _write_and_score(
             qualities[split] = Quality(run, compare_runs(run, usual), agreement)
         described.append(with_quality(entry, qualities, keys))
     return files, described
+
+
+def _keep_sources(entries: Sequence[Entry], most: int) -> None:
+    """Let engines keep sources for the entries that use them as well, up to so many bytes; 0 forgets them."""
+    for run in (run for one in entries for run in one.runs):
+        engine = run.decoder.engine(run.batch_size)
+        engine.stepper.kept.most = most
+        if not most:
+            engine.forget()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def test_json_compares_the_decoders_on_forced_lengths(folder):
     assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
     assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
+    assert set(content["conditions"]["rows"]) == {"float32", "bfloat16"}
 
 
 @pytest.mark.slow

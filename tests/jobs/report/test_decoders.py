@@ -12,6 +12,7 @@ import pipedec_cli as pipedec
 from pipedec_cli.evaluate.child import ChildError, Memory
 from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.jobs import measuring
+from pipedec_cli.model.engine.sequences import Sequences
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with, write_data
 from tests.running import read_json, refused, run, write_lines
@@ -194,6 +195,19 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert steps[1] < steps[2] < steps[3]
     assert options_of(decoders["waiting schedule"]) == "--delay wait"
     assert "waiting schedule" not in content["advice"]["text"]
+
+
+def test_entries_with_the_same_weights_read_a_source_once_and_timed_passes_each_time(workspace, monkeypatch):
+    admit, known, timed = Sequences.admit, [], []
+
+    def noted(sequences, newcomers, encode=None):
+        found = admit(sequences, newcomers, encode)
+        (known if sequences.kept.most else timed).extend(found)
+        return found
+
+    monkeypatch.setattr(Sequences, "admit", noted)
+    reported("--delays", "1,2")
+    assert any(known) and timed and not any(timed)
 
 
 def test_rules_for_empty_rows_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):

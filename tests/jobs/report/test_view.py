@@ -114,6 +114,13 @@ def test_the_advice_is_first_and_last_on_a_terminal():
     assert lines[:2] == lines[-2:] == ["Take it.", "Mind the gap."]
 
 
+def test_what_eight_rows_cost_is_said_and_where_they_cost_much():
+    notes = "\n".join(conditions(rows={"float32": 1.3, "int8": 4.0}).remarks)
+    said = "times as long as 1 row take 8 rows: 1.3 in float32, 4.0 in int8"
+    assert notes == f"{said}: on this machine a pipelined decoder gains less in int8"
+    assert conditions(rows={"float32": 1.3}).remarks == ["times as long as 1 row take 8 rows: 1.3 in float32"]
+
+
 def test_differences_have_their_interval_the_absent_their_reason_and_the_untimed_no_figures():
     report = make_report(delays=(1,), conditions=conditions(absent=(Absent("ctranslate2", "not installed"),)))
     assert ("–", "-1.2") in cells(report, "Decoders", "  over the baseline")
