@@ -11,7 +11,7 @@ from pipedec_cli.data.errors import log
 from tests.trials.fuzz import call, fuzz, laid_out, lost_in, wrong_with
 from tests.trials.targets import VALUE, targets
 
-FEW, MANY = 10, 800
+FEW, MANY = 10, 400
 
 
 @pytest.fixture(autouse=True)
