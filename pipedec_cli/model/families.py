@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.torch.parts import Function, Modules, output_scale
 
 #: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
@@ -77,7 +78,7 @@ class Backbone:
 
 
 #: The most layers, and the most of each other size in a config.
-_MOST_LAYERS, _MOST, _MOST_PLACES = 256, 1 << 20, 1 << 40
+_MOST_LAYERS, _MOST, _MOST_PLACES, _MOST_TABLE = 256, 1 << 20, 1 << 40, 1 << 16
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
     *("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "hidden_size", "intermediate_size", "head_dim"),
@@ -110,7 +111,9 @@ def check_config(config: Any) -> None:
 def _check_sizes(config: Any) -> None:
     """The same of a config without its ids, or of one half of a config."""
     bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
-    for name, most in (*bounds.items(), ("max_position_embeddings", _MOST_PLACES)):
+    # BART's relatives make a table of positions.
+    places = _MOST_TABLE if hasattr(config, "decoder_layers") else _MOST_PLACES
+    for name, most in (*bounds.items(), ("max_position_embeddings", places)):
         value = getattr(config, name, None)
         if name == "sliding_window" and value == 0:
             continue  # none, as Qwen2-MoE's config says it
@@ -132,7 +135,11 @@ def _check_sizes(config: Any) -> None:
             raise ValueError(f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers")
         kinds = set(getattr(config, "layer_types", None) or ())
         if odd := kinds - {"full_attention", "sliding_attention"}:
-            raise ValueError(f"layer_types has {min(map(str, odd))!r}, which is not known here")
+            what = f"a {config.model_type!r} model with layers of the kind {min(map(str, odd))!r} cannot decode a grid"
+            raise UserError(
+                what,
+                todo="take a model whose layers all attend; docs/backbones.md names those that were tested",
+            )
         is_used = "sliding_attention" in kinds and getattr(config, "use_sliding_window", True)
         if is_used and not config.sliding_window:
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
@@ -160,6 +167,8 @@ def _rotary_sizes(config: Any) -> Sizes:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     shared = getattr(config, "num_key_value_heads", None) or heads
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        shared = 1  # of a Falcon
     feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, feed)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from inspect import signature
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache
 
-from pipedec_cli.data.errors import first_line
+from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.model.families import backbone_of
 
 #: Tokens of a prompt; of all, with a row of one token and a row of three behind it; and how far positions are moved.
@@ -16,11 +16,10 @@ _PROMPT, _ALL, _SHIFT = 6, 10, 5
 #: The most that logits may differ, as a share of the largest. In narrow dtypes it is that of most tokens: some may have
 #: other experts.
 _EXACT, _NARROW = 1e-3, 0.05
-_CANNOT: Final = "it cannot decode a grid: "
 
 
-def check_fit(model: Any) -> None:
-    """A ValueError says which rule a decoder-only model breaks.
+def check_fit(model: Any, name: str) -> None:
+    """A UserError says which rule the decoder-only model of that name breaks.
 
     Its layers must take any mask and positions; with a causal mask their logits are then the model's own. Nothing but the
     difference of two positions may count, and a row may see nothing of a row that is hidden from it. Keys and values are
@@ -40,8 +39,14 @@ def check_fit(model: Any) -> None:
             backbone.parts.states(model, tokens, position, sees, cache=cache)
         ).float()
 
+    def refuse(why: str) -> UserError:
+        what = f"{name} is a {model.config.model_type!r} model, which cannot decode a grid: {why}"
+        return UserError(
+            what, todo="take a model of another family; docs/backbones.md names those that were tested"
+        )
+
     if "position_ids" not in signature(type(backbone.parts.decoder(model)).forward).parameters:
-        raise ValueError(f"{_CANNOT}its layers take no positions; they are biases, or there is a state")
+        raise refuse("its layers take no positions, which are biases, or in a state")
     with torch.inference_mode():
         own = model(input_ids=tokens, use_cache=False).logits.float()
         if own.isnan().any():
@@ -52,7 +57,7 @@ def check_fit(model: Any) -> None:
             rows = logits(tokens, beside, apart)[:, alone]
             row = logits(tokens[:, alone], beside[:, alone], apart[:, alone][:, :, alone])
         except Exception as error:  # whatever a module raises that has no place for what we say
-            raise ValueError(f"{_CANNOT}its layers take no mask of ours ({first_line(error)})") from error
+            raise refuse(f"its layers take no mask of ours ({first_line(error)})") from error
     rules: Sequence[tuple[Tensor, Tensor, str]] = (
         (ours, own, "with a causal mask its layers do not give its own logits"),
         (moved, ours, "more than the distances of positions counts, as where they are looked up in a table"),
@@ -61,10 +66,10 @@ def check_fit(model: Any) -> None:
     for found, wanted, fault in rules:
         off = (found - wanted).abs().amax(-1) / own.abs().max()
         if off.max() > _EXACT if model.dtype == torch.float32 else off.median() > _NARROW:
-            raise ValueError(_CANNOT + fault)
+            raise refuse(fault)
     sizes = backbone.sizes(model.config)
     if seen.shapes != [(sizes.heads, sizes.head_width)] * (2 * sizes.layers):
-        raise ValueError(f"{_CANNOT}keys and values are not of one size in all layers, or there is a state")
+        raise refuse("keys and values are not of one size, or not in all layers")
 
 
 class _Seen(Cache):  # type: ignore[misc]

@@ -19,7 +19,8 @@ CONFIG: Final = "config.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Keys of a config.json that are read beside those that transformers' class of the family writes: some are older names.
 _READ: Final = frozenset({*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}) | {
-    *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern")
+    *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern"),
+    *("partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
 }
 #: Keys that would change how transformers computes, and that no model needs here.
 _UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_cache"})
@@ -62,7 +63,7 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         if backbone_of(config).prompted:
             from pipedec_cli.model.fit import check_fit  # late: it imports transformers
 
-            check_fit(model.eval())
+            check_fit(model.eval(), name)
         else:
             token = torch.zeros(1, 1, dtype=torch.long)
             with torch.inference_mode():
@@ -135,6 +136,8 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     try:
         config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
         check_config(config)
+    except UserError:
+        raise
     except Exception as error:  # whatever transformers raises at a value
         raise _not_built(kind, name, error) from error
     return config, raw.get(KEY)

@@ -148,7 +148,7 @@ _SMALL = {
     "pad_token_id": 0,
 }
 _SMALL |= {"bos_token_id": 2, "eos_token_id": 1, "intermediate_size": 48, "head_dim": 8}
-_STATE = "its layers take no positions; they are biases, or there is a state"
+_STATE = "its layers take no positions, which are biases, or in a state; take a model of another family"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ _STATE = "its layers take no positions; they are biases, or there is a state"
         (
             "qwen3_next",
             {"num_experts": 2, "num_experts_per_tok": 1},
-            "'linear_attention', which is not known here",
+            "layers of the kind 'linear_attention' cannot decode a grid",
         ),
     ],
 )
@@ -176,6 +176,18 @@ def test_a_model_that_cannot_decode_a_grid_says_which_rule_it_breaks(tmp_path, f
     model.save_pretrained(tmp_path)
     words_tokenizer(40).save_pretrained(tmp_path)
     assert why in refused(tmp_path)
+
+
+def test_positions_are_turned_as_older_config_files_say(tmp_path):
+    """They name the part of a head that is turned beside rope_scaling, not within rope_parameters."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("phi3", **_SMALL | {"partial_rotary_factor": 0.5, "num_key_value_heads": 2})
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    words_tokenizer(40).save_pretrained(tmp_path)
+    change(tmp_path / "config.json", "rope_parameters", rope_theta=500.0, partial_rotary_factor=0.5)
+    rotary = load_checkpoint(str(tmp_path)).model.model.rotary_emb
+    assert rotary.inv_freq.tolist() == pytest.approx([1.0, 500.0**-0.5])
 
 
 def without(pattern):

@@ -447,5 +447,5 @@ def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeyp
 def test_a_cpu_without_the_instructions_has_no_int8():
     few = copy.copy(library())
     few.kinds, few.features = 0, "NEON"
-    with pytest.raises(BuildError, match="int8 needs AVX2, .* and this is NEON"):
+    with pytest.raises(BuildError, match=r"int8 needs AVX2, .* and this is NEON"):
         kinds.kind_of(few, torch.int8)

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ from torch import nn
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import checkpoints
-from pipedec_cli.model.checkpoint import load_checkpoint
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint, save_checkpoint
 from pipedec_cli.model.training.collate import Encoded
+from pipedec_cli.model.training.trainer import _Trainer
 from tests.checkpoints import QUICK, SMALL, change, examples_of, fresh_toy, weights_of
 from tests.model.engines import small_model
+from tests.model.test_checkpoint import words_tokenizer
 from tests.model.training.trainings import PICKLED, run
 from tests.running import slow
 
@@ -95,6 +98,17 @@ def test_what_is_not_whole_or_of_another_shape_is_not_resumed_from(tmp_path):
     ):
         run(deeper, tmp_path, resume=True)
     assert run(fresh_toy(shape=SMALL), tmp_path, replace(QUICK, max_steps=3), resume=True).updates == 3
+
+
+def test_experts_are_read_again_by_the_names_that_they_have_in_files(tmp_path):
+    model = copy.deepcopy(small_model("mixtral"))
+    there = {name: weight.clone() for name, weight in model.state_dict().items()}
+    checkpoint = Checkpoint(model, words_tokenizer(40), structs.replace(PLAIN, decoder="pipelined"), "x")
+    save_checkpoint(checkpoint, tmp_path)
+    for weight in model.parameters():
+        weight.data.zero_()
+    _Trainer._load_from_checkpoint(SimpleNamespace(checkpoint=checkpoint), str(tmp_path))
+    assert all(weight.equal(there[name]) for name, weight in model.state_dict().items())
 
 
 class Hostile:
