@@ -14,7 +14,7 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
-#if defined(__AVX512BF16__) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
 #define HAS_TILES
 #endif
 
