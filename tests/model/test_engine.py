@@ -69,7 +69,9 @@ from tests.running import slow
 
 
 @engines_of(
-    *KINDS, *FAMILIES, slow=("mt5", "qwen2", "qwen3", "smollm3", "mistral", "phi3", *MODULES[1:], *ENCODED)
+    *KINDS,
+    *FAMILIES,
+    slow=("mt5", "qwen2", "qwen3", "smollm3", "mistral", "phi3", "granite", *MODULES, *ENCODED),
 )  # each is near another in its code
 @pytest.mark.parametrize("often", [True, slow(False)])
 def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
