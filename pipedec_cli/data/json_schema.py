@@ -55,6 +55,8 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
 _ENTRIES: Final = ("additionalProperties", "patternProperties")
+#: So many times a part may stand within itself, itself included.
+_LEVELS: Final = 2
 #: The keywords that `_Reader._flat` puts together.
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 
@@ -102,15 +104,7 @@ def tree_in(
         with suppress(LookupError, TypeError):
             reduce(getitem, [*path.split("."), "properties"], given)
             raise UserError(what, where=where, todo=f"take what stands under {path!r}")
-    for (*above, word), fault in _faults(schema).items():
-        value = reduce(getitem, above, schema)[word]
-        signs = Counter(_ATOM.sub("", value) if word == "pattern" and isinstance(value, str) else "(")
-        # Engines differ in patterns, but not in parentheses. Exclusive bounds are booleans in draft 4.
-        is_odd = isinstance(value, list | bool | None) or signs["("] == signs[")"]
-        is_checked = word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
-        if is_checked or (value, word) in (([], "type"), (True, "required")):
-            todo = "name it in the list `required` of its object" if value is True else "mend or leave it out"
-            raise UserError(fault, where=where, todo=todo)
+    _refuse_faults(schema, where)
     reader, known = _Reader(schema, where, *most, trained=trained), {*_READ, *_SILENT, *_CHECKED, *HELD}
     tree = reader.tree()
     has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
@@ -130,6 +124,19 @@ def tree_in(
     if passed := sorted(reader.passed | mistyped):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return tree
+
+
+def _refuse_faults(schema: Any, where: str) -> None:
+    """Raise a UserError for a keyword whose value is wrong in every draft and for every engine."""
+    for path, fault in _faults(schema).items():
+        word, value = path[-1], reduce(getitem, path, schema)
+        signs = Counter(_ATOM.sub("", value) if word == "pattern" and isinstance(value, str) else "(")
+        # Engines differ in patterns, but not in parentheses. Exclusive bounds are booleans in draft 4.
+        is_odd = isinstance(value, list | bool | None) or signs["("] == signs[")"]
+        is_checked = word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
+        if is_checked or (value, word) in (([], "type"), (True, "required")):
+            todo = "name it in the list `required` of its object" if value is True else "mend or leave it out"
+            raise UserError(fault, where=where, todo=todo)
 
 
 def _some(faults: Sequence[str]) -> str:
@@ -185,13 +192,12 @@ def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] 
             validator = validator_for(read, **more)
         except ValueError:
             validator = Draft7Validator(read, **more)
-        return lambda value: [
-            (
-                (*(key + 1 if isinstance(key, int) else key for key in error.instance_path),),
-                error.message[:200],
-            )
-            for error in islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-        ]
+
+        def violations(value: Any) -> Sequence[tuple[Keys, str]]:
+            found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
+            return [(_places(error.instance_path), error.message[:200]) for error in found]
+
+        return violations
 
     with suppress(ValueError):
         return validating()
@@ -212,6 +218,11 @@ def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] 
         what = "objects are not checked at the end, since the schema is not valid"
         warn(f"{where}: {what}: {first_line(error)}")
         return lambda _: ()
+
+
+def _places(path: Iterable[str | int]) -> Keys:
+    """A path whose items count from 1."""
+    return tuple(key + 1 if isinstance(key, int) else key for key in path)
 
 
 def _faults(schema: Any) -> dict[Keys, str]:
@@ -686,7 +697,7 @@ class _Reader:
         self._count("characters", _PART + _length(part) + len(trail) + texts)
         parts, seen = list[dict[str, Any]](), trail
         if "$ref" in part:
-            if trail.count(part["$ref"]) >= (1 if self.trained else 2):  # times within itself
+            if trail.count(part["$ref"]) >= (1 if self.trained else _LEVELS):
                 self._refuse(keys, f"refers to itself: {part['$ref']}", "write the levels out")
             found = self._flat(self._referred(part["$ref"], keys), keys, (*trail, part["$ref"]))
             if self.ref_alone:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pipedec_cli.model.rows import Rows
 
 
+#: Examples are chosen from so many records.
+_CHOSEN_FROM: Final = 2_000
 #: Thresholds are fitted to so many records at most; to fewer than the second number they say little.
 MOST_FITTED, FEW_FITTED = 200, 24
 
@@ -84,7 +86,7 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
         raise UserError("is a pipe or a device", where=location, todo="give a file, which can be read again")
     names = FieldNames(settings.source_field, settings.target_field)
     found = (one for one in read_records(location, names) if one.target_fields is not None)
-    return islice(found, 2_000)
+    return islice(found, _CHOSEN_FROM)
 
 
 def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from msgspec import structs, to_builtins
 
@@ -208,6 +208,10 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     )
 
 
+#: Characters of a source in the heading of the live view.
+HEADING: Final = 200
+
+
 def announce(run: Run) -> None:
     """Say what was chosen."""
     checkpoint, trained = run.decoder.checkpoint, run.decoder.checkpoint.settings
@@ -256,7 +260,7 @@ def stream(
         total=None if chunks else total,
         method=run.description,
         decode=run.decoder.text.decode,
-        name=lambda index: records[index][0].source[:200],
+        name=lambda index: records[index][0].source[:HEADING],
         labels=run.labels,
         opener=run.method.bos is not None,
         live=run.settings.live,

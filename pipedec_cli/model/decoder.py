@@ -12,7 +12,7 @@ from functools import cache, cached_property, partial
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import psutil
 import torch
@@ -35,6 +35,9 @@ from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Wai
 if TYPE_CHECKING:
     from pipedec_cli.model.exact import Drafter
     from pipedec_cli.model.rows import BlindPlan
+
+#: Sources are sorted by length within windows of this many batches, which evens the lengths out in bounded memory.
+SORTED_BATCHES: Final = 16
 
 
 @dataclass(slots=True)
@@ -409,8 +412,8 @@ class Decoder:
 
 
 def window_of(batch_size: int) -> int:
-    """How many sources are read and sorted by length at once: enough to even the lengths out, in bounded memory."""
-    return 1 if batch_size == 1 else batch_size * 16
+    """How many sources are read and sorted at once."""
+    return 1 if batch_size == 1 else batch_size * SORTED_BATCHES
 
 
 def load(

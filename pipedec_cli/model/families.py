@@ -261,15 +261,24 @@ FAMILIES: Final[dict[str, Backbone]] = {
     name: family for family in (T5, T5GEMMA, T5GEMMA2, BART) for name in family.model_types
 }
 #: The decoder-only families that were tested, by their names in transformers. Others are tried as they are loaded.
-TESTED: Final = dict(
-    pair.split("=")
-    for pair in str.split(
-        "llama=Llama, qwen2=Qwen2, qwen3=Qwen3, smollm3=SmolLM3, gemma3_text=Gemma 3, mistral=Mistral, mixtral=Mixtral, "
-        "phi3=Phi-3, gemma2=Gemma 2, olmo2=OLMo 2, granite=Granite, qwen3_moe=Qwen3-MoE, exaone4=EXAONE 4, "
-        "stablelm=StableLM, glm4=GLM-4, cohere=Cohere",
-        ", ",
-    )
-)
+TESTED: Final = {
+    "llama": "Llama",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "smollm3": "SmolLM3",
+    "gemma3_text": "Gemma 3",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "phi3": "Phi-3",
+    "gemma2": "Gemma 2",
+    "olmo2": "OLMo 2",
+    "granite": "Granite",
+    "qwen3_moe": "Qwen3-MoE",
+    "exaone4": "EXAONE 4",
+    "stablelm": "StableLM",
+    "glm4": "GLM-4",
+    "cohere": "Cohere",
+}
 
 
 def backbone_of(config: Any) -> Backbone:

@@ -18,7 +18,6 @@ from pipedec_cli.evaluate.timing import device_clock, pause, time_of
 from pipedec_cli.jobs.bench import _decoders
 from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.model.engine.native.kinds import INTEGERS
-from pipedec_cli.model.engine.torch.parts import layers
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
@@ -35,12 +34,7 @@ def step_bytes(model, dtype, source):
     backbone, head = backbone_of(model.config), model.get_output_embeddings()
     item = INTEGERS.get(dtype, float(dtype.itemsize))
     head_item = INTEGERS[torch.int8] if dtype in INTEGERS else item  # in int4, too
-    if backbone.parts:
-        projections = backbone.parts.source_projections(model)
-    else:
-        attentions = [layer.cross.EncDecAttention for layer in layers(model.decoder)]
-        projections = [(attention.k, attention.v) for attention in attentions]
-    of_source = {*chain.from_iterable(projections)}  # computed before
+    of_source = {*chain.from_iterable(backbone.parts.source_projections(model))}  # computed before
     modules = {module for module in model.get_decoder().modules() if isinstance(module, nn.Linear)}
     matrices = sum(module.weight.numel() for module in modules - of_source - {head})
     sizes, config = backbone.sizes(model.config), model.config.get_text_config(decoder=True)

@@ -39,7 +39,7 @@ constexpr bool SIGNED = false;
 // Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
 //
 // x86's instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
-// at −ZERO times the sum of the row's numbers. Behind the words of a row stand the FACTS of each of its groups: the scale, and
+// at −ZERO times the sum of the row's numbers. Where bytes are SIGNED, ZERO is taken away again as weights are read. Behind the words of a row stand the FACTS of each of its groups: the scale, and
 // where the sums begin. A group of a panel is a bfloat16 for each output, its scale, and then ROWS of words. A word has four
 // neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
 template <long BITS, long WIDTH> struct Grouped {
@@ -54,13 +54,9 @@ template <long BITS, long WIDTH> struct Grouped {
     static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
     static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
 #ifdef ADD_FOUR
-    static constexpr bool SHORT = false;
+    static constexpr bool SHORT = false, WIDE_ROWS = false;
 #else
     static constexpr bool SHORT = BITS == 4; // products are added in two halves of 16 bits: 16 of them are below 2^15
-#endif
-#ifdef ADD_FOUR
-    static constexpr bool WIDE_ROWS = false;
-#else
     static constexpr bool WIDE_ROWS = BITS == 8; // rows are 16 bits wide: inputs 0 and 2 of four in a word, 1 and 3 in the next
 #endif
     static constexpr long GIVEN = 1 + WIDE_ROWS; // words of a row for four inputs
