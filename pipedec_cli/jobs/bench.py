@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.records import Segmentation
@@ -19,6 +21,9 @@ from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import BenchSettings
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.decoder import Decoder
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
@@ -34,28 +39,12 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
     lengths = _chosen_lengths(settings)
     log.info(f"loading {settings.model} …")
 
-    import torch
-
     from pipedec_cli.model.arguments import choose_device
-    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
-    from pipedec_cli.model.decoder import load
-    from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
+    from pipedec_cli.model.scratch import shape_of
 
-    name, device = settings.model, str(choose_device(settings.device))
-    shape, size = shape_of(name), max(settings.batch_sizes)
-    with TemporaryDirectory(prefix="pipedec-bench-") as folder:
-        if shape is not None:  # the weights are in a folder, so that peers can convert them
-            log.info(f"making {name} with fresh weights")
-            torch.manual_seed(settings.seed)
-            # Nothing is read, so the tokenizer needs few words; the vocabulary has its whole size.
-            tokenizer = train_tokenizer(["Lengths are forced, and sources are random."], shape.vocabulary)
-            method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
-            made_up = Checkpoint(make_model(shape, shape.vocabulary), tokenizer, method, name)
-            save_checkpoint(made_up, Path(folder))
-            name = folder
-        decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
+    size = max(settings.batch_sizes)
+    with loaded(settings, str(choose_device(settings.device))) as decoders:
         first = decoders[0].checkpoint
-        warn_uncompiled(first)
         if first.places is not None and lengths.source > first.places:
             what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
             raise UserError(what, todo=f"give --source {first.places} or less")
@@ -79,7 +68,7 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
         measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        fresh = f", fresh weights of a {first.backbone.name}" if shape else ""
+        fresh = f", fresh weights of a {first.backbone.name}" if shape_of(settings.model) else ""
     made = Bench(
         entries=tuple(measured),
         conditions=conditions,
@@ -89,6 +78,31 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
     )
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
     return made, made.values() | {"manifest": manifest(resolved)}
+
+
+@contextmanager
+def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
+    """The model in each dtype. Fresh weights are in a temporary folder, so that peers can convert them."""
+    import torch
+
+    from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
+    from pipedec_cli.model.decoder import load
+    from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
+
+    name = settings.model
+    with TemporaryDirectory(prefix="pipedec-bench-") as folder:
+        if (shape := shape_of(name)) is not None:
+            log.info(f"making {name} with fresh weights")
+            torch.manual_seed(settings.seed)
+            # Nothing is read, so the tokenizer needs few words; the vocabulary has its whole size.
+            tokenizer = train_tokenizer(["Lengths are forced, and sources are random."], shape.vocabulary)
+            method = MethodSettings("sequential", "any", Segmentation("phrase", (";",), "; "))
+            made_up = Checkpoint(make_model(shape, shape.vocabulary), tokenizer, method, name)
+            save_checkpoint(made_up, Path(folder))
+            name = folder
+        decoders = [load(name, dtype=dtype, device=device, consume=False) for dtype in settings.dtypes]
+        warn_uncompiled(decoders[0].checkpoint)
+        yield decoders
 
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:

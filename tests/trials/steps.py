@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from pipedec_cli.evaluate.timing import device_clock, pause, time_of
-from pipedec_cli.jobs.bench import _decoders
+from pipedec_cli.jobs.bench import loaded
 from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.model.engine.native.kinds import INTEGERS
 from pipedec_cli.model.families import backbone_of
@@ -75,7 +75,7 @@ def main():
     clock, source = device_clock(asked.device), [TOKEN] * asked.source
     buffer = torch.ones(PROBED // 4, device=asked.device)
     settings = BenchSettings(model=asked.model, dtypes=tuple(asked.dtypes.split(",")))
-    with _decoders(settings, asked.device) as decoders:
+    with loaded(settings, asked.device) as decoders:
         engines = [(decoder.engine(), decoder.checkpoint.model) for decoder in decoders]
         needed = {engine: step_bytes(model, engine.weights.dtype, asked.source) for engine, model in engines}
         cases = [*product(needed, map(int, asked.rows.split(",")))]

@@ -12,6 +12,8 @@
 namespace {
 
 constexpr long CHUNK = 4096 / PANEL; // words of the summed dimension: 16 KB of a panel stay in the cache for all rows
+// The words that all blocks of rows take before the next are read. With two blocks memory bounds it: less is fetched ahead at once.
+inline long chunk_of(long blocks, long units) { return blocks == 1 ? units : blocks == 2 ? CHUNK / 2 : CHUNK; }
 constexpr long BLOCK = 32;  // rows that are multiplied with a small panel before their sums are used
 
 // ---- products in vectors
@@ -155,7 +157,7 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
         if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row, more);
 #endif
     const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = blocks == 1 ? units : CHUNK;
+    const long chunk = chunk_of(blocks, units);
     for (long from = 0; from < units; from += chunk) {
         const long count = std::min(chunk, units - from);
         const Word *here = panel + from * stride, *ahead = here + (blocks == 1 ? AHEAD : count) * stride;
@@ -239,7 +241,7 @@ template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(lon
 template <class E>
 void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
     const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = blocks == 1 ? groups : CHUNK / E::UNITS;
+    const long chunk = std::max(1L, chunk_of(blocks, units) / E::UNITS);
     for (long from = 0; from < groups; from += chunk) {
         const long count = std::min(chunk, groups - from), words = count * E::ROWS;
         const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED / E::GROUP : count) * E::GROUP_WORDS;
