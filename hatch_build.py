@@ -16,12 +16,9 @@ class KernelsHook(BuildHookInterface):
     """Compiles each variant into a folder of its own, from which the wheel takes it."""
 
     def initialize(self, version, build_data):
-        """Add the libraries to a wheel for Linux on x86. PIPEDEC_NATIVE=0 and an editable install get none."""
-        if (
-            version == "editable"
-            or os.environ.get("PIPEDEC_NATIVE") == "0"
-            or sysconfig.get_platform() != "linux-x86_64"
-        ):
+        """Add the libraries to a wheel for Linux. PIPEDEC_NATIVE=0 and an editable install get none."""
+        platform, off = sysconfig.get_platform(), os.environ.get("PIPEDEC_NATIVE") == "0"
+        if version == "editable" or off or platform not in ("linux-x86_64", "linux-aarch64"):
             return
         self.folder = tempfile.mkdtemp()
         variants = runpy.run_path(str(Path(self.root) / NATIVE / "variants.py"))
@@ -31,7 +28,7 @@ class KernelsHook(BuildHookInterface):
             f"kernels: {', '.join(path.name for path in made) or 'no C++ compiler can make them'}"
         )
         if made:
-            build_data |= {"pure_python": False, "tag": "py3-none-linux_x86_64"}
+            build_data |= {"pure_python": False, "tag": f"py3-none-{platform.replace('-', '_')}"}
 
     def finalize(self, version, build_data, artifact_path):
         """Delete what was compiled."""

@@ -11,10 +11,11 @@ template <class T> std::vector<T> read(long count) {
 }
 
 int main() {
-    for (int64_t kind[4]; std::fread(kind, sizeof(int64_t), 4, stdin) == 4;) { // weights, rows, inputs, outputs
-        const auto [weights, rows, inputs, outputs] = kind;
+    for (int64_t kind[5]; std::fread(kind, sizeof(int64_t), 5, stdin) == 5;) {
+        const auto [weights, pairs, rows, inputs, outputs] = kind;
         Model model{};
         model.weights = weights;
+        model.pairs = pairs;
         const auto x = read<float>(rows * inputs);
         const auto matrix = read<float>(outputs * inputs);
         std::vector<uint16_t> halves(matrix.size());

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipedec_cli.model.engine.native.kinds import make_kind, packed
+from pipedec_cli.model.engine.native import variants
+from pipedec_cli.model.engine.native.kinds import WEIGHTS, make_kind, packed
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.variants import SOURCE
 from tests.model.engines import needs_int8
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 MISSING = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
+ARM_MACHINE = 183  # in the head of an ELF file
 KINDS = (torch.float32, torch.bfloat16, torch.int8, torch.int4)
 SHAPES = ((1, 64, 16), (3, 100, 37), (8, 576, 50), (20, 130, 9))
 
@@ -25,24 +27,57 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("features", "threads"), [("armv8-a", ["-fopenmp"]), ("armv8.2-a+dotprod", [])])
+def products_of(folder, flags, cases):
+    """The products of cases, each a way, rows and a matrix, in kernels for an Arm with these flags."""
+    program, made = Path(__file__).with_name("products.cpp"), folder / "products"
+    every = ["-std=c++17", "-O2", "-static", f"-I{SOURCE.parent}", "-pthread"]
+    subprocess.run([COMPILER, *every, *flags, program, "-o", made], check=True)
+    asked = b""
+    for kind, x, matrix in cases:
+        sizes = np.array([kind.weights, kind.pairs, *x.shape, len(matrix)], np.int64)
+        asked += sizes.tobytes() + x.tobytes() + matrix.tobytes()
+    found = subprocess.run([EMULATOR, made], input=asked, capture_output=True, check=True).stdout
+    return np.frombuffer(found, np.float32)
+
+
+def drawn(kinds):
+    """A product for each shape, of rows and a matrix of random numbers."""
+    draw = np.random.default_rng(0)
+    for kind in kinds:
+        for rows, inputs, outputs in SHAPES:
+            yield kind, *(draw.normal(size=(n, inputs)).astype(np.float32) for n in (rows, outputs))
+
+
+@pytest.mark.parametrize(
+    ("features", "threads"),
+    [("armv8-a", ["-fopenmp"]), ("armv8.2-a+dotprod", []), ("armv8.2-a+dotprod+i8mm", [])],
+)
 def test_products_are_those_of_this_machine(tmp_path, features, threads):
     """Without OpenMP, as with Apple's compiler, threads wait for work."""
-    program, made = Path(__file__).with_name("products.cpp"), tmp_path / "products"
-    flags = ["-std=c++17", "-O2", "-static", f"-march={features}", f"-I{SOURCE.parent}", *threads]
-    subprocess.run([COMPILER, *flags, program, "-o", made, "-pthread"], check=True)
-    draw, asked, wanted = np.random.default_rng(0), b"", []
-    kinds = KINDS if "dotprod" in features else KINDS[:2]
-    for number, dtype in enumerate(kinds):
-        for rows, inputs, outputs in SHAPES:
-            x, matrix = (draw.normal(size=(n, inputs)).astype(np.float32) for n in (rows, outputs))
-            asked += (
-                np.array([number, rows, inputs, outputs], np.int64).tobytes() + x.tobytes() + matrix.tobytes()
-            )
-            kind = make_kind(dtype, "wide")
-            read = torch.from_numpy(matrix).to(torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)
-            panels = packed(library(), kind, read)
-            product = library().multiply(kind, torch.from_numpy(x), panels.data_ptr(), outputs)
-            wanted.append(product[:, :outputs].numpy().ravel())
-    found = subprocess.run([EMULATOR, made], input=asked, capture_output=True, check=True).stdout
-    assert np.array_equal(np.frombuffer(found, np.float32), np.concatenate(wanted))
+    dtypes, wanted = KINDS if "dotprod" in features else KINDS[:2], []
+    cases = [*drawn(make_kind(dtype, "wide") for dtype in dtypes)]
+    for kind, x, matrix in cases:
+        half = kind.weights == WEIGHTS[torch.bfloat16]
+        panels = packed(
+            library(), kind, torch.from_numpy(matrix).to(torch.bfloat16 if half else torch.float32)
+        )
+        product = library().multiply(kind, torch.from_numpy(x), panels.data_ptr(), len(matrix))
+        wanted.append(product[:, : len(matrix)].numpy().ravel())
+    found = products_of(tmp_path, [f"-march={features}", *threads], cases)
+    assert np.array_equal(found, np.concatenate(wanted))
+
+
+def test_pairs_of_bfloat16_are_the_products_of_rounded_rows(tmp_path):
+    cases = [*drawn([make_kind(torch.bfloat16, "pairs")])]
+    found = products_of(tmp_path, ["-march=armv8.2-a+bf16"], cases)
+    rounded = [[torch.from_numpy(part).bfloat16().float() for part in case[1:]] for case in cases]
+    wanted = torch.cat([(x @ matrix.T).ravel() for x, matrix in rounded])
+    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_wheel_for_arm_carries_its_variants(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", COMPILER)
+    monkeypatch.setattr(variants, "VARIANTS", variants.ARM)
+    made = variants.compile_variants(tmp_path)
+    assert {path.name for path in made} == {f"kernels-{name}.so" for name in variants.ARM}
+    assert all(path.read_bytes()[18] == ARM_MACHINE for path in made)

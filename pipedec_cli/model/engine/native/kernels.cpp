@@ -38,7 +38,7 @@ void pack(const void *matrix, long outputs, long inputs, Word *panels, long firs
 template <class F> void as_kinds(const Model &m, F work) {
 #ifdef HAS_INT8
     const auto in_groups = [&](auto e) {
-#ifdef __AVX512BF16__
+#ifdef HAS_PAIRS
         if (m.pairs) return work(e, Pairs{});
 #endif
         work(e, BFloat16{});
@@ -46,7 +46,7 @@ template <class F> void as_kinds(const Model &m, F work) {
     if (m.weights == INT8) return in_groups(Int8{});
     if (m.weights == INT4) return in_groups(Int4{});
 #endif
-#ifdef __AVX512BF16__
+#ifdef HAS_PAIRS
     if (m.weights == BFLOAT16 && m.pairs) return work(Pairs{}, Pairs{});
 #endif
     if (m.weights == BFLOAT16) return work(BFloat16{}, BFloat16{});
@@ -96,7 +96,7 @@ const char *pipedec_features() {
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
         ", VNNI"
 #endif
-#ifdef __AVX512BF16__
+#ifdef HAS_PAIRS
         ", BF16"
 #endif
 #ifdef HAS_TILES
@@ -114,7 +114,7 @@ int64_t pipedec_kinds() {
 #ifdef HAS_INT8
     kinds += 1;
 #endif
-#ifdef __AVX512BF16__
+#ifdef HAS_PAIRS
     kinds += 2;
 #endif
     return kinds;

@@ -109,14 +109,18 @@ template <class N, class F> void each_vector(const N *x, long count, long padded
     }
 }
 
-#ifdef __AVX512BF16__
+#ifdef HAS_PAIRS
 // bfloat16 that are multiplied two at a time with rows that are rounded to bfloat16; sums are float32.
 struct Pairs : BFloat16 {
     using Given = Word;
     static constexpr long UNITS = TILE, GIVEN = 1;
     static Ints weights(const Word *words) { return load_words(words); }
     static void add(Sums &sums, Ints w, const Word *x) {
+#ifdef __aarch64__
+        sums = (Floats)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)all_words(x[0]), (bfloat16x8_t)w);
+#else
         sums = (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)all_words(x[0]), (__m512bh)w);
+#endif
     }
     static void give(const float *x, long count, long units, Word *to) {
         auto *halves = reinterpret_cast<uint16_t *>(to);

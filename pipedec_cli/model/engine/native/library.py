@@ -153,7 +153,7 @@ def cache_path(ending: str, *facts: str) -> Path:
 
 def _cpu_flags() -> set[str]:
     """The names of the instructions that this CPU has; none where Linux does not say."""
-    return {name for line in _cpu() if line.startswith("flags") for name in line.split()}
+    return {name for line in _cpu() if line.startswith(("flags", "Features")) for name in line.split()}
 
 
 @cache

@@ -183,6 +183,39 @@ inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *fa
     return multiply_add(__builtin_convertvector(sums, Floats), scales * all(bits_as<float>(facts[0])), before);
 }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+// Add the products of a group to left[R] and right[R], two rows and two outputs at a time: the instruction multiplies 8 inputs
+// of each, and its sums are those of ((row, output), (row, next output), (next row, output), (next row, next output)).
+template <class E, int R> void in_squares(const Word *x, long x_row, const Word *words, Ints *left, Ints *right) {
+    Ints squares[(R + 1) / 2][PANEL / 2] = {};
+    for (long u = 0; u < E::UNITS; u += 2) {
+        const Word *first = words + u / E::PARTS * PANEL, *second = words + (u + 1) / E::PARTS * PANEL;
+        Ints outputs[PANEL / 2]; // the 8 inputs of two outputs
+        for (long half = 0; half < 2; ++half) {
+            const auto low = (int32x4_t)E::part(load_words(first + half * LANES), u % E::PARTS);
+            const auto high = (int32x4_t)E::part(load_words(second + half * LANES), (u + 1) % E::PARTS);
+            outputs[2 * half] = (Ints)vzip1q_s32(low, high);
+            outputs[2 * half + 1] = (Ints)vzip2q_s32(low, high);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r += 2) {
+            const Word *mine = x + r * x_row + u, *next = r + 1 < R ? mine + x_row : mine;
+            const int8x16_t rows = vreinterpretq_s8_u32(vcombine_u32(vld1_u32(mine), vld1_u32(next)));
+#pragma GCC unroll 4
+            for (long j = 0; j < PANEL / 2; ++j) squares[r / 2][j] = (Ints)vmmlaq_s32((int32x4_t)squares[r / 2][j], rows, (int8x16_t)outputs[j]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+        const auto pairs = [&](long j) { return vgetq_lane_s64((int64x2_t)squares[r / 2][j], 0); };
+        const auto next_pairs = [&](long j) { return vgetq_lane_s64((int64x2_t)squares[r / 2][j], 1); };
+        const auto of = [&](long j) { return (Ints)(r % 2 ? int64x2_t{next_pairs(j), next_pairs(j + 1)} : int64x2_t{pairs(j), pairs(j + 1)}); };
+        left[r] += of(0);
+        right[r] += of(2);
+    }
+}
+#endif
+
 // out[R][PANEL] (+)= x[R] · groups of a panel. `facts` are those of the first row's first group.
 template <class E, int R>
 void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel, long groups, float *out, long out_row, bool more,
@@ -198,11 +231,18 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) left[r] = right[r] = E::begin(facts[r * x_row + 1]);
         const Word *words = panel + E::SCALES;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+        constexpr bool SQUARES = R > 1;
+        if constexpr (SQUARES) in_squares<E, R>(x, x_row, words, left, right);
+#else
+        constexpr bool SQUARES = false;
+#endif
         __builtin_prefetch(ahead);
         ahead += step / 2;
         for (long u = 0; u < E::ROWS; ++u, words += PANEL, ahead += step) {
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
+            if constexpr (SQUARES) continue;
             const Ints left_words = load_words(words), right_words = load_words(words + LANES);
 #pragma GCC unroll 2
             for (long k = 0; k < E::PARTS; ++k) {

@@ -1,6 +1,7 @@
 """The instruction sets that the kernels are compiled for, and how. It imports nothing else: the build of a wheel reads it."""
 
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -17,13 +18,18 @@ PATIENCE: Final = 600
 _AVX2: Final = ("avx2", "fma")
 _AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni")
 _BF16: Final = (*_AVX512, "avx512_bf16")
-#: What each variant needs of an x86 CPU, in Linux's words; the best variant last.
-VARIANTS: Final = {
+_DOTS: Final = ("asimd", "asimddp")
+#: What each variant needs of a CPU, in Linux's words; the best variant last.
+X86: Final = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     "avx512_bf16": _BF16,
     "amx": (*_BF16, "amx_tile", "amx_int8", "amx_bf16"),
 }
+ARM: Final = {"neon": _DOTS[:1], "dotprod": _DOTS, "i8mm": (*_DOTS, "i8mm", "bf16")}
+VARIANTS: Final = ARM if platform.machine().lower() in ("arm64", "aarch64") else X86
+#: The compiler's word for what Linux calls otherwise.
+_ARM_FLAGS: Final = {"asimd": "simd", "asimddp": "dotprod"}
 
 
 def find_compiler() -> str | None:
@@ -41,7 +47,9 @@ def compile_kernels(compiler: str, flags: Sequence[str], made: Path) -> bool:
 
 def variant_flags(variant: str) -> list[str]:
     """The compiler's flags for a variant."""
-    return ["-m" + name.replace("avx512_", "avx512").replace("_", "-") for name in VARIANTS[variant]]
+    if variant in ARM:
+        return [f"-march=armv8.2-a+{'+'.join(_ARM_FLAGS.get(name, name) for name in ARM[variant])}"]
+    return ["-m" + name.replace("avx512_", "avx512").replace("_", "-") for name in X86[variant]]
 
 
 def carried_name(variant: str) -> str:

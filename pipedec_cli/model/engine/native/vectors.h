@@ -15,6 +15,10 @@
 #include <arm_neon.h>
 #endif
 
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define HAS_PAIRS
+#endif
+
 namespace {
 
 using Word = uint32_t;
