@@ -51,6 +51,7 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
         "$dynamicRef $recursiveRef",
     )
 )
+_NO_PROPERTIES: Final = "the schema has no properties"
 #: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
@@ -98,23 +99,19 @@ def tree_in(
     Optional parts that no row can hold are left out. Warns of them, and of the keywords that no row is held to. A
     UserError for a schema that no rows can hold to, and for more keys or choices than `most`.
     """
-    what, given = "the schema has no properties", schema if isinstance(schema, dict) else {}
-    envelopes = ("parameters", "function.parameters", "schema", "json_schema.schema", "input_schema")
-    for path in envelopes if "properties" not in given else ():
-        with suppress(LookupError, TypeError):
-            reduce(getitem, [*path.split("."), "properties"], given)
-            raise UserError(what, where=where, todo=f"take what stands under {path!r}")
+    _refuse_envelope(schema, where)
     _refuse_faults(schema, where)
     reader, known = _Reader(schema, where, *most, trained=trained), {*_READ, *_SILENT, *_CHECKED, *HELD}
     tree = reader.tree()
     has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
     if not has_rows and reader.left_out:
         raise reader.left_out[0]
+    given = schema if isinstance(schema, dict) else {}
     near = get_close_matches("properties", given.keys() - known, 1, 0.75) if tree.shape != "object" else []
     if not has_rows or tree.shape == "list" or near:
         todo = f"not {near[0]!r}, but " if near else ""
         todo = f'write {todo}{{"properties": {{"name": {{"type": "string"}}, …}}}}'
-        raise UserError(what, where=where, todo=todo)
+        raise UserError(_NO_PROPERTIES, where=where, todo=todo)
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
         warn(f"{where}: left out: {_some(left_out)}")
@@ -124,6 +121,15 @@ def tree_in(
     if passed := sorted(reader.passed | mistyped):
         warn(f"{where}: no row is held to these keywords: {', '.join(passed)}")
     return tree
+
+
+def _refuse_envelope(schema: Any, where: str) -> None:
+    """Raise a UserError if the schema stands within a tool, a function or a response format, as APIs take it."""
+    envelopes = ("parameters", "function.parameters", "schema", "json_schema.schema", "input_schema")
+    for path in envelopes if isinstance(schema, dict) and "properties" not in schema else ():
+        with suppress(LookupError, TypeError):
+            reduce(getitem, [*path.split("."), "properties"], schema)
+            raise UserError(_NO_PROPERTIES, where=where, todo=f"take what stands under {path!r}")
 
 
 def _refuse_faults(schema: Any, where: str) -> None:

@@ -117,7 +117,7 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
     return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
 
 
-def _decoder_only(model: Any) -> ModelSpec:
+def _decoder_spec(model: Any) -> ModelSpec:
     """Describe a decoder-only model of one of the `DECODERS`."""
     config, stack, layout, specs = (
         model.config,
@@ -262,7 +262,7 @@ DECODERS: Final = {
 #: What describes a model, by its type.
 FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
     **dict.fromkeys(T5.model_types, _t5_decoder),
-    **dict.fromkeys(DECODERS, _decoder_only),
+    **dict.fromkeys(DECODERS, _decoder_spec),
 }
 
 
