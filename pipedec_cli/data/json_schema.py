@@ -201,7 +201,7 @@ def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] 
 
         def violations(value: Any) -> Sequence[tuple[Keys, str]]:
             found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-            return [(_places(error.instance_path), error.message[:200]) for error in found]
+            return [(_counted(error.instance_path), error.message[:200]) for error in found]
 
         return violations
 
@@ -226,7 +226,7 @@ def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] 
         return lambda _: ()
 
 
-def _places(path: Iterable[str | int]) -> Keys:
+def _counted(path: Iterable[str | int]) -> Keys:
     """A path whose items count from 1."""
     return tuple(key + 1 if isinstance(key, int) else key for key in path)
 

@@ -136,10 +136,8 @@ def _check_sizes(config: Any) -> None:
         kinds = set(getattr(config, "layer_types", None) or ())
         if odd := kinds - {"full_attention", "sliding_attention"}:
             what = f"a {config.model_type!r} model with layers of the kind {min(map(str, odd))!r} cannot decode a grid"
-            raise UserError(
-                what,
-                todo="take a model whose layers all attend; docs/backbones.md names those that were tested",
-            )
+            todo = "take a model whose layers all attend; docs/backbones.md lists the tested families"
+            raise UserError(what, todo=todo)
         is_used = "sliding_attention" in kinds and getattr(config, "use_sliding_window", True)
         if is_used and not config.sliding_window:
             raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")

@@ -42,11 +42,11 @@ def check_fit(model: Any, name: str) -> None:
     def refuse(why: str) -> UserError:
         what = f"{name} is a {model.config.model_type!r} model, which cannot decode a grid: {why}"
         return UserError(
-            what, todo="take a model of another family; docs/backbones.md names those that were tested"
+            what, todo="take a model of another family; docs/backbones.md lists the tested families"
         )
 
     if "position_ids" not in signature(type(backbone.parts.decoder(model)).forward).parameters:
-        raise refuse("its layers take no positions, which are biases, or in a state")
+        raise refuse("its layers take no positions. They have biases or a state instead")
     with torch.inference_mode():
         own = model(input_ids=tokens, use_cache=False).logits.float()
         if own.isnan().any():
@@ -57,7 +57,7 @@ def check_fit(model: Any, name: str) -> None:
             rows = logits(tokens, beside, apart)[:, alone]
             row = logits(tokens[:, alone], beside[:, alone], apart[:, alone][:, :, alone])
         except Exception as error:  # whatever a module raises that has no place for what we say
-            raise refuse(f"its layers take no mask of ours ({first_line(error)})") from error
+            raise refuse(f"its layers do not take our mask ({first_line(error)})") from error
     rules: Sequence[tuple[Tensor, Tensor, str]] = (
         (ours, own, "with a causal mask its layers do not give its own logits"),
         (moved, ours, "more than the distances of positions counts, as where they are looked up in a table"),
@@ -69,7 +69,7 @@ def check_fit(model: Any, name: str) -> None:
             raise refuse(fault)
     sizes = backbone.sizes(model.config)
     if seen.shapes != [(sizes.heads, sizes.head_width)] * (2 * sizes.layers):
-        raise refuse("keys and values are not of one size, or not in all layers")
+        raise refuse("some layers keep no keys and values, or keep them in another size")
 
 
 class _Seen(Cache):  # type: ignore[misc]

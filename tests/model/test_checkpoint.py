@@ -148,7 +148,7 @@ _SMALL = {
     "pad_token_id": 0,
 }
 _SMALL |= {"bos_token_id": 2, "eos_token_id": 1, "intermediate_size": 48, "head_dim": 8}
-_STATE = "its layers take no positions, which are biases, or in a state; take a model of another family"
+_STATE = "its layers take no positions. They have biases or a state instead; take a model of another family"
 
 
 @pytest.mark.parametrize(

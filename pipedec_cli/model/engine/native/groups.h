@@ -39,9 +39,11 @@ constexpr bool SIGNED = false;
 // Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
 //
 // x86's instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
-// at −ZERO times the sum of the row's numbers. Where bytes are SIGNED, ZERO is taken away again as weights are read. Behind the words of a row stand the FACTS of each of its groups: the scale, and
-// where the sums begin. A group of a panel is a bfloat16 for each output, its scale, and then ROWS of words. A word has four
-// neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
+// at −ZERO times the sum of the row's numbers. Where bytes are SIGNED, ZERO is taken away again as weights are read.
+//
+// Behind the words of a row stand the FACTS of each of its groups: the scale, and where the sums begin. A group of a panel is a
+// bfloat16 for each output, its scale, and then ROWS of words. A word has four neighbouring inputs in its bytes; with 4 bits it
+// has four in the lower halves of its bytes and the next four in the upper.
 template <long BITS, long WIDTH> struct Grouped {
     using Given = Word;
     using Sums = Ints;

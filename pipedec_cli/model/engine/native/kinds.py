@@ -18,6 +18,7 @@ from torch import Tensor
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.model.arguments import INT4
 from pipedec_cli.model.engine.native.library import BuildError, Library, ModelStruct, cache_path
+from pipedec_cli.model.engine.native.variants import IS_ARM
 
 Way = Literal["wide", "pairs", "tiles"]
 WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, INT4: 3}
@@ -97,7 +98,7 @@ def has_slow_products() -> bool:
 
 def has_bfloat16_products() -> bool:
     """Whether torch multiplies faster in bfloat16 than in float32 on this CPU: with AMX, or on Arm."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
+    if IS_ARM:
         return True
     has_tiles: Callable[[], bool] | None = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return has_tiles is not None and has_tiles()

@@ -207,11 +207,12 @@ template <class E, int R> void in_squares(const Word *x, long x_row, const Word 
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-        const auto pairs = [&](long j) { return vgetq_lane_s64((int64x2_t)squares[r / 2][j], 0); };
-        const auto next_pairs = [&](long j) { return vgetq_lane_s64((int64x2_t)squares[r / 2][j], 1); };
-        const auto of = [&](long j) { return (Ints)(r % 2 ? int64x2_t{next_pairs(j), next_pairs(j + 1)} : int64x2_t{pairs(j), pairs(j + 1)}); };
-        left[r] += of(0);
-        right[r] += of(2);
+        const auto sums = [&](long j) { // a row's sums are one half of each square
+            const auto square = (int64x2_t)squares[r / 2][j], next = (int64x2_t)squares[r / 2][j + 1];
+            return (Ints)(r % 2 ? vzip2q_s64(square, next) : vzip1q_s64(square, next));
+        };
+        left[r] += sums(0);
+        right[r] += sums(2);
     }
 }
 #endif
@@ -242,7 +243,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         for (long u = 0; u < E::ROWS; ++u, words += PANEL, ahead += step) {
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
-            if constexpr (SQUARES) continue;
+            if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
             const Ints left_words = load_words(words), right_words = load_words(words + LANES);
 #pragma GCC unroll 2
             for (long k = 0; k < E::PARTS; ++k) {
@@ -281,7 +282,7 @@ template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(lon
 template <class E>
 void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
     const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = std::max(1L, chunk_of(blocks, units) / E::UNITS);
+    const long chunk = chunk_of(blocks, units) / E::UNITS;
     for (long from = 0; from < groups; from += chunk) {
         const long count = std::min(chunk, groups - from), words = count * E::ROWS;
         const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED / E::GROUP : count) * E::GROUP_WORDS;

@@ -27,7 +27,8 @@ X86: Final = {
     "amx": (*_BF16, "amx_tile", "amx_int8", "amx_bf16"),
 }
 ARM: Final = {"neon": _DOTS[:1], "dotprod": _DOTS, "i8mm": (*_DOTS, "i8mm", "bf16")}
-VARIANTS: Final = ARM if platform.machine().lower() in ("arm64", "aarch64") else X86
+IS_ARM: Final = platform.machine().lower() in ("arm64", "aarch64")
+VARIANTS: Final = ARM if IS_ARM else X86
 #: The compiler's word for what Linux calls otherwise.
 _ARM_FLAGS: Final = {"asimd": "simd", "asimddp": "dotprod"}
 
