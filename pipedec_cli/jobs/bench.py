@@ -40,7 +40,6 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
     log.info(f"loading {settings.model} …")
 
     from pipedec_cli.model.arguments import choose_device
-    from pipedec_cli.model.scratch import shape_of
 
     size = max(settings.batch_sizes)
     with loaded(settings, str(choose_device(settings.device))) as decoders:
@@ -68,7 +67,7 @@ def bench(settings: BenchSettings, listen: Listen = silent) -> tuple[Bench, dict
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
         measured, conditions = measure(settings, planned, peers, first, longest, listen, forced=True)
         millions = sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        fresh = f", fresh weights of a {first.backbone.name}" if shape_of(settings.model) else ""
+        fresh = f", fresh weights of a {first.backbone.name}" if first.name != settings.model else ""
     made = Bench(
         entries=tuple(measured),
         conditions=conditions,

@@ -1,8 +1,10 @@
 """Blind rows on the engine: prompts that begin alike, and who sees whom. Their tokens are in the engine's matrix."""
 
 import random
+import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
 
@@ -95,6 +97,20 @@ def test_of_kept_texts_the_longest_common_beginning_is_found_and_the_oldest_go()
     assert (kept.bytes, kept.evictions, kept.find((1, 2, 4))) == (88, 1, (1, 2, 3, 7))
     kept.add((8,), [torch.zeros(99)])  # more than there is room for
     assert kept.bytes == 88
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how a heap keeps memory differs by system")
+def test_texts_that_go_give_their_memory_back_whatever_stands_between():
+    kept, between = Kept(64 << 20), []
+    short, long = torch.ones(1 << 18), torch.ones(15 << 20)
+    torch.ones(4 << 20)  # glibc's heap takes copies up to this size from now on
+    before = psutil.Process().memory_info().rss
+    for number in range(64):
+        kept.add((number,), [short])
+        between.append(torch.ones(10_000))
+    kept.add((64,), [long])
+    assert kept.evictions == 60
+    assert psutil.Process().memory_info().rss - before < kept.bytes + (16 << 20)
 
 
 def test_a_row_sees_the_prompt_and_itself_alone():

@@ -2,7 +2,10 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Final
 
+import torch
 from torch import Tensor
 
 Ids = tuple[int, ...]
@@ -22,6 +25,18 @@ def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
         else:
             most = half - 1
     return least
+
+
+#: Copies of at least so many bytes get memory of their own: a process may have some 65,000 mappings.
+_MAPPED: Final = 1 << 17
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy whose memory goes back to the system when it is dropped. On the heap it would leave a hole, which a longer text does not fit."""
+    if tensor.device.type != "cpu" or tensor.nbytes < _MAPPED:
+        return tensor.clone()
+    memory = mmap(-1, tensor.nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class Kept:
@@ -59,7 +74,7 @@ class Kept:
             self._drop(next(iter(self._columns)))
             self.evictions += 1
         insort(self._sorted, ids)
-        self._columns[ids] = [one.clone() for one in columns]
+        self._columns[ids] = [_copied(one) for one in columns]
         self.bytes += size
 
     def _drop(self, ids: Ids) -> None:
