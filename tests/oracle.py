@@ -184,11 +184,12 @@ def oracle_blind(
     allowed: Callable[[int, list[int]], Sequence[int]],
     time_max: int,
     noted: int = -1,
+    early: bool = False,
 ) -> OracleResult:
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
     Every token comes by a plain pass of transformers over all; the calls say their time alone. In rows that may not say
-    everything, the most probable end by the token `noted` is kept.
+    everything, the most probable end by the token `noted` is kept. `early`, a row ends where no later end can be it.
     """
     result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
     for number, row in enumerate(result.subsequences):
@@ -207,7 +208,8 @@ def oracle_blind(
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
                 result.gap = min(result.gap, first - second)
-            row.tokens.append(choice[best])
+            # Whatever follows, no end is more probable than the best.
+            row.tokens.append(noted if early and joint < row.best[0] else choice[best])
             row.confidence *= float(chances[best])
         if row.tokens[-1] not in ends:
             result.truncated = "time_max"

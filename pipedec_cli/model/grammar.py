@@ -22,7 +22,7 @@ _INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
 #: How values of a kind are written.
 _WRITTEN: Final = {
     "integer": f"/{_INTEGER}/",
-    "number": rf"/{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{{1,2}})?/",
+    "number": rf"/{_INTEGER}(?:\.[0-9]{{1,17}})?(?:[eE][+-]?[0-9]{{1,2}})?/",
     "boolean": '"true" | "false"',
 }
 _TIME: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"

@@ -340,7 +340,7 @@ class Grid:
         method, planned, made = self.method, self._take_planned(answers), list[Slot]()
         self.time += 1
         self.steps += 1
-        for slot, token, chance in zip(planned, answers, odds or [Odds()] * len(answers), strict=True):
+        for slot, answer, chance in zip(planned, answers, odds or [Odds()] * len(answers), strict=True):
             row = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
                 row.eos_fed = row.ended  # false for a known token: its row has not begun to answer
@@ -349,6 +349,8 @@ class Grid:
             if ending and ending >= row.best[0]:  # of equals the longest
                 row.best = ending, len(row.tokens)
             row.probability *= chance.answer * chance.allowed
+            # Of a blind row, whose tokens no other row sees, nothing is written behind the most probable end.
+            token = slot.end if method.blind and row.probability < row.best[0] else answer
             row.tokens.append(token)
             row.ended = token == method.eos or token in method.ends
             row.eos_fed = row.ended and method.blind  # no other row would see it

@@ -498,7 +498,7 @@ def expected_of(kind, name):
         logits = next_logits_of(small_model(kind), source)
         if name == "blind":
             bounds = {"ends": {EOS, *BLIND_ENDS}, "allowed": _allowed_in_blind, "time_max": 9, "noted": EOS}
-            result = oracle_blind(small_model(kind), source, BLIND_KEYS, **bounds)
+            result = oracle_blind(small_model(kind), source, BLIND_KEYS, **bounds, early=rule == "early")
         elif name == "together":
             few = allowed_in if rule == "few tokens" else lambda row, tokens: ()
             result = oracle_together(logits, KEYS, allowed=few, time_max=method.limits.time_max, **ids)

@@ -114,6 +114,19 @@ def test_the_most_probable_end_of_a_row_is_chosen_and_of_equals_the_longest():
     assert (first.confidence, first.probability, first.ended) == (0.25, 0.0625, False)
 
 
+@pytest.mark.parametrize(("blind", "tokens"), [(True, [3, 4, EOS]), (False, [3, 4, 5])])
+def test_a_blind_row_ends_where_no_later_end_can_be_more_probable(blind, tokens):
+    """Others would see its tokens."""
+    how = Method(Together(), BOS, EOS, Limits(4), openings=(Opening((8,), end=EOS),), blind=blind)
+    grid = how.new_grid()
+    for token, odds in ((3, Odds(1.0)), (4, Odds(0.5, 0.5)), (5, Odds(0.9, 0.1))):
+        count = len(grid.plan())
+        grid.commit([token] * count, [odds] * count)
+    (row,) = grid.subsequences
+    assert (row.tokens, row.value_tokens, row.value_confidence) == (tokens, [3], 0.5)
+    assert bool(grid.plan()) is not blind
+
+
 def test_the_oracle_sees_the_keys_of_all_rows_above():
     seen = []
 
