@@ -112,9 +112,10 @@ class Team {
         const uint64_t first = passed[thread_number()].shares++ * SHARE, all = static_cast<uint64_t>(count);
         long made = 0;
         for (uint64_t next = state.load(std::memory_order_acquire); next - first < all;) {
-            if (!state.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-            work(static_cast<long>(next - first));
-            ++made;
+            const uint64_t left = all - (next - first), taken = std::max<uint64_t>(1, left / (PORTIONS * threads));
+            if (!state.compare_exchange_weak(next, next + taken, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+            for (uint64_t i = next - first; i < next - first + taken; ++i) work(static_cast<long>(i));
+            made += static_cast<long>(taken);
             next = state.load(std::memory_order_acquire);
         }
         if (made && done.fetch_add(made, std::memory_order_acq_rel) + made == count) {
@@ -130,6 +131,8 @@ class Team {
 
   private:
     static constexpr uint64_t SHARE = uint64_t{1} << 32; // the pieces of a share are fewer
+    // A thread takes this part of its share of what is left at once: to take a piece costs more than to multiply a row with a panel.
+    static constexpr uint64_t PORTIONS = 2;
     static constexpr int PATIENCE = 1000, YIELDS = 100;  // looks before a waiting thread yields, and before it sleeps between looks
     static constexpr auto NAP = std::chrono::microseconds(50);
     struct alignas(64) Passed {
