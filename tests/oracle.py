@@ -189,7 +189,7 @@ def oracle_blind(
     """What a decoder-only model writes behind the prompt and each row's known tokens, as if no other row were there.
 
     Every token comes by a plain pass of transformers over all; the calls say their time alone. In rows that may not say
-    everything, the most probable end by the token `noted` is kept. `early`, a row ends where no later end can be it.
+    everything, the most probable end by the token `noted` is kept. With `early` a row ends as soon as no later end can be more probable.
     """
     result = OracleResult([OracleSubsequence(0, [], [*key]) for key in known], [], None, math.inf)
     for number, row in enumerate(result.subsequences):
@@ -208,7 +208,7 @@ def oracle_blind(
             if len(choice) > 1:
                 first, second = logits[choice].topk(2).values.tolist()
                 result.gap = min(result.gap, first - second)
-            # Whatever follows, no end is more probable than the best.
+            # The joint probability only falls.
             row.tokens.append(noted if early and joint < row.best[0] else choice[best])
             row.confidence *= float(chances[best])
         if row.tokens[-1] not in ends:

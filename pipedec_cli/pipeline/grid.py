@@ -349,7 +349,7 @@ class Grid:
             if ending and ending >= row.best[0]:  # of equals the longest
                 row.best = ending, len(row.tokens)
             row.probability *= chance.answer * chance.allowed
-            # Of a blind row, whose tokens no other row sees, nothing is written behind the most probable end.
+            # A blind row ends when no later end can be more probable: no other row sees its tokens.
             token = slot.end if method.blind and row.probability < row.best[0] else answer
             row.tokens.append(token)
             row.ended = token == method.eos or token in method.ends

@@ -89,7 +89,7 @@ def test_tokens_are_the_oracles(kind, stepping, often, monkeypatch):
 
 @engines_of(*KINDS, *FAMILIES)
 def test_the_confidence_of_a_row_is_the_product_of_its_tokens_probabilities(kind, stepping):
-    """Among the tokens that were allowed. Where ends are noted, a blind row ends early, and its best end is that of the whole row."""
+    """Among the allowed tokens. A blind row whose ends are noted ends early. Its best end is that of the whole row."""
     for name in ("together, few tokens", *(["blind, early"] if is_prompted(kind) else [])):
         method = replace(method_of(name, kind), confident=True)
         ends = fakes.finished(make_engine(kind, stepping, 3), sources_of(kind), method, 3)

@@ -116,7 +116,7 @@ def test_the_most_probable_end_of_a_row_is_chosen_and_of_equals_the_longest():
 
 @pytest.mark.parametrize(("blind", "tokens"), [(True, [3, 4, EOS]), (False, [3, 4, 5])])
 def test_a_blind_row_ends_where_no_later_end_can_be_more_probable(blind, tokens):
-    """Others would see its tokens."""
+    """A row that is not blind goes on: other rows see its tokens."""
     how = Method(Together(), BOS, EOS, Limits(4), openings=(Opening((8,), end=EOS),), blind=blind)
     grid = how.new_grid()
     for token, odds in ((3, Odds(1.0)), (4, Odds(0.5, 0.5)), (5, Odds(0.9, 0.1))):

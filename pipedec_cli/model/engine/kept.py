@@ -32,7 +32,7 @@ _MAPPED: Final = 1 << 17
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    """A copy whose memory goes back to the system when it is dropped. On the heap it would leave a hole, which a longer text does not fit."""
+    """A copy whose memory goes back to the system when it is dropped. On the heap it would leave a hole, too small for a longer text."""
     if tensor.device.type != "cpu" or tensor.nbytes < _MAPPED:
         return tensor.clone()
     memory = mmap(-1, tensor.nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)

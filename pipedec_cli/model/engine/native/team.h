@@ -131,7 +131,7 @@ class Team {
 
   private:
     static constexpr uint64_t SHARE = uint64_t{1} << 32; // the pieces of a share are fewer
-    // A thread takes this part of its share of what is left at once: to take a piece costs more than to multiply a row with a panel.
+    // A thread takes 1 / (PORTIONS · threads) of the pieces that are left. With one row, to take a piece costs more than its work.
     static constexpr uint64_t PORTIONS = 2;
     static constexpr int PATIENCE = 1000, YIELDS = 100;  // looks before a waiting thread yields, and before it sleeps between looks
     static constexpr auto NAP = std::chrono::microseconds(50);
