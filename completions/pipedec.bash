@@ -8,10 +8,10 @@ _pipedec() {
         "segment --level") words="clause field phrase sentence" ;;
         "segment --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
         "train --decoder") words="pipelined sequential" ;;
-        "train --delay") words="1 2 3 any plan" ;;
+        "train --delay") words="1 2 3 any" ;;
         "train --device") words="cpu cuda" ;;
         "train --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
-        "generate --delay") words="1 2 3 plan wait" ;;
+        "generate --delay") words="1 2 3 wait" ;;
         "generate --draft") words="jacobi pipelined source" ;;
         "generate --split") words="dev test train" ;;
         "generate --batch-size") words="auto" ;;
@@ -23,7 +23,7 @@ _pipedec() {
         "score --protocol") words="chan2019 fields meng2017 multispanqa rouge" ;;
         "score --recipe") words="paper msqa kp20k kptimes wikihowqa cnn_dailymail pubmed fields" ;;
         "report --compare") words="sequential exact exact-pipelined exact-source exact-jacobi transformers transformers:bfloat16 ctranslate2 ctranslate2:int8 ctranslate2:bfloat16 llama.cpp" ;;
-        "report --delays") words="1 2 3 plan wait" ;;
+        "report --delays") words="1 2 3 wait" ;;
         "report --split") words="dev test train" ;;
         "report --dtype") words="bfloat16 float16 float32 int4 int8" ;;
         "report --device") words="cpu cuda" ;;

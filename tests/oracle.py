@@ -276,71 +276,22 @@ def oracle_listed(
             whose.append((leaf, item))
             rows.append(OracleSubsequence(time, [], [*keys(leaf, item)]))
         time += 1
-        _call(result, next_logits, time, lambda i, tokens: allowed(whose[i - 1][0], tokens), seen, bos, eos)
-    return result
-
-
-def _call(
-    result: OracleResult,
-    next_logits: NextLogits,
-    time: int,
-    allowed: Callable[[int, list[int]], Sequence[int]],
-    seen: set[Placed],
-    bos: int,
-    eos: int,
-) -> None:
-    """One token for each live row, if there is one; `allowed` tells of a row, from 1, and its tokens what may come next."""
-    rows, made = result.subsequences, []
-    if not (asked := [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]):
-        return
-    grid = _placed(rows, bos)
-    places = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
-    for i, logits in zip(asked, next_logits(grid, places), strict=True):
-        choice = allowed(i, rows[i - 1].tokens) or range(len(logits))
-        best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
-        result.gap = min([result.gap, *(best - other for other in others[:1])])
-        token = next(token for token in choice if float(logits[token]) == best)
-        rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
-        rows[i - 1].tokens.append(token)
-        made.append(Placed(i, time, token))
-    result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
-    seen |= set(grid)
-
-
-def oracle_openings_first(
-    next_logits: NextLogits, separator: int, *, bos: int, eos: int, time_max: int, sub_max: int
-) -> OracleResult:
-    """Row 0 behind <bos> and a separator; when it has ended, a row for each opening that it wrote, up to where they repeat.
-
-    Where the openings repeat, row 0 has to end.
-    """
-    first, seen = OracleSubsequence(0, [], [separator]), set[Placed]()
-    result = OracleResult([first], [], None, math.inf)
-
-    def openings(tokens: list[int]) -> list[list[int]]:
-        parts: list[list[int]] = [[]]
-        for token in tokens:
-            parts[-1].append(token) if token != separator else parts.append([])
-        return [part for part in parts if part]
-
-    def fresh(parts: list[list[int]]) -> int:
-        rows = [OracleSubsequence(0, [*part, eos]) for part in parts]
-        return _before_repeats(rows, eos)
-
-    def allowed(i: int, tokens: list[int]) -> Sequence[int]:
-        over = i == 1 and tokens[-1:] == [separator] and fresh(openings(tokens)) < len(openings(tokens))
-        return [eos] if over else ()
-
-    for time in range(time_max):
-        if time and first.tokens[-1] == eos and len(result.subsequences) == 1:
-            parts = openings(first.tokens[:-1])
-            parts = parts[: fresh(parts)]
-            result.subsequences += [OracleSubsequence(time, [], part) for part in parts[: sub_max - 1]]
-            result.truncated = "sub_max" if len(parts) > sub_max - 1 else None
-        _call(result, next_logits, time + 1, allowed, seen, bos, eos)
-    # The other rows cannot start where row 0 ends with the last time-step.
-    if len(first.tokens) == time_max or any(row.tokens[-1:] != [eos] for row in result.subsequences):
-        result.truncated = "time_max"
+        asked = [i for i, row in enumerate(rows, 1) if row.tokens[-1:] != [eos]]
+        if not asked:
+            continue
+        grid = _placed(rows, bos)
+        places = [max(k for k, placed in enumerate(grid) if placed.subsequence == i) for i in asked]
+        made = []
+        for i, logits in zip(asked, next_logits(grid, places), strict=True):
+            choice = allowed(whose[i - 1][0], rows[i - 1].tokens) or range(len(logits))
+            best, *others = sorted((float(logits[token]) for token in choice), reverse=True)
+            result.gap = min([result.gap, *(best - other for other in others[:1])])
+            token = next(token for token in choice if float(logits[token]) == best)
+            rows[i - 1].confidence /= sum(math.exp(float(logits[other]) - best) for other in choice)
+            rows[i - 1].tokens.append(token)
+            made.append(Placed(i, time, token))
+        result.calls.append(OracleCall(time, [placed for placed in grid if placed not in seen], made))
+        seen |= set(grid)
     return result
 
 

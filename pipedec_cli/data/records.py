@@ -22,8 +22,8 @@ SplitName = Literal["train", "dev", "test"]
 DecoderKind = Literal["pipelined", "sequential"]
 #: The families of models that training can start from fresh weights.
 Family = Literal["t5", "llama", "qwen2", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
-#: Δt in time-steps; ``wait``: a subsequence starts when the one before has ended; ``plan``: all start behind their openings.
-Delay = int | Literal["wait", "plan"]
+#: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended.
+Delay = int | Literal["wait"]
 #: The drafter in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the model's own guesses.
 Draft = Literal["pipelined", "source", "jacobi"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")

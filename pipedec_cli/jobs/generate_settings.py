@@ -23,8 +23,8 @@ class RunSettings(WorkflowSettings):
     delay: Delay | None = _decoding(
         None,
         "Δt: a row starts every N time-steps [default: trained, or 2].",
-        parser=common.number_or("wait", "plan"),
-        metavar="N|wait|plan",
+        parser=common.number_or("wait"),
+        metavar="N|wait",
     )
     empty_rows: EmptyRows | None = key(
         None, "After an empty row: retry (the paper's rule) or stop; default: as trained."

@@ -57,7 +57,6 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     how, decoder = way.settings, way.decoder
     runs = [plan_run(replace(how, split=split), decoder, read) for split, read in inputs.items()]
     delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
-    delay = "together" if how.delay == "plan" else delay
     printed = replace(how, confidence=False, split=[*inputs][-1], batch_size="auto", device="auto")
     # What makes `generate` read sources as this decoder does.
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
@@ -110,7 +109,6 @@ def plan_entries(
         own, alone = serving.settings.empty_rows, settings.empty_rows in (None, (trained.empty_rows,))
         for rule in settings.empty_rows or (own,):
             name = f"Δt = {delay}" if alone else f"Δt = {delay}, {rule}"
-            name = "openings first" if delay == "plan" else name
             way = replace(how, empty_rows=None if rule == own else rule)
             ways.append(Way(name, "pipelined", way, serving))
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
@@ -187,14 +185,12 @@ def _exact(
 
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder
-) -> list[tuple[int | Literal["plan"], Decoder]]:
+) -> list[tuple[int, Decoder]]:
     """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
-    trained, name = pipelined.settings, pipelined.checkpoint.name
-    found: list[tuple[int | Literal["plan"], Decoder]] = []
-    lacking: list[int | Literal["plan"]] = []
-    for delay in (delay for delay in settings.delays or () if delay != "wait"):
+    trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
+    for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
         apart = settings.place.model(f"pipelined-delay{delay}")
-        if trained.delay == delay or (trained.delay == "any" and delay != "plan"):
+        if trained.delay in ("any", delay):
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
             found.append((delay, load_decoder(replace(usual, model=str(apart)))))

@@ -16,11 +16,10 @@ _speed = partial(option, panel="Speed")
 
 
 def parse_delays(value: Any) -> tuple[Delay, ...]:
-    """Delays with commas between them, rising; ``plan`` and ``wait`` come last."""
-    words: tuple[Delay, ...] = ("plan", "wait")
+    """Delays with commas between them, rising; ``wait`` comes last."""
     parts = common.listed(value)
-    given = [part for part in parts if part not in words]
-    return (*(common.numbers(given) if given else ()), *(word for word in words if word in parts))
+    given = [part for part in parts if part != "wait"]
+    return (*(common.numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:
@@ -42,7 +41,7 @@ class ReportSettings(WorkflowSettings):
     )
     delays: tuple[Delay, ...] | None = option(
         None,
-        "Δt to try, commas between, 'plan' or 'wait' [default: as trained; 2 for a model that serves any].",
+        "Δt to try, commas between, or 'wait' [default: as trained; 2 for a model that serves any].",
         parser=parse_delays,
         metavar="N,N",
     )

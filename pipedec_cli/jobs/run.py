@@ -30,7 +30,7 @@ from pipedec_cli.model.chunks import Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
-from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, OpeningsFirst, Schedule, Together, Whole
+from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +92,7 @@ class Run:
         method = self.method
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
-        if isinstance(method.schedule, OpeningsFirst):
-            words = "openings first"
-        elif isinstance(method.schedule, Together):
+        if isinstance(method.schedule, Together):
             what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
             words = f"{many(len(method.openings), what)} at a time{apart}"
             if isinstance(method.schedule, Listed):
@@ -116,8 +114,6 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
     Settings of a recipe that do not suit the decoder or its schedule do not count.
     """
     unsuited = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
-    if settings.delay == "plan":
-        unsuited = {"empty_rows", "stop_on_repeat", "time_max"}
     if decoder.blind:
         unsuited = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
     elif not decoder.plan.pipelined:

@@ -27,11 +27,11 @@ class TrainSettings(WorkflowSettings):
         "scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
     )
     decoder: DecoderKind = option("pipelined", "sequential writes one token a call, as usual.")
-    delay: int | Literal["any", "plan"] = option(
+    delay: int | Literal["any"] = option(
         "any",
-        "The Δt that the model is for. With 'any', random schedules, it serves every delay; 'plan': openings first.",
-        parser=common.number_or("any", "plan"),
-        metavar="N|any|plan",
+        "The Δt that the model is for. With 'any', random schedules, it serves every delay.",
+        parser=common.number_or("any"),
+        metavar="N|any",
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.001)
     max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)

@@ -43,12 +43,12 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and the defaults of decoding it. It stands in config.json.
 
-    The delay is Δt in time-steps, ``any`` after training over random schedules, ``plan`` for openings first, or ``together``
-    for fields without lists of objects; it has no meaning for a sequential model.
+    The delay is Δt in time-steps, ``any`` after training over random schedules, or ``together`` for fields without lists
+    of objects; it has no meaning for a sequential model.
     """
 
     decoder: DecoderKind
-    delay: Positive | Literal["any", "together", "plan"]
+    delay: Positive | Literal["any", "together"]
     segmentation: Segmentation  # its joiner puts predictions together again
     source_prefix: str = ""
     prompt: str = PROMPT  # of a decoder-only model: the template around a source
@@ -60,9 +60,9 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     stop_on_repeat: bool = False
 
     @property
-    def usual_delay(self) -> int | Literal["plan"]:
-        """The delay where none is asked for: as trained, 2 if trained for any."""
-        return self.delay if isinstance(self.delay, int) or self.delay == "plan" else 2
+    def usual_delay(self) -> int:
+        """Δt where none is asked for: as trained, 2 if trained for any."""
+        return self.delay if isinstance(self.delay, int) else 2
 
 
 #: The settings of a checkpoint that this tool has not trained: a sequential model.

@@ -27,11 +27,10 @@ from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_ch
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.model.fields import Answers, FieldCodec, row_text
-from pipedec_cli.model.openings import Openings
 from pipedec_cli.model.text import TextCodec, usual_prompt
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, EmptyRows, ItemRows, Limits, Method, Opening, mask_of
-from pipedec_cli.pipeline.schedule import Fixed, Listed, OpeningsFirst, Schedule, Together, Waiting, Whole
+from pipedec_cli.pipeline.schedule import Fixed, Listed, Schedule, Together, Waiting, Whole
 
 if TYPE_CHECKING:
     from pipedec_cli.model.exact import Drafter
@@ -82,7 +81,7 @@ class Choice:
 
     def schedule(self, checkpoint: Checkpoint) -> Schedule:
         """When rows start. Raises a UserError for a delay that the checkpoint was not trained for."""
-        if self.delay not in ("wait", "plan"):
+        if self.delay != "wait":
             check_positive_int("delay", self.delay, "wait")
         settings = checkpoint.settings or PLAIN
         if settings.decoder == "sequential":
@@ -91,17 +90,12 @@ class Choice:
                 raise UserError(f"{checkpoint.name} is a sequential model and has no delay", todo=todo)
             return Whole()
         trained, wanted = settings.delay, self.delay or settings.usual_delay
-        if wanted == "plan" != trained:
-            what = f"{checkpoint.name} was not trained to write openings first"
-            raise UserError(what, todo="train with --delay plan")
         if trained not in ("any", wanted) and not self.force:
             only = f"{checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"
             todo = f"use delay {trained}, or train with --delay any"
             raise UserError(f"{only}; at {wanted} {loss}", todo=todo)
-        return (
-            Fixed(wanted) if isinstance(wanted, int) else Waiting() if wanted == "wait" else OpeningsFirst()
-        )
+        return Fixed(wanted) if isinstance(wanted, int) else Waiting()
 
 
 class TextPlan:
@@ -132,14 +126,6 @@ class TextPlan:
                 begins = Opening((), lambda tokens: b"" if tokens else mask_of([first]))
                 return dataclasses.replace(made, free=begins)
             return dataclasses.replace(made, free=self.fields.of_whole) if self.fields else made
-        if isinstance(schedule, OpeningsFirst):
-            limits = Limits(
-                choice.time_max or usual.time_max,
-                (choice.sub_max or usual.segmentation.sub_max) + 1,
-                max_tokens,
-            )
-            row0 = Openings(self.checkpoint.codec(), self.checkpoint.eos).row0
-            return Method(schedule, *ends, limits, openings=(row0,))
         repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
         limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)
         return Method(schedule, *ends, limits, rule, repeats)
@@ -190,8 +176,7 @@ class TextReader:
 
     def read(self, end: Finished) -> Generated:
         """The text and its subsequences, without what they cost."""
-        rows = end.grid.subsequences[bool(end.grid.openings) :]  # behind the row of openings, if there is one
-        segments = tuple(filter(None, (row_text(self.text, row) for row in rows)))
+        segments = tuple(filter(None, (row_text(self.text, row) for row in end.grid.subsequences)))
         settings, segmenter = self.checkpoint.settings or PLAIN, self.checkpoint.segmenter
         if settings.decoder == "sequential" and segmenter is not None:
             # The whole target came as one string. It is cut as the training targets were.

@@ -120,13 +120,6 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class OpeningsFirst(Together):
-    """Row 0 starts at time 0 and writes how each other row begins; these start together when it has ended."""
-
-    name: ClassVar[str] = "plan"
-
-
-@dataclass(frozen=True, slots=True)
 class Listed(Together):
     """As `Together`, and lists whose items have several rows each. Item 1 of a list starts at time 0 with all other rows.
 

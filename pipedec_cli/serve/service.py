@@ -265,8 +265,7 @@ def _limited(method: Method, request: Request) -> Method:
 
 def _settled(request: Request) -> str:
     """The beginning of a text that no later token changes; nothing of an object, which is written at its end."""
-    decoder = request.decoder
-    rows = request.grid.subsequences[bool(request.grid.openings) :]
+    rows, decoder = request.grid.subsequences, request.decoder
     ended = [*takewhile(attrgetter("ended"), rows)]
     # Where a text ends when it repeats itself, the last row that has ended may be dropped.
     shown = ended[:-1] if request.method.stop_on_repeat else rows[: len(ended) + 1]

@@ -23,7 +23,6 @@ from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec, place_rows
-from pipedec_cli.model.openings import Laid, Openings
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
@@ -98,7 +97,6 @@ class Encoded:
     source: list[int]
     texts: tuple[list[int], ...]
     cut: bool = False
-    rows: tuple[Laid, ...] = ()  # with openings first, where each row stands
 
 
 def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encoded]:
@@ -108,20 +106,14 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
     """
     codec, settings = checkpoint.codec(), checkpoint.settings or PLAIN
     fields = settings.segmentation.fields
-    first = Openings(codec, checkpoint.eos) if settings.delay == "plan" else None
     for record in records:
         source, cut = codec.source(record.source)
         if settings.decoder == "sequential":
             values = record.target_segments or ()
-            segments = [plain_text(values, fields) if fields else record.target or ""]
+            texts = codec.ids([plain_text(values, fields) if fields else record.target or ""], written=True)
         else:
-            segments = [*(record.target_segments or ())]
-        texts = codec.ids(segments, written=True)
-        if settings.decoder == "pipelined" and not fields:
-            said = [(segment, ids) for segment, ids in zip(segments, texts, strict=True) if ids]
-            segments, texts = [segment for segment, _ in said], [ids for _, ids in said]
-        rows = first.laid(record.source, segments, texts) if first else ()
-        yield Encoded(source, tuple(texts), cut, rows)
+            texts = [ids for ids in codec.ids(record.target_segments or (), written=True) if ids or fields]
+        yield Encoded(source, tuple(texts), cut)
 
 
 def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
@@ -138,9 +130,7 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     for example in examples:
         lengths = [*map(len, example.texts)]
         rows = [row for plan in plans for row in _placed(plan, lengths, fields, closing=True)]
-        laid = ((start, 0 if at is None else lengths[at]) for start, _, _, at in rows)
-        laid = ((row.start, len(row.text)) for row in example.rows) if example.rows else laid
-        ends.append(max(start + length + 1 for start, length in laid))
+        ends.append(max(start + (0 if at is None else lengths[at]) + 1 for start, _, _, at in rows))
         items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
     time_max, item_max = _most(ends, settings.time_max), _most(items, settings.item_max)
     return replace(settings, time_max=time_max, item_max=item_max)
@@ -196,8 +186,8 @@ def schedule(settings: MethodSettings, seed: int, turn: Turn, subsequences: int)
     return draw_schedule(of_update, of_example, subsequences)
 
 
-def _schedule_of(delay: int | Literal["together", "plan"]) -> Schedule:
-    return Fixed(delay) if isinstance(delay, int) else Together()
+def _schedule_of(delay: int | Literal["together"]) -> Schedule:
+    return Together() if delay == "together" else Fixed(delay)
 
 
 def collate(
@@ -220,16 +210,10 @@ def collate(
     for example, plan in zip(batch, plans, strict=True):
         source, opener = split_opener(bos, example.source)
         rows = _placed(plan, [*map(len, example.texts)], fields.fields if fields else (), closing=closing)
-        laid = (
-            (
-                start,
-                fields.known_of(max(1, item))[field] if fields else (),
-                [] if at is None else example.texts[at],
-            )
-            for start, field, item, at in rows
-        )
         cells: list[tuple[int, int, int, int]] = []  # token, subsequence, time, label
-        for number, (start, key, text) in enumerate(example.rows or laid, 1):
+        for number, (start, field, item, at) in enumerate(rows, 1):
+            key = fields.known_of(max(1, item))[field] if fields else ()
+            text = [] if at is None else example.texts[at]
             row = [opener, *key, *text, eos]
             labels = [*[IGNORED] * len(key), *text, eos, IGNORED]
             for offset, (token, label) in enumerate(zip(row, labels, strict=True), -len(key)):
