@@ -18,7 +18,7 @@ from pipedec_cli.data.fields import Field, doubled, text_of
 from pipedec_cli.data.json_schema import OF_NUMBERS, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
-_INTEGER: Final = "-?(?:0|[1-9][0-9]*)"
+_INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit
 #: How values of a kind are written.
 _WRITTEN: Final = {
     "integer": f"/{_INTEGER}/",
