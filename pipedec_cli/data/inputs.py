@@ -300,7 +300,8 @@ def read_records(
                 if not record.source.strip():
                     raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
                 if (before := places.before(record.id, row.where)) is not None:
-                    raise UserError(f"id {record.id!r} was already used at {before}", where=row.where)
+                    what = f"id {record.id!r} was already used at {before}"
+                    raise UserError(what, where=row.where, todo="give each record an id of its own")
                 yield record
         if not count and not allow_empty:
             place = "standard input" if location == STDIN else str(location)
@@ -366,13 +367,17 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
 
 def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
     """The rows of JSON lines, or of plain lines as sources, without blank lines."""
+    blank = 0
     for number, line in _numbered(stream):
-        where = f"{name}:{number}"
-        if plain and line.decode("utf-8", "replace").strip():
+        where, read = f"{name}:{number}", partial(as_json, line, name, number)
+        if plain:
             read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
+        if (line.decode("utf-8", "replace") if plain else line).strip():
             yield RawRow(number, where, read)
-        elif not plain and line.strip():
-            yield RawRow(number, where, partial(as_json, line, name, number))
+        else:
+            blank += 1
+    if blank and plain:
+        log.warning(f"{name}: {many(blank, 'blank line')} left out")
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -428,7 +433,8 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
 
 def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, str]:
     if len(cells) != len(columns):
-        raise UserError(f"{len(cells)} cells under {len(columns)} columns", where=where)
+        todo = "put cells that hold the separator into quotation marks"
+        raise UserError(f"{many(len(cells), 'cell')} under {len(columns)} columns", where=where, todo=todo)
     return dict(zip(columns, cells, strict=True))
 
 

@@ -288,6 +288,8 @@ _PART, _LONGEST_NAME = 30, 1_000
 _NEVER: Final[tuple[Absent, ...]] = ("never",)
 #: Faults and their remedies.
 _NOTHING: Final = ("allows no value", "leave it out")
+#: The largest bound of a number, and the largest step, that llguidance holds a row to.
+_WIDEST: Final = (10**16, 10**5)
 #: What bounds a value of one type.
 _BOUNDED: Final = {"string": "Length", "array": "Items", "number": "imum", "integer": "imum"}
 #: The values of `type`, `const` and `enum` of a part that allows null alone.
@@ -495,6 +497,9 @@ class _Reader:
         self.passed |= {*HELD} & said.keys() - HOLD_NOTHING if kind == "any" or "string" in scalars else set()
         if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
             self.passed.add("pattern")
+        sizes = ((word, abs(value)) for word, value in keywords if word in OF_NUMBERS)
+        self.passed |= {word for word, size in sizes if size > _WIDEST[word == "multipleOf"]}
+        self.passed |= {"maxItems"} if said.get("maxItems") == 0 else set()  # its row writes an item
         is_unique, least = "uniqueItems" in dict(keywords), dict(keywords).get("minItems", 0)
         if is_unique and least > 1:  # too few may remain without doubles
             self.passed.add("uniqueItems")

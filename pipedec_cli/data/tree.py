@@ -56,10 +56,11 @@ class Part:
     @property
     def is_plain(self) -> bool:
         """Whether it has values and lists of objects alone, which a model can be trained for."""
-        lists = (part for part in self.inner() if part.shape not in ("value", "object"))
         return all(
-            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
-            for part in lists
+            not any(isinstance(key, int) for key in part.parts)
+            if part.shape in ("value", "object")
+            else part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
+            for part in self.inner()
         )
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.expected_calls import FEW_SUBSEQUENCES, WORTHWHILE
-from pipedec_cli.evaluate.scoring import LABELS
+from pipedec_cli.evaluate.scoring import LABELS, TOO_FEW
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the paper's own loss on its longest answers.
 TOLERANCE: Final = 0.5
@@ -108,6 +108,8 @@ def advise(
         else:
             reason = f"{called} and of {ours} are useless, so their speed says nothing. Train further"
         text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
+        if all(TOO_FEW in fault for one in (baseline, *tried) for fault in one.faults):
+            text = "No advice: these are too few examples. Compare more, and read some predictions."
         return Advice("unfit", text, useless)
     # One of several decoders is chosen on a split. It may stand in for the last split; see `_Question`.
     last_is_scored = metric in tried[0].quality.differences

@@ -423,6 +423,10 @@ ENOUGH: Final = 300  # examples, to tell a decoder from chance
 ABOVE_CHANCE: Final = 1.0
 
 
+#: The fault of texts that more examples may show to be of use.
+TOO_FEW: Final = "examples do not tell it from chance"
+
+
 def faults(run: ScoredRun) -> Iterator[str]:
     """The reasons why the texts of a run are useless, in words; none if they may be of use."""
     failures = run.failures
@@ -453,4 +457,4 @@ def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Ite
     if difference.value < ABOVE_CHANCE:
         yield f"the model ignores its input: {values}"
     elif not difference.excludes_zero:
-        yield f"{len(apart)} examples do not tell it from chance: {values}"
+        yield f"{len(apart)} {TOO_FEW}: {values}"

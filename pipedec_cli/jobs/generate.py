@@ -125,7 +125,7 @@ class Tally:
             log.warning(f"{lost}: cut short, or none that the schema allows")
         if self.violating:
             some = f"{self.violating:,} of {many(self.examples, 'object')}"
-            log.warning(f"{some} do not hold to the schema: `violations` in a line says in what")
+            log.warning(f"{some} do not hold to the schema: `violations` in a line (--json) says in what")
         if self.no_objects:
             empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
             log.warning(f"{empty} hold no key of the schema: kept as they are")

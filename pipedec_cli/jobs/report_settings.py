@@ -19,7 +19,10 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     """Delays with commas between them, rising; ``wait`` comes last."""
     parts = common.listed(value)
     given = [part for part in parts if part != "wait"]
-    return (*(common.numbers(given) if given else ()), *(("wait",) if len(given) < len(parts) else ()))
+    return (
+        *(common.numbers(given, " or 'wait'") if given else ()),
+        *(("wait",) if len(given) < len(parts) else ()),
+    )
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:

@@ -303,7 +303,8 @@ def stream(
 
 def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
     """Whether each string and number of these fields stands in the source and is no sentence."""
-    free = {field.keys for field in fields}
+    paths = (field.keys for field in fields)
+    free = {keys[:-1] if isinstance(keys[-1], int) else keys for keys in paths}  # a place is of its list
     text, number_text = source.casefold(), source.replace(",", "")  # 1,200 is 1200
     for keys, value in leaves(values):
         if any_item(keys) not in free or isinstance(value, bool):

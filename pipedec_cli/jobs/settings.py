@@ -220,14 +220,14 @@ def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def numbers(value: Any) -> tuple[int, ...]:
-    """Whole numbers from 1 up, typed with commas, each once, in rising order."""
+def numbers(value: Any, otherwise: str = "") -> tuple[int, ...]:
+    """Whole numbers from 1 up, typed with commas, each once, in rising order. `otherwise` is another value that may stand there."""
     try:
         found = sorted(set(map(int, listed(value))))
     except ValueError:
         found = [0]
     if found and found[0] < 1:
-        raise ValueError("give whole numbers from 1 up, with commas between them")
+        raise ValueError(f"give whole numbers from 1 up{otherwise}, with commas between them")
     return tuple(found)
 
 

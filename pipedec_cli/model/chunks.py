@@ -48,8 +48,8 @@ class Chunks:
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
             raise UserError(what, todo="give smaller chunks, or a larger --max-source-tokens")
         if self.decoder.fields and not self.decoder.fields.tree.is_plain:
-            what = "maps, alternatives and lists within lists of several chunks cannot become one"
-            raise UserError(what, todo="leave --chunk out")
+            what = "maps, alternatives, tuples and lists within lists of several chunks cannot become one"
+            raise UserError(what, todo="leave the key chunk out")
 
     def cut(self, text: str) -> list[str]:
         """The chunks of a source; a source that is short enough stays as it is."""

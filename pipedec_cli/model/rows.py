@@ -299,9 +299,10 @@ class BlindPlan:
         if not self.chat:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
         questions = [self._words(one) for one in self.asked]
-        #: The prompt without examples.
-        self._prompt = prompt
         later = [self._words(one) for asked in self.asked for one in _sample(asked)]
+        is_special = any(map(self.text.holds_special, (*questions, *later)))
+        #: The prompt without examples. The tokens of all rows are made in one way.
+        self._prompt = prompt = dataclasses.replace(prompt, apart=is_special)
         rows = [self._whole(words) for words in (*questions, *later)]
         # In a chat what the questions of all rows begin with is read once, with the text.
         is_apart = len(rows) == 1 or later or not self.chat

@@ -73,6 +73,7 @@ class Prompt:
     chat: bool = False
     text: str = SOURCE  # the template as it is read, within the chat template
     known: tuple[int, ...] = ()  # the last tokens, which a row of its own begins with
+    apart: bool = False  # whether each part is tokenized for itself: users' words hold special tokens
 
     @property
     def at(self) -> int:
@@ -136,13 +137,17 @@ class TextCodec:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
         return encoded
 
-    def _joined(self, parts: Sequence[str]) -> list[int]:
+    def holds_special(self, text: str) -> bool:
+        """Whether the name of a special token stands in a text."""
+        return _special(self.tokenizer).search(text) is not None
+
+    def _joined(self, parts: Sequence[str], *, apart: bool) -> list[int]:
         """The ids of one text, given in parts. In each second part special tokens are text.
 
         If there are any, each part is tokenized for itself.
         """
         text, names = "".join(parts), _special(self.tokenizer).findall
-        if names(text) == [*chain(*map(names, parts[::2]))]:
+        if not apart and names(text) == [*chain(*map(names, parts[::2]))]:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
         for number, part in enumerate(parts):
@@ -229,7 +234,7 @@ class TextCodec:
         for text in (source, source.rstrip()):  # white space at its end may be within a token of the row
             filled = prompt.filled({SOURCE: text}).parts
             parts = [mended_text(part if isinstance(part, str) else part.name) for part in filled]
-            ids = self._joined(parts)
+            ids = self._joined(parts, apart=prompt.apart)
             ids = ids if tuple(ids[:1]) == prompt.first else [*prompt.first, *ids]
             end = len(ids) - len(prompt.known)
             if tuple(ids[end:]) == prompt.known:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from ipaddress import ip_address
+from itertools import accumulate
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import monotonic
@@ -27,6 +28,7 @@ from uvicorn import Config, Server
 from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
+from pipedec_cli.model.grammar import spelled
 from pipedec_cli.serve.service import BusyError, Request, Service, TooLongError
 
 PAGE: Final = Path(__file__).with_name("page.html")
@@ -347,7 +349,8 @@ def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
         case {"type": "json_schema", "json_schema": {"schema": dict() as wanted, **more}}:
             schema, strict = msgspec.json.encode(wanted), more.get("strict") is True
         case _:
-            raise RefusalError(400, "give a JSON Schema as json_schema.schema", "response_format")
+            todo = "give text, json_object, or json_schema with a JSON Schema as json_schema.schema"
+            raise RefusalError(400, todo, "response_format")
     rows = body.stream_options.pipedec_rows
     how: Any = {"stop": body.stops, "top": body.top}
     return body, Request(source, (*turns,), schema, most, body.stream, rows, strict, **how)
@@ -367,10 +370,11 @@ def _answer(
 
 def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
     """The tokens of all rows with the logarithms of their probabilities among all tokens, and the most probable ones."""
+    written = spelled(request.decoder.text.tokenizer)
 
     def told(token: int, logarithm: float) -> dict[str, Any]:
-        text = request.decoder.text.decode([token])
-        return {"token": text, "logprob": max(logarithm, -9999.0), "bytes": [*text.encode()]}
+        text = written[token] if token < len(written) else b""  # a matrix may have more rows
+        return {"token": text.decode(errors="replace"), "logprob": max(logarithm, -9999.0), "bytes": [*text]}
 
     rows = request.grid.subsequences
     pairs = [pair for row in rows for pair in zip(row.text_tokens, row.odds, strict=False)]
@@ -380,7 +384,8 @@ def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
         return {"content": [one | {"top_logprobs": top} for one, top in zip(content, tops, strict=True)]}
     by_text = [{one["token"]: one["logprob"] for one in top} for top in tops]
     names, logs = ([one[key] for one in content] for key in ("token", "logprob"))
-    return {"tokens": names, "token_logprobs": logs, "top_logprobs": by_text, "text_offset": []}
+    offsets = [*accumulate(map(len, names), initial=0)][:-1]
+    return {"tokens": names, "token_logprobs": logs, "top_logprobs": by_text, "text_offset": offsets}
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:

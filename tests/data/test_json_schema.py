@@ -328,6 +328,9 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
     path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
     read_schema(str(path))
     assert caplog.messages == [f"{path}: no row is held to these keywords: format, minItem, minLength"]
+    wide = {"a": {"type": "integer", "minimum": 10**18}, "b": {"type": "number", "multipleOf": 1_000_003}}
+    tree_in({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
+    assert caplog.messages[1:] == ["it: no row is held to these keywords: maxItems, minimum, multipleOf"]
 
 
 def test_objects_are_checked_by_the_draft_that_allows_the_schema():

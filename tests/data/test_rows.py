@@ -88,7 +88,7 @@ A = {"source": "a"}
         ('"source";"target"\n"a, b";c', "data.csv:1: the header has ';'…separate with commas"),
         ("source,source\na,b", "data.csv…column 'source' is there twice"),
         ("source,target\na,b,c", "data.csv:2: 3 cells under 2 columns"),
-        ("source,target\n\na", "data.csv:3: 1 cells under 2 columns"),
+        ("source,target\n\na", "data.csv:3: 1 cell under 2 columns; put cells"),
         ("sour\udcffce,target\na,b", "data.csv…not UTF-8"),
         ("source,target\na,\udcff", "data.csv…not UTF-8"),
         ('source,target\na,b\n"a,b', "data.csv:3: not a table: unexpected end of data"),
@@ -123,7 +123,7 @@ def test_a_torn_archive_is_refused(write_lines):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.txt.gz"])
-def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, monkeypatch):
+def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, monkeypatch, caplog):
     content = '\ufefffirst\n\n \u00a0 \n{"source": "x"}\r\n[b] \x00\x1b[31m\u2028 two\nlast'.encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
@@ -131,6 +131,7 @@ def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, m
     expected = [("1", "first"), ("4", '{"source": "x"}'), ("5", "[b] \x00\x1b[31m\u2028 two"), ("6", "last")]
     for place in (path, "-"):
         assert [(record.id, record.source) for record in read_records(place, plain=True)] == expected
+    assert caplog.messages == [f"{path}: 2 blank lines left out", "stdin: 2 blank lines left out"]
 
 
 def test_plain_lines_that_cannot_be_read_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.entry import Quality, TextAgreement, Totals
-from pipedec_cli.evaluate.scoring import Difference
+from pipedec_cli.evaluate.scoring import TOO_FEW, Difference
 from pipedec_cli.evaluate.timing import Gain
 from tests.evaluate.decoders import entry
 
@@ -235,6 +235,12 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
     assert (advice.verdict, advice.text) == (verdict, text)
     assert (advice.entry is None) == (advice.command is None) == (verdict == "unfit")
     assert advice.cautions == tuple(f"{name}: its texts say nothing." for name in faults if faults[name])
+
+
+def test_where_few_examples_are_the_only_fault_more_are_advised():
+    few = (f"5 {TOO_FEW}: ROUGE-L is 57.2",)
+    assert ask(tried(1, 9.0, 3.0), faults=few).text.startswith("No advice: these are too few examples.")
+    assert ask(tried(1, 9.0, 3.0, faults=BAD), faults=few).text.startswith(NO)
 
 
 WORSE = Difference(-3.0, -5.1, -1.0)

@@ -89,9 +89,25 @@ def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_a
     keys = tuple(Field(name, path=("it", name)) for name in ("name", "city"))
     keys += tuple(map(Field, ("stars", "price", "open")))
     values, keys = {**values, "tags": ["Bath", "York"]}, (*keys, Field("tags", "list"))
+    assert [*_read_off("a 12", {"at": [12, 7]}, [Field(f"at.{n}", path=("at", n)) for n in (1, 2)])] == [
+        True,
+        False,
+    ]
     read_off = [*_read_off("b " * 9 + "in bath for 1,200", values, keys)]
     assert read_off == [False, True, False, True, True, False]  # a sentence, a name, two numbers, two items
     assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
+
+
+def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
+    special = load(str(place / "model"), device="cpu").text.tokenizer.all_special_tokens[-1]
+    schema = {
+        "properties": {special: {"enum": [special, "x"]}, "name": {"type": "string"}},
+        "required": [special],
+    }
+    (place / "special.json").write_text(json.dumps(schema), encoding="utf-8")
+    for how in ((), ("--no-chat",)):
+        _, lines = generate(place, "--schema", place / "special.json", *how)
+        assert all(line["fields"][special] in (special, "x") for line in lines)
 
 
 def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(place):

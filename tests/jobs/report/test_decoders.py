@@ -102,6 +102,7 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
     others = (workspace / "data/dev.jsonl", "--split", "dev")
     assert "has no splits" in refused("report", *others, *QUICK)
+    assert "from 1 up or 'wait', with commas" in run("report", "--delays", "0", exit_code=2).stderr
 
 
 def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(workspace):
