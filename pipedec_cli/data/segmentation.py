@@ -199,6 +199,7 @@ class Counts:
     longest: int = 0  # the length of the longest subsequence
     unlisted: int = 0  # values of keys that the schema does not have
     repeated: int = 0  # segments left out because their text had them before
+    rejoined: int = 0  # targets that the joiner does not put together as they were
 
 
 @dataclass(slots=True)
@@ -230,6 +231,8 @@ class Preparer:
             segments = self.segmenter.cut(target)
             if isinstance(self.segmenter, PhraseSegmenter):
                 self.counts.dropped += self.segmenter.dropped(target)
+            made, meant = (re.sub(" +", " ", text).strip() for text in (joiner.join(segments), target))
+            self.counts.rejoined += made != meant
             once = tuple(dict.fromkeys(segments))
             if self.each_once and len(once) < len(segments):
                 self.counts.repeated += len(segments) - len(once)

@@ -263,6 +263,7 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
         (counts.merged, "target", merged),
         (counts.dropped, "empty segment", " between separators left out"),
         (counts.empty, "empty target", ""),
+        (counts.rejoined, "target", " with line breaks or separators that predictions will not have"),
         (counts.unlisted, "value", " of keys that are not in the schema left out"),
     ):
         if count:

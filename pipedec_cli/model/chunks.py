@@ -32,7 +32,8 @@ _OVERLAP: Final = 8
 #: What no chunk divides: a word with the space before it; at most so many letters, for scripts without spaces.
 _WORD: Final = re.compile(r"\s*\S{1,64}")
 
-_Values = dict[Keys, tuple[float, Any]]  # values behind their confidence, by their paths
+#: By their paths, the confidence of each value, the value, and how far the schema forced it.
+_Values = dict[Keys, tuple[float, Any, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,19 @@ class Chunks:
     def merged(self, parts: Sequence[Generated]) -> Generated:
         """The object of all chunks: of each key the surest value; lists one after the other, without doubles.
 
-        Items of a list of objects that have the same name are one item. A joined list is as sure as its least sure part. The
-        chunks' costs are added up. There is no grid, so there are no calls and nothing taken back; the ids are those of the
-        longest chunk.
+        Items of a list of objects that have the same name are one item. A joined list is as sure as its least sure part, and
+        as forced as the most forced. The chunks' costs are added up. There is no grid, so there are no calls and nothing taken
+        back; the ids are those of the longest chunk.
         """
         if len(parts) == 1:
             return parts[0]
         assert self.decoder.fields is not None and isinstance(self.decoder.reader, ObjectReader)
-        fields, found = self.decoder.fields.fields, _Values()
+        fields, found, none = self.decoder.fields.fields, _Values(), (None, None, None)
         objects = list[_Values]()
         for part in parts:
-            sure, read = by_path(part.confidence or {}), by_path(part.fields or {})
-            objects.append({at: (sure.get(at) or 0.0, one) for at, one in read.items() if kind_of(one)})
+            sure, read, forced = (by_path(of or {}) for of in (part.confidence, part.fields, part.forced))
+            read = {at: one for at, one in read.items() if kind_of(one)}
+            objects.append({at: (sure.get(at) or 0.0, one, forced.get(at)) for at, one in read.items()})
         found |= _merged(objects, [field.keys for field in fields if not field.listed])
         for places in list_places(fields):
             listed = [fields[at] for at in places]
@@ -99,8 +101,8 @@ class Chunks:
             taken_back=(),
             source_cut=any(part.source_cut for part in parts),
             fields=values,
-            forced=None,
-            confidence=mapped(values, lambda keys, _: found.get(keys, (None,))[0]),
+            forced=mapped(values, lambda keys, _: found.get(keys, none)[2]) if parts[0].forced else None,
+            confidence=mapped(values, lambda keys, _: found.get(keys, none)[0]),
             violations=in_words(self.decoder.reader.check(values)),
         )
 
@@ -112,8 +114,9 @@ def _merged(objects: Sequence[_Values], paths: Sequence[Keys]) -> _Values:
         if there := [one[keys] for one in objects if keys in one]:
             found[keys] = max(there, key=itemgetter(0))
             if isinstance(found[keys][1], list):
-                joined = dict.fromkeys(item for _, items in there for item in items)
-                found[keys] = min(sure for sure, _ in there), [*joined]
+                joined = dict.fromkeys(item for _, items, _ in there for item in items)
+                forced = max(part or 0.0 for *_, part in there)
+                found[keys] = min(sure for sure, *_ in there), [*joined], forced
     return found
 
 
@@ -126,7 +129,7 @@ def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]
         for number in dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int)):
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
             # Without a name the values tell items apart.
-            known = sorted((keys, value) for keys, (_, value) in item.items())
+            known = sorted((keys, value) for keys, (_, value, _) in item.items())
             known = item[naming.keys][1] if naming and naming.keys in item else known
             same.setdefault(repr(known), []).append(item)
     return [_merged(items, [field.keys for field in fields]) for items in same.values()]

@@ -77,6 +77,7 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
     one = part(
         {"name": "x", "tags": ["u", "v"], "menu": [{"dish": "soup", "price": 3}, {"dish": "pie"}]},
         {"name": 0.5, "tags": 0.4, "menu": [{"dish": 0.9, "price": 0.1}, {"dish": 0.2}]},
+        forced={"name": 0.3, "tags": 0.1},
         truncated="time_max",
         values_lost=1,
         source_ids=(1, 2),
@@ -87,8 +88,10 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
     two = part(
         {"name": "y", "a": {"b": 7}, "tags": ["v", "w"], "menu": menu},
         {"name": 0.6, "a": {"b": 0.3}, "tags": 0.7, "menu": [{"dish": 0.8}, {"dish": 0.1, "price": 0.2}]},
+        forced={"name": 0.2, "tags": 0.7, "menu": [{"dish": 0.6}, {}]},
     )
     made = Chunks(decoder, 20).merged([one, two, part({"name": None}, {"name": 0.9})])
+    assert (made.forced["name"], made.forced["tags"], made.forced["menu"][2]) == (0.2, 0.7, {"dish": 0.6})
     dishes = [{"dish": "soup", "price": 4}, {"dish": "pie"}, {"dish": "tea"}]
     assert made.fields == {"name": "y", "a": {"b": 7}, "tags": ["u", "v", "w"], "menu": dishes}
     sure = [{"dish": 0.9, "price": 0.2}, {"dish": 0.2}, {"dish": 0.8}]
@@ -120,7 +123,7 @@ def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that
     generate(place, "--set", "chunk=24", "--batch-size", 1, "--confidence", name="sure.jsonl")
     sure = lines(place, "sure.jsonl")
     assert [line["fields"] for line in sure] == [line["fields"] for line in made]
-    assert all(line["confidence"].keys() == line["fields"].keys() for line in sure)
+    assert all(line["confidence"].keys() == line["forced"].keys() == line["fields"].keys() for line in sure)
     write_lines(place / "sure.jsonl", *lines_of(place / "sure.jsonl")[:1])
     generate(place, "--set", "chunk=24", "--confidence", "--resume", name="sure.jsonl")
     assert lines(place, "sure.jsonl") == sure

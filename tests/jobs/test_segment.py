@@ -161,10 +161,12 @@ def test_phrases_come_from_strings_and_lists_and_separators_may_be_ones_own():
     assert segmentation().joiner == "; "
     assert "6 targets came segmented" in result.stderr
     data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
-    segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
+    result = segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
+    assert "9 targets with line breaks or separators that predictions will not have" in result.stderr
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
-    segment(write("data.jsonl", *examples()), "--level", "clause")
+    result = segment(write("data.jsonl", *examples()), "--level", "clause")
+    assert "predictions will not have" not in result.stderr
     assert segmentation().joiner == " "
     longest = max((record.target_segments for record in data_of()["train"]), key=len)
     assert longest[-3:] == ("The valve is open,", "too.", "It is late.")
