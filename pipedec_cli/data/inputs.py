@@ -369,14 +369,15 @@ def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawR
     """The rows of JSON lines, or of plain lines as sources, without blank lines."""
     blank = 0
     for number, line in _numbered(stream):
-        where, read = f"{name}:{number}", partial(as_json, line, name, number)
-        if plain:
+        where = f"{name}:{number}"
+        if plain and line.decode("utf-8", "replace").strip():
             read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
-        if (line.decode("utf-8", "replace") if plain else line).strip():
             yield RawRow(number, where, read)
-        else:
+        elif plain:
             blank += 1
-    if blank and plain:
+        elif line.strip():
+            yield RawRow(number, where, partial(as_json, line, name, number))
+    if blank:
         log.warning(f"{name}: {many(blank, 'blank line')} left out")
 
 

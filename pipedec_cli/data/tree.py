@@ -56,11 +56,11 @@ class Part:
     @property
     def is_plain(self) -> bool:
         """Whether it has values and lists of objects alone, which a model can be trained for."""
-        return all(
-            not any(isinstance(key, int) for key in part.parts)
-            if part.shape in ("value", "object")
-            else part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
-            for part in self.inner()
+        has_places = any(isinstance(key, int) for part in self.inner() for key in part.parts)
+        lists = (part for part in self.inner() if part.shape not in ("value", "object"))
+        return not has_places and all(
+            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
+            for part in lists
         )
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:

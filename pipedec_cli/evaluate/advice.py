@@ -101,6 +101,9 @@ def advise(
     useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
         ours = "the pipelined decoder"
+        if all(TOO_FEW in fault for one in (baseline, *tried) for fault in one.faults):
+            text = "No advice: these are too few examples. Compare more, and read some predictions."
+            return Advice("unfit", text, useless)
         if not baseline.faults:
             reason = f"{ours} are useless, however fast it is. Stay with {called}; train {ours} further"
         elif useful:
@@ -108,8 +111,6 @@ def advise(
         else:
             reason = f"{called} and of {ours} are useless, so their speed says nothing. Train further"
         text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
-        if all(TOO_FEW in fault for one in (baseline, *tried) for fault in one.faults):
-            text = "No advice: these are too few examples. Compare more, and read some predictions."
         return Advice("unfit", text, useless)
     # One of several decoders is chosen on a split. It may stand in for the last split; see `_Question`.
     last_is_scored = metric in tried[0].quality.differences

@@ -421,8 +421,6 @@ MOSTLY: Final = 0.5  # of the texts, as a share of 1
 ENOUGH: Final = 300  # examples, to tell a decoder from chance
 #: Points of 100 that texts must score more for their own sources than for others; an untrained model's do not.
 ABOVE_CHANCE: Final = 1.0
-
-
 #: The fault of texts that more examples may show to be of use.
 TOO_FEW: Final = "examples do not tell it from chance"
 

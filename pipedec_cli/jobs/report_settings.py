@@ -19,10 +19,8 @@ def parse_delays(value: Any) -> tuple[Delay, ...]:
     """Delays with commas between them, rising; ``wait`` comes last."""
     parts = common.listed(value)
     given = [part for part in parts if part != "wait"]
-    return (
-        *(common.numbers(given, " or 'wait'") if given else ()),
-        *(("wait",) if len(given) < len(parts) else ()),
-    )
+    numbers = common.numbers(given, "wait") if given else ()
+    return numbers if given == parts else (*numbers, "wait")
 
 
 def parse_splits(value: Any) -> tuple[SplitName, ...]:

@@ -221,13 +221,14 @@ def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def numbers(value: Any, otherwise: str = "") -> tuple[int, ...]:
-    """Whole numbers from 1 up, typed with commas, each once, in rising order. `otherwise` is another value that may stand there."""
+    """Whole numbers from 1 up, typed with commas, each once, in rising order. The caller also takes the word `otherwise`."""
     try:
         found = sorted(set(map(int, listed(value))))
     except ValueError:
         found = [0]
     if found and found[0] < 1:
-        raise ValueError(f"give whole numbers from 1 up{otherwise}, with commas between them")
+        more = f" or {otherwise!r}" if otherwise else ""
+        raise ValueError(f"give whole numbers from 1 up{more}, with commas between them")
     return tuple(found)
 
 

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,8 +32,16 @@ _OVERLAP: Final = 8
 #: What no chunk divides: a word with the space before it; at most so many letters, for scripts without spaces.
 _WORD: Final = re.compile(r"\s*\S{1,64}")
 
-#: By their paths, the confidence of each value, the value, and how far the schema forced it.
-_Values = dict[Keys, tuple[float, Any, float | None]]
+
+class _Value(NamedTuple):
+    """A value, its confidence, and how far the schema forced it."""
+
+    sure: float
+    value: Any
+    forced: float | None
+
+
+_Values = dict[Keys, _Value]  # by their paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +81,12 @@ class Chunks:
         if len(parts) == 1:
             return parts[0]
         assert self.decoder.fields is not None and isinstance(self.decoder.reader, ObjectReader)
-        fields, found, none = self.decoder.fields.fields, _Values(), (None, None, None)
+        fields, found = self.decoder.fields.fields, _Values()
         objects = list[_Values]()
         for part in parts:
-            sure, read, forced = (by_path(of or {}) for of in (part.confidence, part.fields, part.forced))
-            read = {at: one for at, one in read.items() if kind_of(one)}
-            objects.append({at: (sure.get(at) or 0.0, one, forced.get(at)) for at, one in read.items()})
+            sure, forced = by_path(part.confidence or {}), by_path(part.forced or {})
+            read = [(at, value) for at, value in by_path(part.fields or {}).items() if kind_of(value)]
+            objects.append({at: _Value(sure.get(at) or 0.0, value, forced.get(at)) for at, value in read})
         found |= _merged(objects, [field.keys for field in fields if not field.listed])
         for places in list_places(fields):
             listed = [fields[at] for at in places]
@@ -86,8 +94,9 @@ class Chunks:
                 found |= {field.at(number): item[field.keys] for field in listed if field.keys in item}
         items = max((key for keys in found for key in keys if isinstance(key, int)), default=1)
         rows = rows_with(fields, items)
-        texts = [text_of(found[at][1]) if (at := field.at(item)) in found else "" for field, item in rows]
+        texts = [text_of(found[at].value) if (at := field.at(item)) in found else "" for field, item in rows]
         values, _ = read_values(texts, fields)
+        sure, forced = ({at: getattr(one, name) for at, one in found.items()} for name in ("sure", "forced"))
         cut = [part.truncated for part in parts if part.truncated]
         costs = ("steps", "tokens", "seconds", "values_lost")
         return replace(
@@ -101,8 +110,8 @@ class Chunks:
             taken_back=(),
             source_cut=any(part.source_cut for part in parts),
             fields=values,
-            forced=mapped(values, lambda keys, _: found.get(keys, none)[2]) if parts[0].forced else None,
-            confidence=mapped(values, lambda keys, _: found.get(keys, none)[0]),
+            forced=None if parts[0].forced is None else mapped(values, lambda keys, _: forced.get(keys)),
+            confidence=mapped(values, lambda keys, _: sure.get(keys)),
             violations=in_words(self.decoder.reader.check(values)),
         )
 
@@ -112,11 +121,11 @@ def _merged(objects: Sequence[_Values], paths: Sequence[Keys]) -> _Values:
     found = _Values()
     for keys in paths:
         if there := [one[keys] for one in objects if keys in one]:
-            found[keys] = max(there, key=itemgetter(0))
-            if isinstance(found[keys][1], list):
-                joined = dict.fromkeys(item for _, items, _ in there for item in items)
-                forced = max(part or 0.0 for *_, part in there)
-                found[keys] = min(sure for sure, *_ in there), [*joined], forced
+            found[keys] = max(there, key=attrgetter("sure"))
+            if isinstance(found[keys].value, list):
+                joined = dict.fromkeys(item for one in there for item in one.value)
+                forced = max(one.forced or 0.0 for one in there)
+                found[keys] = _Value(min(one.sure for one in there), [*joined], forced)
     return found
 
 
@@ -129,7 +138,7 @@ def _items(objects: Sequence[_Values], fields: Sequence[Field]) -> list[_Values]
         for number in dict.fromkeys(key for keys in listed for key in keys if isinstance(key, int)):
             item = {field.keys: one[at] for field in fields if (at := field.at(number)) in one}
             # Without a name the values tell items apart.
-            known = sorted((keys, value) for keys, (_, value, _) in item.items())
-            known = item[naming.keys][1] if naming and naming.keys in item else known
+            known = sorted((keys, found.value) for keys, found in item.items())
+            known = item[naming.keys].value if naming and naming.keys in item else known
             same.setdefault(repr(known), []).append(item)
     return [_merged(items, [field.keys for field in fields]) for items in same.values()]

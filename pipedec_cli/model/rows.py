@@ -30,7 +30,7 @@ from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import FieldCodec
 from pipedec_cli.model.grammar import is_free
-from pipedec_cli.model.text import QUESTION, SOURCE, prompt_around
+from pipedec_cli.model.text import QUESTION, SOURCE, prompt_around, special_names
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Allowed, Grid, Limits, Method, Opening, any_token, mask_of
@@ -300,7 +300,7 @@ class BlindPlan:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
         questions = [self._words(one) for one in self.asked]
         later = [self._words(one) for asked in self.asked for one in _sample(asked)]
-        is_special = any(map(self.text.holds_special, (*questions, *later)))
+        is_special = any(map(special_names(self.text.tokenizer).search, (*questions, *later)))
         #: The prompt without examples. The tokens of all rows are made in one way.
         self._prompt = prompt = dataclasses.replace(prompt, apart=is_special)
         rows = [self._whole(words) for words in (*questions, *later)]

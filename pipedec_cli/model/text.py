@@ -137,16 +137,12 @@ class TextCodec:
                 encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
         return encoded
 
-    def holds_special(self, text: str) -> bool:
-        """Whether the name of a special token stands in a text."""
-        return _special(self.tokenizer).search(text) is not None
-
     def _joined(self, parts: Sequence[str], *, apart: bool) -> list[int]:
         """The ids of one text, given in parts. In each second part special tokens are text.
 
-        If there are any, each part is tokenized for itself.
+        If there are any, or if it is to be `apart`, each part is tokenized for itself.
         """
-        text, names = "".join(parts), _special(self.tokenizer).findall
+        text, names = "".join(parts), special_names(self.tokenizer).findall
         if not apart and names(text) == [*chain(*map(names, parts[::2]))]:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
@@ -419,7 +415,8 @@ def _tokenized(tokenizer: Any, texts: str | Sequence[str] | None, **options: Any
 
 
 @lru_cache(64)
-def _special(tokenizer: Any) -> re.Pattern[str]:
+def special_names(tokenizer: Any) -> re.Pattern[str]:
+    """What finds the names of special tokens in a text."""
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
     names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or "(?!)")

@@ -89,10 +89,8 @@ def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_a
     keys = tuple(Field(name, path=("it", name)) for name in ("name", "city"))
     keys += tuple(map(Field, ("stars", "price", "open")))
     values, keys = {**values, "tags": ["Bath", "York"]}, (*keys, Field("tags", "list"))
-    assert [*_read_off("a 12", {"at": [12, 7]}, [Field(f"at.{n}", path=("at", n)) for n in (1, 2)])] == [
-        True,
-        False,
-    ]
+    places = [Field(f"at.{n}", path=("at", n)) for n in (1, 2)]
+    assert [*_read_off("a 12", {"at": [12, 7]}, places)] == [True, False]
     read_off = [*_read_off("b " * 9 + "in bath for 1,200", values, keys)]
     assert read_off == [False, True, False, True, True, False]  # a sentence, a name, two numbers, two items
     assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]

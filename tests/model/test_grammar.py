@@ -34,7 +34,8 @@ def fits(allowed, ids):
 
 
 TABLE = [
-    (field("integer"), ["-3", "0", 30 * "1", "none", ""], ["1.5", "007", "+1", "a", "1e5", 31 * "1"]),
+    (field("integer"), ["12", "-3", "0", "none", ""], ["1.5", "007", "+1", "a", "1e5"]),
+    (field("integer"), [30 * "1"], [31 * "1"]),
     (field("integer", minimum=3, maximum=20), ["3", "20", "none"], ["2", "21", "-3"]),
     (field("integer", multipleOf=5), ["15", "0"], ["12"]),
     (field("integer", absent=("never",)), ["12"], ["", "none"]),

@@ -406,7 +406,7 @@ def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(rows, 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", ["-mno-avx512f", "-mno-avx512vnni"])
 def test_cpus_with_fewer_instructions_compute_the_same(flags):
-    """Compiled without what they lack, with -O1: it takes a third of the time of -O3. `.ci/variants` tries the variants."""
+    """The kernels are compiled without these instructions. -O1 takes a third of the time of -O3."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(
         [*command, "-k", "not fewer_instructions"],
