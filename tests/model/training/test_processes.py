@@ -40,8 +40,12 @@ def learn(folder, hyper=HYPER, **options):
 
 
 def launched(*arguments, **environment):
-    """What a command that `torchrun` starts in two processes printed, and how it ended."""
-    return torchrun("--standalone", "--nproc-per-node", "2", "-m", *arguments, **environment)
+    """What a command that `torchrun` starts in two processes printed, and how it ended.
+
+    The launcher looks every 2 seconds: a process that notices the other's end has the time to say so, also under load.
+    """
+    how = ("--standalone", "--nproc-per-node", "2", "--monitor-interval", "2")
+    return torchrun(*how, "-m", *arguments, **environment)
 
 
 def torchrun(*arguments, **environment):
