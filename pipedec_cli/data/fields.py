@@ -263,7 +263,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
     for keys in (keys for keys, value in values.items() if kind_of(value)):
         for above, shape in shapes(any_item(keys)):
             if known.get(above, shape) != shape:
-                what = f"{path_name(above)!r} is {shape} here and {known[above]} in the schema"
+                what = f"{path_name(above)!r} is {shape} here, and the fields say {known[above]}"
                 raise UserError(what, where=where, todo="give all values of a key the same kind")
     for field, item in _rows_in(values, fields):
         value, name = values.get(field.at(item)), path_name(field.at(item))
@@ -272,7 +272,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         kind = require_kind(name, value, where)
         kinds = (field.kind, *(field.item_kinds if field.kind == "string" else ()))
         if kind not in kinds and (kind, field.kind) != ("integer", "number"):
-            what = f"{name!r} is of kind {kind} here and {field.kind} in the schema"
+            what = f"{name!r} is of kind {kind} here, and the fields say {field.kind}"
             raise UserError(what, where=where, todo="give all values of a key the same kind")
         if isinstance(value, list) and not {*map(kind_of, value)} <= {None, *field.item_kinds}:
             what, fits = f"{name!r} is {json.dumps(value)[:80]}", " or ".join(field.item_kinds)
@@ -280,8 +280,8 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         items = _items(text_of(value)) if kind == "list" else [text_of(value)]
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)
-            what = f"{name!r} is {wrong!r}, which is not in the schema's enum"
-            raise UserError(what, where=where, todo="add it to the enum, or change the record")
+            what = f"{name!r} is {wrong!r}, which is not among the field's choices"
+            raise UserError(what, where=where, todo="add it to the choices (`enum` in a schema), or change the record")
     return texts_of(target, fields)
 
 

@@ -87,7 +87,7 @@ def require_model(name: str) -> bool:
             raise UserError(f"no checkpoint folder {name!r}", todo=todo)
         return False
     if (folder / TRAINING_FILE).exists() and not is_model(folder):
-        todo = "finish it with `pipedec train --resume` and its settings, or start over with --overwrite"
+        todo = "finish it with `pipedec train --resume`, its --out and its settings, or start over with --overwrite"
         raise UserError("its training has not come to its end", where=name, todo=todo)
     if not (folder / "config.json").exists():
         what = f"cannot load the checkpoint {name}: not a model; it holds no config.json"

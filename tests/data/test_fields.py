@@ -124,16 +124,16 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"menu": {"of": 1}}, "'menu' is an object here and a list of objects in the schema"),
-        ({"at": "x"}, "'at' is a value here and an object in the schema"),
-        ({"menu": [{"of": {"price": "x"}}]}, "'menu[1].of.price' is of kind string here and number in the"),
-        ({"name": {"first": "A"}}, "'name' is an object here and a value in the schema"),
+        ({"menu": {"of": 1}}, "'menu' is an object here, and the fields say a list of objects"),
+        ({"at": "x"}, "'at' is a value here, and the fields say an object"),
+        ({"menu": [{"of": {"price": "x"}}]}, "'menu[1].of.price' is of kind string here, and the fields say number"),
+        ({"name": {"first": "A"}}, "'name' is an object here, and the fields say a value"),
         ({"a:b;": ["a", {"b": 1}]}, "'a:b;' is [\"a\", {"),
         ({"a:b;": ["a", 3]}, "'a:b;' is [\"a\", 3]"),
-        ({"name": 3}, "'name' is of kind integer here and string in the schema"),
-        ({"seats": 1.5}, "'seats' is of kind number here and integer in the schema"),
+        ({"name": 3}, "'name' is of kind integer here, and the fields say string"),
+        ({"seats": 1.5}, "'seats' is of kind number here, and the fields say integer"),
         ({"price": float("inf")}, "'price' is Infinity"),
-        ({"food": "Greek"}, "'food' is 'Greek', which is not in the schema's enum; add it"),
+        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):
