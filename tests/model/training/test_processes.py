@@ -26,9 +26,8 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.training.trainer import check_sharding, train
 from tests.checkpoints import QUICK, examples_of, fresh_toy, toy_records, weights_of
 
-HYPER = replace(
-    QUICK, batch_size=2, max_steps=8
-)  # seven examples: an epoch is filled up to two updates of four
+# Seven examples: an epoch is filled up to two updates of four.
+HYPER = replace(QUICK, batch_size=2, max_steps=8)
 
 
 def learn(folder, hyper=HYPER, **options):
@@ -40,12 +39,10 @@ def learn(folder, hyper=HYPER, **options):
 
 
 def launched(*arguments, **environment):
-    """What a command that `torchrun` starts in two processes printed, and how it ended.
-
-    The launcher looks every 2 seconds: a process that notices the other's end has the time to say so, also under load.
-    """
-    how = ("--standalone", "--nproc-per-node", "2", "--monitor-interval", "2")
-    return torchrun(*how, "-m", *arguments, **environment)
+    """What a command that `torchrun` starts in two processes printed, and how it ended."""
+    # Its looks are 2 seconds apart: who notices the other's end has time to say so.
+    two = ("--standalone", "--nproc-per-node=2", "--monitor-interval=2")
+    return torchrun(*two, "-m", *arguments, **environment)
 
 
 def torchrun(*arguments, **environment):
