@@ -40,8 +40,7 @@ def learn(folder, hyper=HYPER, **options):
 
 def launched(*arguments, **environment):
     """What a command that `torchrun` starts in two processes printed, and how it ended."""
-    # Its looks are 2 seconds apart: who notices the other's end has time to say so.
-    two = ("--standalone", "--nproc-per-node=2", "--monitor-interval=2")
+    two = ("--standalone", "--nproc-per-node=2", "--monitor-interval=2")  # 2 s to say why one ends
     return torchrun(*two, "-m", *arguments, **environment)
 
 
