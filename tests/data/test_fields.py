@@ -126,14 +126,14 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
     [
         ({"menu": {"of": 1}}, "'menu' is an object here, and the fields say a list of objects"),
         ({"at": "x"}, "'at' is a value here, and the fields say an object"),
-        ({"menu": [{"of": {"price": "x"}}]}, "'menu[1].of.price' is of kind string here, and the fields say number"),
+        ({"menu": [{"of": {"price": "x"}}]}, "'menu[1].of.price' is of kind string here, and the fields say"),
         ({"name": {"first": "A"}}, "'name' is an object here, and the fields say a value"),
         ({"a:b;": ["a", {"b": 1}]}, "'a:b;' is [\"a\", {"),
         ({"a:b;": ["a", 3]}, "'a:b;' is [\"a\", 3]"),
         ({"name": 3}, "'name' is of kind integer here, and the fields say string"),
         ({"seats": 1.5}, "'seats' is of kind number here, and the fields say integer"),
         ({"price": float("inf")}, "'price' is Infinity"),
-        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it"),
+        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it to them"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):
