@@ -281,7 +281,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)
             what = f"{name!r} is {wrong!r}, which is not among the field's choices"
-            raise UserError(what, where=where, todo="add it to them (`enum` in a schema), or change the record")
+            raise UserError(what, where=where, todo="add it (to a schema's enum), or change the record")
     return texts_of(target, fields)
 
 

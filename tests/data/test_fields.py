@@ -133,7 +133,7 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
         ({"name": 3}, "'name' is of kind integer here, and the fields say string"),
         ({"seats": 1.5}, "'seats' is of kind number here, and the fields say integer"),
         ({"price": float("inf")}, "'price' is Infinity"),
-        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it to them"),
+        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):
