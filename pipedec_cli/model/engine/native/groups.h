@@ -62,21 +62,20 @@ template <long BITS, long WIDTH> struct Grouped {
     static constexpr bool WIDE_ROWS = BITS == 8; // rows are 16 bits wide: inputs 0 and 2 of four in a word, 1 and 3 in the next
 #endif
     static constexpr long GIVEN = 1 + WIDE_ROWS; // words of a row for four inputs
+    static constexpr long STEPS = PARTS * GIVEN; // words of a row for a word of a panel
     static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
-    // sums += products of the unsigned bytes of `w` and four inputs of a row
-    static void add(Ints &sums, Ints w, const Word *x) {
+    // sums + products of a part of a panel's words and a word of a row. As expressions GCC makes all products first, and then
+    // has too few registers.
+    static Ints add(Ints sums, Ints w, const Word *x) {
 #ifdef ADD_FOUR
-        sums = (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)all_words(x[0]));
+        return (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)all_words(*x));
 #else
-        if constexpr (SHORT) {
-            sums = (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)all_words(x[0])));
-        } else {
-            const Evens even = reinterpret_cast<Evens>(w) & 255, odd = reinterpret_cast<Evens>(w) >> 8;
-            sums += added(reinterpret_cast<Shorts>(even), reinterpret_cast<Shorts>(all_words(x[0]))) +
-                    added(reinterpret_cast<Shorts>(odd), reinterpret_cast<Shorts>(all_words(x[1])));
-        }
+        Ints products;
+        if constexpr (SHORT) __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));
+        else __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));
+        return sums;
 #endif
     }
 #ifndef __aarch64__
@@ -122,8 +121,9 @@ template <long BITS, long WIDTH> struct Grouped {
         }
     }
 
-    // Part k of the words of a panel, as bytes that `add` takes.
+    // Part k of the words of a panel, as `add` takes it.
     static Ints part(Ints words, long k) {
+        if constexpr (WIDE_ROWS) return (Ints)(k ? (Evens)words >> 8 : (Evens)words & 255);
         const Ints whole = BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f);
         if constexpr (!SIGNED) return whole;
         typedef uint8_t All __attribute__((vector_size(4 * LANES)));

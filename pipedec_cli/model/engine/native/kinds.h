@@ -54,7 +54,7 @@ template <class T> using Buffer = std::vector<T, Aligned<T>>;
 // ---- kinds of numbers
 //
 // A word holds NUMBERS of them, and the height of a matrix is a multiple of UNITS words. Rows to be multiplied are `Given`:
-// floats as they are, or words that `give` makes of floats.
+// floats as they are, or words that `give` makes of floats. A word of a panel has GIVEN parts, each for one of a row's `Given`.
 
 struct Float32 {
     using Given = float;
@@ -63,21 +63,14 @@ struct Float32 {
     static constexpr long NUMBERS = 1, UNITS = 1, GIVEN = 1;
     static float get(const void *p, long i) { return static_cast<const float *>(p)[i]; }
     static Word pack(const float *numbers) { return bits_as<Word>(numbers[0]); }
-    static Floats weights(const Word *words) { return as_floats(load_words(words)); }
-    static void add(Sums &sums, Floats w, const float *x) { sums = multiply_add(w, all(x[0]), sums); }
+    static Floats part(Ints words, long) { return as_floats(words); }
+    static Floats add(Floats sums, Floats w, const float *x) { return multiply_add(w, all(*x), sums); }
 };
 
 // The rows that are multiplied with it stay float32.
 struct BFloat16 {
     using Given = float;
     using Sums = Floats;
-    struct Widened {
-        Floats first, second;
-        friend void in_registers(Widened &w) {
-            in_registers(w.first);
-            in_registers(w.second);
-        }
-    };
     static constexpr bool GROUPED = false;
     static constexpr long NUMBERS = 2, UNITS = 1, GIVEN = 2;
     static float get(const void *p, long i) {
@@ -88,14 +81,8 @@ struct BFloat16 {
         return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     }
     static Word pack(const float *numbers) { return round(numbers[0]) | round(numbers[1]) << 16; }
-    static Widened weights(const Word *words) {
-        const Ints both = load_words(words);
-        return {as_floats(both << 16), as_floats(both & all_words(0xffff0000u))};
-    }
-    static void add(Sums &sums, const Widened &w, const float *x) {
-        sums = multiply_add(w.first, all(x[0]), sums);
-        sums = multiply_add(w.second, all(x[1]), sums);
-    }
+    static Floats part(Ints words, long k) { return as_floats(k ? words & all_words(0xffff0000u) : words << 16); }
+    static Floats add(Floats sums, Floats w, const float *x) { return multiply_add(w, all(*x), sums); }
 };
 
 // Call write(place, vector) for `count` numbers, followed by zeros up to `padded`, a multiple of NUMBERS, in whole vectors.
@@ -114,12 +101,12 @@ template <class N, class F> void each_vector(const N *x, long count, long padded
 struct Pairs : BFloat16 {
     using Given = Word;
     static constexpr long UNITS = TILE, GIVEN = 1;
-    static Ints weights(const Word *words) { return load_words(words); }
-    static void add(Sums &sums, Ints w, const Word *x) {
+    static Ints part(Ints words, long) { return words; }
+    static Floats add(Floats sums, Ints w, const Word *x) {
 #ifdef __aarch64__
-        sums = (Floats)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)all_words(x[0]), (bfloat16x8_t)w);
+        return (Floats)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)all_words(*x), (bfloat16x8_t)w);
 #else
-        sums = (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)all_words(x[0]), (__m512bh)w);
+        return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)all_words(*x), (__m512bh)w);
 #endif
     }
     static void give(const float *x, long count, long units, Word *to) {

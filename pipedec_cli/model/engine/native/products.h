@@ -18,35 +18,52 @@ constexpr long BLOCK = 32;  // rows that are multiplied with a small panel befor
 
 // ---- products in vectors
 
+// The sums of R rows. Of arrays GCC would leave some in memory.
+template <class V, int R> struct RowSums {
+    static constexpr int ROWS = R;
+    V left, right;
+    RowSums<V, R - 1> next;
+};
+template <class V> struct RowSums<V, 0> {
+    static constexpr int ROWS = 0;
+};
+// Call work(r, sums of row r, …) for each row from r on.
+template <class F, class S, class... Others>
+__attribute__((always_inline)) inline void each_row(long r, F work, S &sums, Others &...others) {
+    work(r, sums, others...);
+    if constexpr (S::ROWS > 1) each_row(r + 1, work, sums.next, others.next...);
+}
+
 // out[R][PANEL] (+)= x[R][units] · panel[units][PANEL], where a row of the panel begins `stride` words behind the row before.
 template <class E, int R>
 void tile(const typename E::Given *x, long x_row, const Word *panel, long stride, long units, float *out, long out_row, bool more,
           const Word *ahead, long step) {
-    using Sums = typename E::Sums;
-    Sums left[R], right[R];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        left[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row)) : Sums{};
-        right[r] = more ? reinterpret_cast<Sums>(load(out + r * out_row + LANES)) : Sums{};
-    }
+    RowSums<typename E::Sums, R> all_sums;
+    each_row(0, [&](long r, auto &sums) {
+        sums.left = more ? reinterpret_cast<typename E::Sums>(load(out + r * out_row)) : typename E::Sums{};
+        sums.right = more ? reinterpret_cast<typename E::Sums>(load(out + r * out_row + LANES)) : typename E::Sums{};
+    }, all_sums);
 #pragma GCC unroll STEPS_TOGETHER
     for (long u = 0; u < units; ++u, panel += stride, ahead += step) {
         __builtin_prefetch(ahead);
         if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
-        auto left_weights = E::weights(panel), right_weights = E::weights(panel + LANES);
-        in_registers(left_weights);
-        in_registers(right_weights);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            E::add(left[r], left_weights, x + r * x_row + u * E::GIVEN);
-            E::add(right[r], right_weights, x + r * x_row + u * E::GIVEN);
+#pragma GCC unroll 2
+        for (long k = 0; k < E::GIVEN; ++k) {
+            const Word *words = anew(panel);
+            auto left_weights = E::part(load_words(words), k), right_weights = E::part(load_words(words + LANES), k);
+            in_registers(left_weights);
+            in_registers(right_weights);
+            each_row(0, [&](long r, auto &sums) {
+                const auto *given = x + r * x_row + u * E::GIVEN + k;
+                sums.left = E::add(sums.left, left_weights, given);
+                sums.right = E::add(sums.right, right_weights, given);
+            }, all_sums);
         }
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        store(out + r * out_row, reinterpret_cast<Floats>(left[r]));
-        store(out + r * out_row + LANES, reinterpret_cast<Floats>(right[r]));
-    }
+    each_row(0, [&](long r, auto &sums) {
+        store(out + r * out_row, reinterpret_cast<Floats>(sums.left));
+        store(out + r * out_row + LANES, reinterpret_cast<Floats>(sums.right));
+    }, all_sums);
 }
 
 template <class E, int R = TILE_ROWS, class... Arguments> void tile_of(long rows, Arguments... arguments) {
@@ -184,9 +201,9 @@ inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *fa
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// Add the products of a group to left[R] and right[R], two rows and two outputs at a time: the instruction multiplies 8 inputs
+// Add the products of a group to the sums of R rows, two rows and two outputs at a time: the instruction multiplies 8 inputs
 // of each, and its sums are those of ((row, output), (row, next output), (next row, output), (next row, next output)).
-template <class E, int R> void in_squares(const Word *x, long x_row, const Word *words, Ints *left, Ints *right) {
+template <class E, int R> void in_squares(const Word *x, long x_row, const Word *words, RowSums<Ints, R> &all_sums) {
     Ints squares[(R + 1) / 2][PANEL / 2] = {};
     for (long u = 0; u < E::UNITS; u += 2) {
         const Word *first = words + u / E::PARTS * PANEL, *second = words + (u + 1) / E::PARTS * PANEL;
@@ -205,15 +222,14 @@ template <class E, int R> void in_squares(const Word *x, long x_row, const Word 
             for (long j = 0; j < PANEL / 2; ++j) squares[r / 2][j] = (Ints)vmmlaq_s32((int32x4_t)squares[r / 2][j], rows, (int8x16_t)outputs[j]);
         }
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-        const auto sums = [&](long j) { // a row's sums are one half of each square
+    each_row(0, [&](long r, auto &sums) {
+        const auto more = [&](long j) { // a row's sums are one half of each square
             const auto square = (int64x2_t)squares[r / 2][j], next = (int64x2_t)squares[r / 2][j + 1];
             return (Ints)(r % 2 ? vzip2q_s64(square, next) : vzip1q_s64(square, next));
         };
-        left[r] += sums(0);
-        right[r] += sums(2);
-    }
+        sums.left += more(0);
+        sums.right += more(2);
+    }, all_sums);
 }
 #endif
 
@@ -228,13 +244,12 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         right_out[r] = more ? load(out + r * out_row + LANES) : Floats{};
     }
     for (long g = 0; g < groups; ++g, x += E::UNITS * E::GIVEN, facts += E::FACTS, panel += E::GROUP_WORDS) {
-        Ints left[R], right[R];
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) left[r] = right[r] = E::begin(facts[r * x_row + 1]);
+        RowSums<Ints, R> all_sums;
+        each_row(0, [&](long r, auto &sums) { sums.left = sums.right = E::begin(facts[r * x_row + 1]); }, all_sums);
         const Word *words = panel + E::SCALES;
 #ifdef __ARM_FEATURE_MATMUL_INT8
         constexpr bool SQUARES = R > 1;
-        if constexpr (SQUARES) in_squares<E, R>(x, x_row, words, left, right);
+        if constexpr (SQUARES) in_squares<E, R>(x, x_row, words, all_sums);
 #else
         constexpr bool SQUARES = false;
 #endif
@@ -244,28 +259,26 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
             if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
-            const Ints left_words = load_words(words), right_words = load_words(words + LANES);
 #pragma GCC unroll 2
-            for (long k = 0; k < E::PARTS; ++k) {
-                Ints left_weights = E::part(left_words, k), right_weights = E::part(right_words, k);
+            for (long k = 0; k < E::STEPS; ++k) {
+                const Word *here = anew(words);
+                Ints left_weights = E::part(load_words(here), k), right_weights = E::part(load_words(here + LANES), k);
                 in_registers(left_weights);
                 in_registers(right_weights);
-#pragma GCC unroll 16
-                for (int r = 0; r < R; ++r) {
-                    const Word *given = x + r * x_row + (u * E::PARTS + k) * E::GIVEN;
-                    E::add(left[r], left_weights, given);
-                    E::add(right[r], right_weights, given);
-                }
+                each_row(0, [&](long r, auto &sums) {
+                    const Word *given = x + r * x_row + u * E::STEPS + k;
+                    sums.left = E::add(sums.left, left_weights, given);
+                    sums.right = E::add(sums.right, right_weights, given);
+                }, all_sums);
             }
         }
         const auto *scales = reinterpret_cast<const uint16_t *>(panel);
         const Floats left_scales = load(scales), right_scales = load(scales + LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
+        each_row(0, [&](long r, auto &sums) {
             const Word *mine = facts + r * x_row;
-            left_out[r] = with_group(left_out[r], E::end(left[r], mine[1]), left_scales, mine);
-            right_out[r] = with_group(right_out[r], E::end(right[r], mine[1]), right_scales, mine);
-        }
+            left_out[r] = with_group(left_out[r], E::end(sums.left, mine[1]), left_scales, mine);
+            right_out[r] = with_group(right_out[r], E::end(sums.right, mine[1]), right_scales, mine);
+        }, all_sums);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {

@@ -66,6 +66,11 @@ template <class V> void in_registers([[maybe_unused]] V &vector) {
     __asm__("" : "+w"(vector));
 #endif
 }
+// The same place. Its words are loaded anew, for of few registers none can keep them.
+inline const Word *anew(const Word *place) {
+    if constexpr (LANES == 8) __asm__ volatile("" : "+r"(place));
+    return place;
+}
 inline long round_up(long n, long to) { return (n + to - 1) / to * to; }
 
 inline Floats load(const uint16_t *p) {
@@ -92,6 +97,9 @@ template <class To, class From> To bits_as(From x) {
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #ifdef __AVX512F__
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b)); // else GCC moves sums from register to register
+    return c;
 #else
     return a * b + c;
 #endif
