@@ -255,6 +255,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
 #endif
         __builtin_prefetch(ahead);
         ahead += step / 2;
+#pragma GCC unroll 1 // else GCC fetches all that is ahead at once, and memory is slower
         for (long u = 0; u < E::ROWS; ++u, words += PANEL, ahead += step) {
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);

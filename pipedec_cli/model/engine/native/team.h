@@ -87,17 +87,17 @@ class FlushTiny {
 #endif
 };
 
-// The threads of a call, which pass through the same shares of work, one behind the other. Each takes the next piece of a share
-// when it is free. A share is over when its pieces are done, not when all threads have come: where other programs run, a thread
-// may not come for milliseconds. A late thread finds no piece left and goes on. Before that it may read numbers while other
-// threads write them. It uses such numbers for no piece.
+// The threads of a call, which pass through the same shares of work, one behind the other. Each has a part of a share, whose
+// pieces lie side by side in memory, and then takes what others have left of theirs. A share is over when its pieces are done,
+// not when all threads have come: where other programs run, a thread may not come for milliseconds. A late thread finds no piece
+// left and goes on. Before that it may read numbers while other threads write them. It uses such numbers for no piece.
 class Team {
   public:
-    explicit Team(int threads) : threads(threads), passed(threads) {}
+    explicit Team(int threads) : threads(threads), passed(threads), parts(threads) {}
 
     // Call work(0) … work(threads − 1), each on a thread of its own.
     template <class F> void run(F work) {
-        const uint64_t begin = state.load() / SHARE;
+        const uint64_t begin = over.load() / SHARE;
         for (Passed &one : passed) one.shares = begin;
         on_threads(threads, [&](int number) {
             [[maybe_unused]] const FlushTiny flush;
@@ -109,20 +109,27 @@ class Team {
     // Share the calls work(0) … work(count − 1) among all threads, each of which calls this. Returns when all are done.
     template <class F> void share(long count, F work) {
         if (!count) return;
-        const uint64_t first = passed[thread_number()].shares++ * SHARE, all = static_cast<uint64_t>(count);
+        const int self = thread_number();
+        const uint64_t first = passed[self].shares++ * SHARE;
         long made = 0;
-        for (uint64_t next = state.load(std::memory_order_acquire); next - first < all;) {
-            const uint64_t left = all - (next - first), taken = std::max<uint64_t>(1, left / (PORTIONS * threads));
-            if (!state.compare_exchange_weak(next, next + taken, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-            for (uint64_t i = next - first; i < next - first + taken; ++i) work(static_cast<long>(i));
-            made += static_cast<long>(taken);
-            next = state.load(std::memory_order_acquire);
+        for (int i = 0; i < threads; ++i) {
+            const long part = (self + i) % threads, begin = count * part / threads;
+            const auto size = static_cast<uint64_t>(count * (part + 1) / threads - begin);
+            std::atomic<uint64_t> &taken = parts[part].taken;
+            for (uint64_t next = taken.load(std::memory_order_acquire); next - first < size;) {
+                const uint64_t some = std::max<uint64_t>(1, (size - (next - first)) / 2); // to take a piece may cost more than its work
+                if (!taken.compare_exchange_weak(next, next + some, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+                for (uint64_t j = next - first; j < next - first + some; ++j) work(begin + static_cast<long>(j));
+                made += static_cast<long>(some);
+                next = taken.load(std::memory_order_acquire);
+            }
         }
         if (made && done.fetch_add(made, std::memory_order_acq_rel) + made == count) {
             done.store(0, std::memory_order_relaxed);
-            state.store(first + SHARE, std::memory_order_release);
+            for (Part &part : parts) part.taken.store(first + SHARE, std::memory_order_relaxed);
+            over.store(first + SHARE, std::memory_order_release);
         }
-        for (int looks = 0; state.load(std::memory_order_acquire) - first < SHARE; ++looks) {
+        for (int looks = 0; over.load(std::memory_order_acquire) == first; ++looks) {
             if (looks < PATIENCE) pause();
             else if (looks < PATIENCE + YIELDS) std::this_thread::yield();
             else std::this_thread::sleep_for(NAP);
@@ -131,12 +138,13 @@ class Team {
 
   private:
     static constexpr uint64_t SHARE = uint64_t{1} << 32; // the pieces of a share are fewer
-    // A thread takes 1 / (PORTIONS · threads) of the pieces that are left. With one row, to take a piece costs more than its work.
-    static constexpr uint64_t PORTIONS = 2;
     static constexpr int PATIENCE = 1000, YIELDS = 100;  // looks before a waiting thread yields, and before it sleeps between looks
     static constexpr auto NAP = std::chrono::microseconds(50);
     struct alignas(64) Passed {
         uint64_t shares;
+    };
+    struct alignas(64) Part {
+        std::atomic<uint64_t> taken{0}; // shares that are over · SHARE + pieces taken of the next share
     };
 
     static void pause() {
@@ -149,8 +157,9 @@ class Team {
 
     const int threads; // the most that take part
     std::vector<Passed> passed; // by each thread
-    alignas(64) std::atomic<uint64_t> state{0}; // shares that are over · SHARE + pieces taken of the next share
-    alignas(64) std::atomic<long> done{0};      // pieces of this share
+    std::vector<Part> parts;    // of a share, one for each thread
+    alignas(64) std::atomic<uint64_t> over{0}; // shares that are over · SHARE
+    alignas(64) std::atomic<long> done{0};     // pieces of this share
 };
 
 } // namespace
