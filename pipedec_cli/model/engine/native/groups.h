@@ -66,12 +66,14 @@ template <long BITS, long WIDTH> struct Grouped {
     static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
     static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
 
-    // sums + products of a part of a panel's words and a word of a row. As expressions GCC makes all products first, and then
-    // has too few registers.
+    // sums + products of a part of a panel's words and a word of a row
     static Ints add(Ints sums, Ints w, const Word *x) {
 #ifdef ADD_FOUR
         return (Ints)ADD_FOUR((Whole)sums, (Whole)w, (Whole)all_words(*x));
-#else
+#elif defined(__AVX512F__)
+        if constexpr (SHORT) return (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)all_words(*x)));
+        else return sums + added((Shorts)w, (Shorts)all_words(*x));
+#else // of expressions GCC makes all products first, for which there are too few registers
         Ints products;
         if constexpr (SHORT) __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));
         else __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));
