@@ -263,7 +263,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
     for keys in (keys for keys, value in values.items() if kind_of(value)):
         for above, shape in shapes(any_item(keys)):
             if known.get(above, shape) != shape:
-                what = f"{path_name(above)!r} is {shape} here, and the fields say {known[above]}"
+                what = f"{path_name(above)!r} is {shape} here and {known[above]} in the fields"
                 raise UserError(what, where=where, todo="give all values of a key the same kind")
     for field, item in _rows_in(values, fields):
         value, name = values.get(field.at(item)), path_name(field.at(item))
@@ -272,7 +272,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         kind = require_kind(name, value, where)
         kinds = (field.kind, *(field.item_kinds if field.kind == "string" else ()))
         if kind not in kinds and (kind, field.kind) != ("integer", "number"):
-            what = f"{name!r} is of kind {kind} here, and the fields say {field.kind}"
+            what = f"{name!r} is of kind {kind} here and {field.kind} in the fields"
             raise UserError(what, where=where, todo="give all values of a key the same kind")
         if isinstance(value, list) and not {*map(kind_of, value)} <= {None, *field.item_kinds}:
             what, fits = f"{name!r} is {json.dumps(value)[:80]}", " or ".join(field.item_kinds)

@@ -134,9 +134,8 @@ def test_chunks_that_nothing_can_be_made_of_are_refused(place):
     assert "chunk=… is for a model that writes objects" in refused(*given, "chunk=24")
     assert "the model takes sources of at most" in refused(*given, "chunk=999999", "--fields", "name")
     run(*given, "chunk=7", "--fields", "name", exit_code=2)
-    (place / "pair.json").write_text('{"properties": {"at": {"type": "array", "prefixItems": [{}, {}]}}}')
-    assert "tuples and lists within lists of several chunks" in refused(
-        *given, "chunk=24", "--schema", place / "pair.json"
-    )
+    pair = place / "pair.json"
+    pair.write_text('{"properties": {"at": {"type": "array", "prefixItems": [{}, {}]}}}')
+    assert "tuples and lists within lists of several chunks" in refused(*given, "chunk=24", "--schema", pair)
     shown = run(*given, "chunk=24", "--fields", "name", "--show-prompt").stdout
     assert "Place 0 has" in shown and "Place 11 has" not in shown

@@ -256,7 +256,8 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
     for command in (["generate"], ["report"], ["generate", "--model", folder]):
         told = running.refused(*command, "-w", workspace, "--device", "cpu")
         assert all(word in told for word in ("training has not come to its end", "--resume", "--overwrite"))
-    assert "--resume`, its --out" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
+    assert "with `pipedec train --resume`, its --out" in told
+    assert "not come to its end" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
     assert "killed left" not in train(workspace, "--seed", "1"), "the run that failed had cleaned up"
     assert not list(folder.glob(".*"))
     run("generate", "-w", workspace, "--device", "cpu")

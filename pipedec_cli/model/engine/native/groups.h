@@ -73,7 +73,7 @@ template <long BITS, long WIDTH> struct Grouped {
 #elif defined(__AVX512F__)
         if constexpr (SHORT) return (Ints)((Shorts)sums + (Shorts)WIDE(maddubs_epi16)((Whole)w, (Whole)all_words(*x)));
         else return sums + added((Shorts)w, (Shorts)all_words(*x));
-#else // of expressions GCC makes all products first, for which there are too few registers
+#else // GCC would compute all products of expressions first, and AVX2 has too few registers for them
         Ints products;
         if constexpr (SHORT) __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));
         else __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(w), "x"(all_words(*x)));

@@ -18,15 +18,13 @@ constexpr long BLOCK = 32;  // rows that are multiplied with a small panel befor
 
 // ---- products in vectors
 
-// The sums of R rows. Of arrays GCC would leave some in memory.
+// The sums of R rows. GCC would leave some sums of an array in memory.
 template <class V, int R> struct RowSums {
     static constexpr int ROWS = R;
     V left, right;
     RowSums<V, R - 1> next;
 };
-template <class V> struct RowSums<V, 0> {
-    static constexpr int ROWS = 0;
-};
+template <class V> struct RowSums<V, 0> {};
 // Call work(r, sums of row r, …) for each row from r on.
 template <class F, class S, class... Others>
 __attribute__((always_inline)) inline void each_row(long r, F work, S &sums, Others &...others) {

@@ -66,7 +66,7 @@ template <class V> void in_registers([[maybe_unused]] V &vector) {
     __asm__("" : "+w"(vector));
 #endif
 }
-// The same place. Its words are loaded anew, for of few registers none can keep them.
+// The same place. The compiler loads its words again: AVX2 has too few registers to keep them.
 inline const Word *anew(const Word *place) {
     if constexpr (LANES == 8) __asm__ volatile("" : "+r"(place));
     return place;
