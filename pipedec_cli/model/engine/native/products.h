@@ -258,7 +258,7 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
             __builtin_prefetch(ahead);
             if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
             if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
-#pragma GCC unroll 2
+#pragma GCC unroll 2 // as in `tile`: with one function for both GCC 12 makes int8 10 % slower with AVX2
             for (long k = 0; k < E::STEPS; ++k) {
                 const Word *here = anew(words);
                 Ints left_weights = E::part(load_words(here), k), right_weights = E::part(load_words(here + LANES), k);
