@@ -59,7 +59,7 @@ MOST = 127.0
 GROUP, FOUR = 64, 32
 RANGES = {torch.int8: (-127, 127), torch.int4: (-8, 7)}
 #: Rows, inputs and outputs: around the sizes of tiles, panels and words.
-SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 1100, 96)]
+SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 2500, 96)]
 #: Lengths of sources: around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)
 

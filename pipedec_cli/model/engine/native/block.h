@@ -111,15 +111,19 @@ template <class E, class K = E> class Block : protected States<E> {
             for (long r = 0; r < count; ++r) K::give(query + r * query_row, m.head_width, head_units, s.words.data() + r * seen_row);
         long padded = 0;
         for (const Columns &part : parts)
-            for (long c = part.begin; c < part.end; c += PANEL, padded += PANEL)
+            for (long c = part.begin; c < part.end; c += PANEL, padded += PANEL) {
+                const Word *values = cache.values + c / K::NUMBERS * head_room, *end = values + PANEL / K::NUMBERS * head_room;
+                if (count <= TILE_ROWS) // memory bounds it: values come into the cache while keys are multiplied
+                    for (; values < end; values += 64 / WORD_BYTES) __builtin_prefetch(values);
                 product_with(query, query_row, 0, cache.keys + c * head_units, PANEL, head_units, scores + padded, score_row);
+            }
         for (long r = 0; r < count; ++r) {
             float *mine = scores + r * score_row;
             const auto added = biased(r);
             Floats most = all(-INF), total = {};
             float *to = mine;
-            for (const Columns &part : parts)
-                for (long c = part.begin; c < round_up(part.end, PANEL); c += LANES, to += LANES) {
+            for (const Columns part : parts) // copied: the compiler would load them again behind each store
+                for (long c = part.begin, end = round_up(part.end, PANEL); c < end; c += LANES, to += LANES) {
                     const Floats seen = until(part.end - c, added(c, load(to)));
                     store(to, seen);
                     most = seen > most ? seen : most;

@@ -22,6 +22,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
         long first, count, sequence;
         long length;                    // the end of their columns
         std::vector<Columns> parts[2]; // the columns that one of them sees; in a windowed layer
+        long open;                     // all of them see the first columns, unless a window hides some
     };
 
   public:
@@ -37,7 +38,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
             const bool new_span = spans.empty() || row.sequence != spans.back().sequence;
             if (new_span) spans.push_back({r, 0, row.sequence});
             ++spans.back().count;
-            if (new_span || blocks.back().count == together) blocks.push_back({r, 0, row.sequence, 0, {}});
+            if (new_span || blocks.back().count == together) blocks.push_back({r, 0, row.sequence, 0, {}, 0});
             ++blocks.back().count;
             blocks.back().length = row.column + 1;
             longest = std::max<long>(longest, row.column + 1);
@@ -81,15 +82,19 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
 
     // The columns that a row of the block sees, in whole panels up to the end of the columns.
-    std::vector<Columns> seen_by(const Queries &block, bool windowed) const {
-        Row most = rows[block.first];
+    std::vector<Columns> seen_by(Queries &block, bool windowed) const {
+        Row most = rows[block.first], least = most;
         int64_t first = most.position;
         for (long r = block.first; r < block.first + block.count; ++r) {
             most.subsequence = std::max(most.subsequence, rows[r].subsequence);
             most.time = std::max(most.time, rows[r].time);
+            least.subsequence = std::min(least.subsequence, rows[r].subsequence);
+            least.time = std::min(least.time, rows[r].time);
             first = std::min(first, rows[r].position);
         }
         const long place = block.sequence * cache.room;
+        const auto all_see = [&](long c) { return cache.subsequence[place + c] <= least.subsequence && cache.time[place + c] <= least.time; };
+        for (block.open = 0; block.open < block.length && all_see(block.open);) ++block.open;
         std::vector<Columns> parts;
         for (long c = 0; c < block.length; ++c) {
             const bool hidden = cache.subsequence[place + c] > most.subsequence || cache.time[place + c] > most.time;
@@ -160,12 +165,14 @@ template <class E, class K = E> class Causal : Answering<E, K> {
                          query + (r * group + g) * head_row);
             const int32_t *subsequences = cache.subsequence + place, *times = cache.time + place, *positions = cache.position + place;
             const bool windowed = layer.windowed;
+            const long open = windowed ? 0 : block.open;
             const auto seen = [&](long q) {
                 const Row &row = rows[block.first + q / group];
                 const Ints subsequence = everywhere(row.subsequence), time = everywhere(row.time), far = everywhere(row.position - m.window);
                 const auto cap = static_cast<float>(m.score_cap);
                 return [=](long c, Floats scores) {
                     if (cap > 0) scores = all(cap) * hyperbolic_tangent(scores / all(cap));
+                    if (c + LANES <= open) return scores;
                     Ints hidden = (numbers(subsequences + c) > subsequence) | (numbers(times + c) > time);
                     if (windowed) hidden |= numbers(positions + c) <= far;
                     return hidden ? all(-INF) : scores;

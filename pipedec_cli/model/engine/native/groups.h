@@ -99,28 +99,34 @@ template <long BITS, long WIDTH> struct Grouped {
         Word *facts = to + units * GIVEN;
         for (long first = 0; first < count; first += GROUP, to += UNITS * GIVEN, facts += FACTS) {
             const long here = std::min(GROUP, count - first);
-            Ints most = {}, sums = {};
-            each_vector(x + first, here, here, [&](long, Floats numbers) {
-                const Ints size = reinterpret_cast<Ints>(numbers) & all_words(0x7fffffffu); // of NaN it is the largest
-                most = size > most ? size : most;
-            });
-            const float largest = bits_as<float>(largest_lane(most)), by = factor(largest);
-            const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
-            each_vector(x + first, here, GROUP, [&](long i, Floats numbers) {
-                const Ints whole = rounded(numbers * all(by)) & kept;
-                if constexpr (WIDE_ROWS) {
-                    Wide wide = __builtin_convertvector(whole, Wide), parted;
-                    for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
-                    std::memcpy(to + i / NUMBERS * GIVEN, &parted, sizeof(parted));
-                } else {
-                    const Bytes bytes = __builtin_convertvector(whole, Bytes);
-                    std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
-                }
-                sums += whole;
-            });
-            facts[0] = bits_as<Word>(largest / MOST);
-            facts[1] = static_cast<Word>(-ZERO * sum_of(sums));
+            N padded[GROUP];
+            if (here < GROUP) std::fill(std::copy_n(x + first, here, padded), padded + GROUP, N{});
+            give_group(here < GROUP ? padded : x + first, to, facts);
         }
+    }
+    // The same for one whole group.
+    template <class N> static void give_group(const N *x, Word *to, Word *facts) {
+        Ints most = {}, sums = {};
+        for (long i = 0; i < GROUP; i += LANES) {
+            const Ints size = reinterpret_cast<Ints>(load(x + i)) & all_words(0x7fffffffu); // of NaN it is the largest
+            most = size > most ? size : most;
+        }
+        const float largest = bits_as<float>(largest_lane(most)), by = factor(largest);
+        const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
+        for (long i = 0; i < GROUP; i += LANES) {
+            const Ints whole = rounded(load(x + i) * all(by)) & kept;
+            if constexpr (WIDE_ROWS) {
+                Wide wide = __builtin_convertvector(whole, Wide), parted;
+                for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
+                std::memcpy(to + i / NUMBERS * GIVEN, &parted, sizeof(parted));
+            } else {
+                const Bytes bytes = __builtin_convertvector(whole, Bytes);
+                std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
+            }
+            sums += whole;
+        }
+        facts[0] = bits_as<Word>(largest / MOST);
+        facts[1] = static_cast<Word>(-ZERO * sum_of(sums));
     }
 
     // Part k of the words of a panel, as `add` takes it.

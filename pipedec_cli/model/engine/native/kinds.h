@@ -85,17 +85,6 @@ struct BFloat16 {
     static Floats add(Floats sums, Floats w, const float *x) { return multiply_add(w, all(*x), sums); }
 };
 
-// Call write(place, vector) for `count` numbers, followed by zeros up to `padded`, a multiple of NUMBERS, in whole vectors.
-template <class N, class F> void each_vector(const N *x, long count, long padded, F write) {
-    long i = 0;
-    for (; i + LANES <= count; i += LANES) write(i, load(x + i));
-    for (; i < padded; i += LANES) {
-        N rest[LANES] = {};
-        if (i < count) std::copy(x + i, x + count, rest);
-        write(i, load(rest));
-    }
-}
-
 #ifdef HAS_PAIRS
 // bfloat16 that are multiplied two at a time with rows that are rounded to bfloat16; sums are float32.
 struct Pairs : BFloat16 {
@@ -111,7 +100,13 @@ struct Pairs : BFloat16 {
     }
     static void give(const float *x, long count, long units, Word *to) {
         auto *halves = reinterpret_cast<uint16_t *>(to);
-        each_vector(x, count, units * NUMBERS, [&](long i, Floats numbers) { store(halves + i, numbers); });
+        long i = 0;
+        for (; i + LANES <= count; i += LANES) store(halves + i, load(x + i));
+        for (; i < units * NUMBERS; i += LANES) { // zeros behind the numbers
+            float rest[LANES] = {};
+            if (i < count) std::copy(x + i, x + count, rest);
+            store(halves + i, load(rest));
+        }
     }
 };
 #endif

@@ -11,10 +11,13 @@
 
 namespace {
 
-constexpr long CHUNK = 4096 / PANEL; // words of the summed dimension: 16 KB of a panel stay in the cache for all rows
-// The words that all blocks of rows take before the next are read. With two blocks memory bounds it: less is fetched ahead at once.
-inline long chunk_of(long blocks, long units) { return blocks == 1 ? units : blocks == 2 ? CHUNK / 2 : CHUNK; }
-constexpr long BLOCK = 32;  // rows that are multiplied with a small panel before their sums are used
+constexpr long CHUNK = (LANES == 16 ? 16384 : 6144) / PANEL; // units of a panel that stay in the cache for all rows: 64 or 24 KB of words
+// The units that all blocks of rows take before the next are read. With two blocks memory bounds it: less is fetched ahead at once.
+inline long chunk_of(long blocks, long units) {
+    const long most = blocks == 1 ? units : blocks == 2 ? 2048 / PANEL : CHUNK, chunks = (units + most - 1) / most;
+    return (units + chunks - 1) / chunks;
+}
+constexpr long BLOCK = TILE > 1 ? 2 * TILE : 36; // rows, in whole tiles, that are multiplied with a small panel before their sums are used
 
 // ---- products in vectors
 
@@ -294,7 +297,7 @@ template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(lon
 template <class E>
 void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
     const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = chunk_of(blocks, units) / E::UNITS;
+    const long chunk = round_up(chunk_of(blocks, units), E::UNITS) / E::UNITS;
     for (long from = 0; from < groups; from += chunk) {
         const long count = std::min(chunk, groups - from), words = count * E::ROWS;
         const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED / E::GROUP : count) * E::GROUP_WORDS;
