@@ -102,21 +102,19 @@ template <class E, class K = E> class Block : protected States<E> {
     void attend(Scratch &s, const float *query, long query_row, long count, const P &parts, Head cache, F biased, G out) {
         float *scores = s.scores.data(), *sums = s.sums.data();
         // If the cache is multiplied with words, the rows are in `s.words` in place of `x`.
-        const auto product_with = [&](const float *x, long x_row, long from, const Word *panel, long stride, long units, float *out, long out_row) {
+        const auto product_with = [&](const float *x, long x_row, long from, const Word *panel, long stride, long units, float *out, long out_row,
+                                      const Word *next = nullptr) {
             if constexpr (IN_WORDS)
-                product<K>(m.tiles, s.words.data() + from / K::NUMBERS, seen_row, count, panel, stride, units, out, out_row, from > 0);
-            else product<K>(false, x + from, x_row, count, panel, stride, units, out, out_row, from > 0);
+                product<K>(m.tiles, s.words.data() + from / K::NUMBERS, seen_row, count, panel, stride, units, out, out_row, from > 0, next);
+            else product<K>(false, x + from, x_row, count, panel, stride, units, out, out_row, from > 0, next);
         };
         if constexpr (IN_WORDS)
             for (long r = 0; r < count; ++r) K::give(query + r * query_row, m.head_width, head_units, s.words.data() + r * seen_row);
         long padded = 0;
         for (const Columns &part : parts)
-            for (long c = part.begin; c < part.end; c += PANEL, padded += PANEL) {
-                const Word *values = cache.values + c / K::NUMBERS * head_room, *end = values + PANEL / K::NUMBERS * head_room;
-                if (count <= TILE_ROWS) // memory bounds it: values come into the cache while keys are multiplied
-                    for (; values < end; values += 64 / WORD_BYTES) __builtin_prefetch(values);
-                product_with(query, query_row, 0, cache.keys + c * head_units, PANEL, head_units, scores + padded, score_row);
-            }
+            for (long c = part.begin; c < part.end; c += PANEL, padded += PANEL) // meanwhile the values come into the cache
+                product_with(query, query_row, 0, cache.keys + c * head_units, PANEL, head_units, scores + padded, score_row,
+                             cache.values + c / K::NUMBERS * head_room);
         for (long r = 0; r < count; ++r) {
             float *mine = scores + r * score_row;
             const auto added = biased(r);

@@ -166,10 +166,10 @@ struct TileRegisters {};
 #endif
 
 // out[rows][PANEL] (+)= x · panel for any number of rows. Behind its numbers x must be 0 up to a whole word. In vectors a chunk
-// of the panel serves all rows before the next chunk is read.
+// of the panel serves all rows before the next chunk is read. What is `next`, or else the panel, is fetched into the cache meanwhile.
 template <class E>
 void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long stride, long units,
-             float *out, long out_row, bool more = false) {
+             float *out, long out_row, bool more = false, const Word *next = nullptr) {
 #ifdef HAS_TILES
     if constexpr (E::UNITS == TILE)
         if (tiles) return in_tiles<E>(x, x_row, rows, panel, stride, units, out, out_row, more);
@@ -178,7 +178,7 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
     const long chunk = chunk_of(blocks, units);
     for (long from = 0; from < units; from += chunk) {
         const long count = std::min(chunk, units - from);
-        const Word *here = panel + from * stride, *ahead = here + (blocks == 1 ? AHEAD : count) * stride;
+        const Word *here = panel + from * stride, *ahead = next ? next + from * stride : here + (blocks == 1 ? AHEAD : count) * stride;
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
             tile_of<E>(height, x + row * x_row + from * E::GIVEN, x_row, here, stride, count, out + row * out_row, out_row, more || from > 0,
