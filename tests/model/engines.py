@@ -336,12 +336,12 @@ def run_engine(engine, sources, method):
 
 
 def grid_rows(sequence, count, first=0):
-    """Rows of a grid of four subsequences with Δt = 1, in the order of their times."""
+    """Rows of a grid of four subsequences with Δt = 1, by subsequence and time: none sees a row behind it."""
     rows = []
     for n in range(first, first + count):
         subsequence, token = n % 4 + 1, (7 * sequence + 3 * n) % (VOCABULARY - 2) + 2
         rows.append(Row(sequence, Slot(subsequence, n // 4 + subsequence, token)))
-    return rows
+    return sorted(rows, key=lambda row: row.slot[:2])
 
 
 def prompt_of(length, seed=0):

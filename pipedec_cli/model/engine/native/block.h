@@ -19,7 +19,7 @@ template <class E, class K = E> class Block : protected States<E> {
     using S = States<E>;
 
   protected:
-    using S::h, S::qkv, S::made, S::scratch, S::m, S::team, S::n, S::pieces, S::inner, S::inner_kv, S::x_row, S::qkv_row,
+    using S::h, S::qkv, S::made, S::scratch, S::m, S::team, S::n, S::few, S::pieces, S::inner, S::inner_kv, S::x_row, S::qkv_row,
         S::attended_row, S::fed_row, S::AS_THEY_ARE, S::multiply, S::project, S::panels, S::given, S::add_product;
     using typename S::Rows;
 

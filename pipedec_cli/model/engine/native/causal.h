@@ -12,7 +12,7 @@ namespace {
 
 template <class E, class K = E> class Causal : Answering<E, K> {
     using B = Answering<E, K>;
-    using B::m, B::n, B::team, B::inner, B::inner_kv, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows,
+    using B::m, B::n, B::few, B::team, B::inner, B::inner_kv, B::qkv_row, B::attended_row, B::qkv, B::attended, B::scratch, B::rows,
         B::asked;
 
     struct Span { // the rows of one sequence
@@ -77,6 +77,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
 
   private:
     static constexpr long QUERIES = B::IN_WORDS ? BLOCK : 4 * TILE_ROWS; // scores of so many stay in the cache
+    static constexpr long FEW_QUERIES = 12; // in a call of few rows: each thread has a block
 
     static Ints numbers(const int32_t *p) { return *reinterpret_cast<const LooseInts *>(p); }
     static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
@@ -187,7 +188,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
 
     const Cache &cache;
     const long group = m.heads / m.key_heads, half = m.head_width / 2;
-    const long together = std::max(1L, QUERIES / group); // the most rows of a block
+    const long together = std::max(1L, (few ? FEW_QUERIES : QUERIES) / group); // the most rows of a block
     const long turn_row = round_up(m.head_width, LANES), head_row = round_up(m.head_width, PANEL) + LANES;
     std::vector<Span> spans;
     std::vector<Queries> blocks;
