@@ -82,7 +82,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
     static Ints numbers(const int32_t *p) { return *reinterpret_cast<const LooseInts *>(p); }
     static Ints everywhere(int64_t x) { return all_words(static_cast<Word>(x)); }
 
-    // The columns that a row of the block sees, in whole panels up to the end of the columns.
+    // The columns that a row of the block sees, in whole panels up to the end of the columns. Without a window, finds `open` too.
     std::vector<Columns> seen_by(Queries &block, bool windowed) const {
         Row most = rows[block.first], least = most;
         int64_t first = most.position;
@@ -95,7 +95,7 @@ template <class E, class K = E> class Causal : Answering<E, K> {
         }
         const long place = block.sequence * cache.room;
         const auto all_see = [&](long c) { return cache.subsequence[place + c] <= least.subsequence && cache.time[place + c] <= least.time; };
-        for (block.open = 0; block.open < block.length && all_see(block.open);) ++block.open;
+        while (!windowed && block.open < block.length && all_see(block.open)) ++block.open;
         std::vector<Columns> parts;
         for (long c = 0; c < block.length; ++c) {
             const bool hidden = cache.subsequence[place + c] > most.subsequence || cache.time[place + c] > most.time;
