@@ -116,7 +116,7 @@ def decode(
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
             rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
-            confident = any(grid.method.confident for _, grid in running.values())
+            confident = any(grid.wants_odds for _, grid in running.values())
             top = max(grid.method.top for _, grid in running.values())
             answers, odds = model.step_with_odds(rows, top) if confident else (model.step(rows), ())
             done = 0
@@ -125,8 +125,8 @@ def decode(
                 its = slice(done, done + len(slots))
                 done += len(slots)
                 step = grid.commit(answers[its], odds[its])
-                if step.taken_back:
-                    model.take_back(number, len(step.taken_back))
+                if forgotten := len(step.taken_back) + step.tried:
+                    model.take_back(number, forgotten)
                 yield Stepped(example, step)
     finally:  # the reader may stop early, or the model fail: the next one finds every sequence free
         for number in running:

@@ -14,6 +14,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from pipedec_cli.pipeline.answers import Answer, Trial, judge, score, trials_of
+from pipedec_cli.pipeline.attention import WRITTEN
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
@@ -88,6 +90,28 @@ class Opening:
     end: int = -1
     #: How the rows begin that start when this row has ended, since its answer says which there are.
     opens: Callable[[Subsequence], Sequence[Opening]] | None = None
+    #: Answers that are scored as a whole. The row takes the best one, unless it is `written`: then it writes an answer
+    #: itself, and its known answer is "no value" alone.
+    answers: tuple[Answer, ...] = ()
+    written: bool = True
+    #: The row has no value if the `absence` is above this. A row that `must` have a value has the best one in any case.
+    most_absence: float = 0.5
+    must: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the row takes one of its answers."""
+        return bool(self.answers) and not self.written
+
+    def lacks(self, row: Subsequence) -> bool:
+        """Whether a row with this opening says that there is no value."""
+        return row.absence > self.most_absence
+
+    def text(self, row: Subsequence) -> str:
+        """What the answer means that a row has taken; "" for no value."""
+        if row.answer < 0 or (self.lacks(row) and not self.must):
+            return ""
+        return self.answers[row.answer].text
 
 
 #: Of rows whose number is not known: made once, since it is asked for at every token.
@@ -163,6 +187,8 @@ class Slot(NamedTuple):
     allowed: bytes = b""  # the tokens that the answer is chosen from; see `Allowed`
     number: int = -1  # in a blind row: the tokens before it in the row
     end: int = -1  # the token whose probability is wanted, too; see `Opening`
+    branch: int = 0  # of its row; see `attention.branched`
+    lift: int = 0  # by so many time-steps other tokens see it later
 
 
 class Odds(NamedTuple):
@@ -184,6 +210,7 @@ class Step:
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
     taken_back: tuple[Slot, ...] = ()  # in exact mode, the wrong guesses: the last of the fed tokens
+    tried: int = 0  # tokens of known answers that went through the decoder behind `fed`, and are forgotten
 
 
 @dataclass(slots=True)
@@ -204,11 +231,21 @@ class Grid:
     _opening: list[int] = field(default_factory=list, init=False)  # the rows that are to open others, from 0
     _unopened: bool = field(default=False, init=False)  # whether there was no room for all rows
     _planned: tuple[Slot, ...] = field(default=(), init=False)
+    #: The known answers that are still to be tried, each with its row from 1; and those that are tried in the call.
+    _due_answers: list[tuple[int, Answer]] = field(default_factory=list, init=False)
+    _trials: list[Trial] = field(default_factory=list, init=False)
+    #: Whether answers were too many for a call: all rows wait until all of them are tried.
+    _waits: bool = field(default=False, init=False)
 
     @property
     def live(self) -> list[Subsequence]:
         """The established subsequences that have not ended."""
         return [row for row in self.subsequences if not row.ended]
+
+    @property
+    def wants_odds(self) -> bool:
+        """Whether the planned call is to tell probabilities."""
+        return self.method.confident or bool(self._trials)
 
     @property
     def placed(self) -> dict[Any, Subsequence]:
@@ -259,21 +296,44 @@ class Grid:
         """
         self._planned = ()
         time_max = self.method.limits.time_max or math.inf
-        while self.time < time_max and not self._out_of_tokens:
+        if self._waits:
+            self._plan_call()
+        while not self._waits and self.time < time_max and not self._out_of_tokens:
             while (start := self._next_start()) is not None and start <= self.time:
                 if self.method.openings:
                     self._establish(start)
                 else:
                     self.subsequences.append(Subsequence(start))
             if self.live:
-                rows = enumerate(self.subsequences, start=1)
-                fed = (self._slots(number, row) for number, row in rows if not row.eos_fed)
-                self._planned = tuple(slot for slots in fed for slot in slots)
+                self._plan_call()
                 break
             if start is None:
                 break
             self.time = start
         return self._planned
+
+    def _plan_call(self) -> None:
+        """Set the slots of the next call: of all rows, unless these wait, and of known answers."""
+        slots = list[Slot]()
+        if not self._waits:
+            for number, row in enumerate(self.subsequences, start=1):
+                if not row.eos_fed:
+                    slots += self._slots(number, row)
+        self._trials = trials_of(self._due_answers, WRITTEN - 1)
+        for trial in self._trials:
+            slots += self._slots_of_trial(trial)
+        self._planned = tuple(slots)
+
+    def _slots_of_trial(self, trial: Trial) -> Iterator[Slot]:
+        """The last known token of a row and the tokens of an answer. Each asks for the probability of the next one."""
+        row = self.subsequences[trial.row - 1]
+        known = [self.bos, *row.known]
+        fed = (known[-1], *trial.answer.tokens[:-1])
+        first = len(row.known) - 1
+        for place, (token, following) in enumerate(zip(fed, trial.answer.tokens, strict=True)):
+            number = first + place if self.method.blind else -1
+            time = row.start + place
+            yield Slot(trial.row, time, token, True, b"", number, following, trial.branch, trial.lift)
 
     def _establish(self, start: int) -> None:
         """Add the rows whose openings are known: all fields, then the next items of lists, and what rows open."""
@@ -305,6 +365,8 @@ class Grid:
         rows = [Subsequence(start, known=opening.known) for opening in openings]
         first = len(self.openings)
         self._opening += (number for number, one in enumerate(openings, first) if one.opens)
+        for number, opening in enumerate(openings, start=first + 1):
+            self._due_answers += [(number, answer) for answer in opening.answers]
         self.openings += openings
         self.subsequences += rows
         return rows
@@ -318,50 +380,146 @@ class Grid:
         return {number: start for number, start in starts if start is not None}
 
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
-        """The tokens of a row that have not gone through the decoder. The last one asks for the next token."""
-        time, live, openings = row.start + len(row.tokens), not row.ended, self.openings
-        first = row.start + 1 - len(row.known) if self.method.blind else None  # the time of its first token
+        """The tokens of a row that have not gone through the decoder. The last one asks for the next token.
+
+        The known tokens of a row that takes a known answer ask for nothing. If it is blind, each answer brings the
+        last of them along.
+        """
+        blind = self.method.blind
+        opening = self._opening_of(number)
+        branch = WRITTEN if opening.answers else 0
+        first_time = row.start + 1 - len(row.known)  # of a blind row
+        time = row.start + len(row.tokens)
         if row.tokens:
             last = row.tokens[-1]
         else:
-            *before, last = row.known if self.method.blind else (self.bos, *row.known)
+            *before, last = row.known if blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
-                yield Slot(number, earlier, token, False, number=-1 if first is None else earlier - first)
-        opening = _FREE if not live else openings[number - 1] if openings else self.method.free
-        fed = -1 if first is None else time - first
-        yield Slot(number, time, last, live, opening.allowed(row.tokens), fed, opening.end)
+                yield Slot(number, earlier, token, False, number=earlier - first_time if blind else -1)
+            if opening.chooses and blind:
+                return
+        fed = time - first_time if blind else -1
+        if opening.chooses:
+            yield Slot(number, time, last, False, number=fed, branch=branch)
+            return
+        if row.ended:
+            yield Slot(number, time, last, False, branch=branch)
+            return
+        allowed = opening.allowed(row.tokens)
+        yield Slot(number, time, last, True, allowed, fed, opening.end, branch)
+
+    def _opening_of(self, number: int) -> Opening:
+        """How a subsequence begins, counted from 1."""
+        return self.openings[number - 1] if self.openings else self.method.free
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The `odds` make the confidence of each row. Raises ValueError if the numbers
-        do not fit.
+        Rows that do not answer ignore theirs. The `odds` make the confidence of each row, and score known answers. Raises
+        ValueError if the numbers do not fit.
         """
-        method, planned, made = self.method, self._take_planned(answers), list[Slot]()
-        self.time += 1
+        planned = self._take_planned(answers)
+        chances = odds or [Odds()] * len(answers)
+        tried = sum(len(trial.answer.tokens) for trial in self._trials)
+        fed = planned[: len(planned) - tried]
+        self.time += not self._waits
         self.steps += 1
-        for slot, answer, chance in zip(planned, answers, odds or [Odds()] * len(answers), strict=True):
+        made = self._judge(chances[len(fed) :])
+        for slot, answer, chance in zip(fed, answers, chances, strict=False):
             row = self.subsequences[slot.subsequence - 1]
             if not slot.answers:
-                row.eos_fed = row.ended  # false for a known token: its row has not begun to answer
+                # A known token is of a row that has not begun to answer.
+                row.eos_fed = row.at_once or row.ended
                 continue
-            ending = row.probability * chance.end * chance.allowed
-            if ending and ending >= row.best[0]:  # of equals the longest
-                row.best = ending, len(row.tokens)
-            row.probability *= chance.answer * chance.allowed
-            # A blind row ends when no later end can be more probable: no other row sees its tokens.
-            token = slot.end if method.blind and row.probability < row.best[0] else answer
-            row.tokens.append(token)
-            row.ended = token == method.eos or token in method.ends
-            row.eos_fed = row.ended and method.blind  # no other row would see it
-            row.confidence *= chance.answer
-            row.forced = max(row.forced, 1 - chance.allowed)
-            if method.top:
-                row.odds.append(chance)
+            token = self._write(row, slot, answer, chance)
             made.append(Slot(slot.subsequence, self.time, token))
-        if method.stop_on_repeat and any(slot.token == method.eos for slot in made):
+        made += self._follow_scripts()
+        if self.method.stop_on_repeat and any(slot.token == self.method.eos for slot in made):
             self._drop_repeats()
-        return Step(self.steps, self.time, planned, tuple(made))
+        return Step(self.steps, self.time, fed, tuple(made), tried=tried)
+
+    def _write(self, row: Subsequence, slot: Slot, answer: int, chance: Odds) -> int:
+        """Add to a row the answer to its slot, or its end. Returns the token."""
+        method = self.method
+        opening = self._opening_of(slot.subsequence)
+        ending = row.probability * chance.end * chance.allowed
+        if ending and ending >= row.best[0]:  # of equals the longest
+            row.best = ending, len(row.tokens)
+        row.probability *= chance.answer * chance.allowed
+        token = answer
+        # A blind row ends when no later end can be more probable: no other row sees its tokens.
+        if method.blind and row.probability < row.best[0]:
+            token = slot.end
+        elif method.blind and self._is_hopeless(row, opening):
+            token = method.eos
+        row.tokens.append(token)
+        row.ended = token == method.eos or token in method.ends
+        row.eos_fed = row.ended and method.blind  # no other row would see it
+        row.confidence *= chance.answer
+        row.forced = max(row.forced, 1 - chance.allowed)
+        if method.top:
+            row.odds.append(chance)
+        return token
+
+    def _is_hopeless(self, row: Subsequence, opening: Opening) -> bool:
+        """Whether "no value" is more probable than whatever a row can still write."""
+        value = max(row.best[0], row.probability)
+        if opening.must or not row.nothing:
+            return False
+        return row.nothing > opening.most_absence * (row.nothing + value)
+
+    def _judge(self, chances: Sequence[Odds]) -> list[Slot]:
+        """Score the answers that were tried. A row whose answers all have a score takes the best one.
+
+        Returns the tokens of blind rows that have taken one: no other row sees them, so they need no call of their own.
+        """
+        made = list[Slot]()
+        done = 0
+        for trial in self._trials:
+            row = self.subsequences[trial.row - 1]
+            following = done + len(trial.answer.tokens)
+            row.scores.append(score([chance.end for chance in chances[done:following]]))
+            done = following
+            if len(row.scores) == len(self.openings[trial.row - 1].answers):
+                made += self._take(trial.row, row)
+        del self._due_answers[: len(self._trials)]
+        self._waits = bool(self._due_answers)
+        self._trials = []
+        return made
+
+    def _take(self, number: int, row: Subsequence) -> list[Slot]:
+        """Give a row the best of its answers, whose scores are known; of a row that is written note "no value" alone."""
+        opening = self.openings[number - 1]
+        verdict = judge(opening.answers, row.scores)
+        row.nothing = verdict.nothing
+        if opening.written:
+            return []
+        row.answer = verdict.best
+        row.probability = verdict.probability
+        row.confidence = verdict.share
+        row.forced = max(0.0, 1 - verdict.known)
+        taken = verdict.best
+        if taken < 0 or (opening.lacks(row) and not opening.must):
+            texts = [answer.text for answer in opening.answers]
+            taken = texts.index("")
+        tokens = opening.answers[taken].tokens
+        if not self.method.blind:
+            row.script = tokens
+            return []
+        row.tokens += tokens
+        row.ended = row.eos_fed = row.at_once = True
+        return [Slot(number, row.start + place, token) for place, token in enumerate(tokens, start=1)]
+
+    def _follow_scripts(self) -> list[Slot]:
+        """Add to each row with a script its next token, once the clock has reached its time."""
+        made = list[Slot]()
+        for number, row in enumerate(self.subsequences, start=1):
+            if row.script and not row.ended and row.start + len(row.tokens) < self.time and not self._waits:
+                token = row.script[len(row.tokens)]
+                row.tokens.append(token)
+                row.ended = len(row.tokens) == len(row.script)
+                made.append(Slot(number, self.time, token))
+        return made
 
     def _take_planned(self, answers: Sequence[int]) -> tuple[Slot, ...]:
         planned = self._planned

@@ -27,11 +27,21 @@ class Subsequence:
     odds: list[Any] = field(default_factory=list)  # of each token, where they are asked for
     #: The most probable beginning with an end behind it: its probability and number of tokens; −1 if ends are not noted.
     best: tuple[float, int] = (0.0, -1)
+    #: Of the answers that are scored as a whole: the scores so far, the number of the best one, and the probability of
+    #: "no value". −1: the row writes its answer itself.
+    scores: list[float] = field(default_factory=list)
+    answer: int = -1
+    nothing: float = 0.0
+    #: The tokens that the row is to have, if its answer is one of these and other rows see it.
+    script: tuple[int, ...] = ()
+    at_once: bool = False  # whether one call gave all its tokens
 
     @property
     def end(self) -> int | None:
         """The time of <eos>; None while the subsequence is live."""
-        return self.start + len(self.tokens) if self.ended else None
+        if not self.ended:
+            return None
+        return self.start + 1 if self.at_once else self.start + len(self.tokens)
 
     @property
     def empty(self) -> bool:
@@ -49,6 +59,12 @@ class Subsequence:
         if self.best[1] >= 0:
             return self.tokens[: self.best[1]]
         return self.text_tokens if self.ended else None
+
+    @property
+    def absence(self) -> float:
+        """The probability of "no value" against that of the value, from 0 to 1; 0 if "no value" is no answer."""
+        value = self.best[0] if self.best[1] >= 0 else self.probability
+        return self.nothing / (self.nothing + value) if self.nothing else 0.0
 
     @property
     def value_confidence(self) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.model.engine.kept import Columns, Ids, Kept, common
-from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind
+from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind, branched
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
@@ -137,12 +137,17 @@ class Sequences:
             self._known[row.sequence] = max(self._known[row.sequence], -row.slot.time)
         self._new.difference_update(row.sequence for row in first)
 
-    def place(self, sequence: int, slot: Slot) -> tuple[int, int]:
-        """The time at which a slot's token stands in the cache, and its position; its sequence is settled."""
+    def place(self, sequence: int, slot: Slot) -> tuple[int, int, int]:
+        """The row and the time of a slot's token in the cache, by which others see it, and its position.
+
+        The slot's sequence is settled.
+        """
+        row = branched(slot.subsequence, slot.branch)
         before = self._lengths[sequence]
         if slot.number >= 0:
-            return apart(slot.subsequence, slot.number), before + slot.number
-        return slot.time, behind(slot.subsequence, slot.time, before + self._known[sequence])
+            return row, apart(slot.subsequence, slot.number) + slot.lift, before + slot.number
+        position = behind(slot.subsequence, slot.time, before + self._known[sequence])
+        return row, slot.time + slot.lift, position
 
     def begin(self, sequence: int, prompt: Sequence[int], known: int) -> list[tuple[Row, int]]:
         """The tokens of a prompt behind those that are `known`, as rows with positions. They want no answer.

@@ -67,6 +67,7 @@ template <class E, class K = E> class Step : Answering<E, K> {
             const long place = rows[r].sequence * cache.room + rows[r].column;
             cache.subsequence[place] = static_cast<int32_t>(rows[r].subsequence);
             cache.time[place] = static_cast<int32_t>(rows[r].time);
+            cache.position[place] = static_cast<int32_t>(rows[r].position);
             B::embed(r, rows[r].token);
         }
         const int32_t hidden = static_cast<int32_t>(m.reach);
@@ -74,11 +75,13 @@ template <class E, class K = E> class Step : Answering<E, K> {
             for (long r = span.first; r < span.first + span.count; ++r) {
                 const int32_t *subsequence = cache.subsequence + span.sequence * cache.room;
                 const int32_t *time = cache.time + span.sequence * cache.room;
+                const int32_t *position = cache.position + span.sequence * cache.room;
                 const auto i = static_cast<int32_t>(rows[r].subsequence), t = static_cast<int32_t>(rows[r].time);
+                const auto p = static_cast<int32_t>(rows[r].position);
                 int32_t *distance = distances.data() + r * distance_row;
                 for (long c = 0; c < span.length; ++c) {
                     const bool sees = subsequence[c] <= i && time[c] <= t;
-                    distance[c] = sees ? std::min(i + t - subsequence[c] - time[c], hidden - 1) : hidden;
+                    distance[c] = sees ? std::min(p - position[c], hidden - 1) : hidden;
                 }
             }
     }

@@ -62,13 +62,14 @@ bool all_within(int64_t count, const int64_t *tokens, int64_t vocabulary) {
 }
 
 bool all_within(const Model &m, const Cache &cache, int64_t count, const Row *rows) {
-    constexpr int64_t FAR = 1 << 29; // sums of three such numbers are int32_t
+    constexpr int64_t FAR = 1 << 29; // differences of such numbers are int32_t
+    constexpr int64_t ROWS = int64_t{1} << 31;
     return count > 0 && std::all_of(rows, rows + count, [&](const Row &row) {
         const Row &before = &row == rows ? row : (&row)[-1];
         const bool ordered = before.sequence < row.sequence || before.column < row.column || &row == rows;
         return ordered && before.sequence <= row.sequence && within(row.token, m.vocabulary) &&
                within(row.sequence, cache.sequences) && within(row.column, cache.room) && -FAR < row.time && row.time < FAR &&
-               within(row.subsequence, FAR) && row.end < m.vocabulary && -FAR < row.position && row.position < FAR &&
+               within(row.subsequence, ROWS) && row.end < m.vocabulary && -FAR < row.position && row.position < FAR &&
                (m.causal || within(cache.source_length[row.sequence], cache.source_room + 1));
     });
 }

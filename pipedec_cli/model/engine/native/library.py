@@ -210,7 +210,7 @@ class CacheStruct(Structure):
 class RowStruct(Structure):
     """``Row``: a token and its place. `choices` is 1 if a bit mask has the tokens that may answer; 0: all may; −1: no answer is wanted.
 
-    Only decoder-only models use the position.
+    `subsequence` and `time` say who sees the token; distances are differences of positions.
     """
 
     _fields_ = _fields(c_int64, "token sequence column subsequence time choices position end")

@@ -72,17 +72,14 @@ class NativeStepper(Sequences):
         read = [pair for one in sorted(newcomers) for pair in self.begin(*one)]
         for first in range(0, len(read), READ_TOGETHER):
             portion = read[first : first + READ_TOGETHER]
-            self._run([row for row, _ in portion], [(row.slot.time, at) for row, at in portion])
+            self._run([row for row, _ in portion], [(0, row.slot.time, at) for row, at in portion])
 
     def step(
         self, rows: Sequence[Row], logits: Tensor | None = None, odds: Tensor | None = None
     ) -> list[int]:
         """One decoder call; see `Library.step`."""
-        if self.weights.struct.causal:
-            self.settle(rows)
-            places = [self.place(*row) for row in rows]
-        else:
-            places = [(row.slot.time, 0) for row in rows]
+        self.settle(rows)
+        places = [self.place(*row) for row in rows]
         return self._run(rows, places, logits, odds)
 
     def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
@@ -100,16 +97,16 @@ class NativeStepper(Sequences):
     def _run(
         self,
         rows: Sequence[Row],
-        places: Sequence[tuple[int, int]],
+        places: Sequence[tuple[int, int, int]],
         logits: Tensor | None = None,
         odds: Tensor | None = None,
     ) -> list[int]:
-        """Run rows that stand at these times and positions. They get the next columns of their sequences."""
+        """Run rows at these places; see `Sequences.place`. They get the next columns of their sequences."""
         placed, masks = list[int](), list[bytes]()
         size = -(-self.weights.struct.vocabulary // 8)
-        for (sequence, slot), (time, position) in zip(rows, places, strict=True):
+        for (sequence, slot), (subsequence, time, position) in zip(rows, places, strict=True):
             column, choices = self.filled[sequence], bool(slot.allowed) if slot.answers else -1
-            placed += (slot.token, sequence, column, slot.subsequence, time, choices, position, slot.end)
+            placed += (slot.token, sequence, column, subsequence, time, choices, position, slot.end)
             if choices > 0:
                 masks.append(slot.allowed.ljust(size, b"\0")[:size])
             self.filled[sequence] += 1

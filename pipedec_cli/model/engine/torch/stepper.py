@@ -282,7 +282,7 @@ class TorchStepper(Sequences):
         given: list[tuple[int, ...]] = []
         self.settle(rows)
         for sequence, slot in rows:
-            place = (slot.subsequence, *self.place(sequence, slot), counts[sequence])
+            place = (*self.place(sequence, slot), counts[sequence])
             given.append((slot.token, sequence, filled[sequence], *place))
             counts[sequence] += 1
             filled[sequence] += 1
