@@ -1,5 +1,6 @@
 """The keys and kinds of objects, learnt from training targets or given as ``name, age int``."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -139,32 +140,101 @@ _WORDS: Final[dict[str, Kind]] = KINDS | {
     "bool": "boolean",
     "list": "list",
 }
+#: The words of the short form for strings of a format.
+_FORMATS: Final = {"date": "date", "datetime": "date-time", "time": "time"}
+#: The kinds of the short form that a refusal names.
+_KINDS_TOLD: Final = "string, number, integer, boolean, list, date, datetime, time"
+_SHORT_EXAMPLE: Final = "name, age int, tags list, kind: pub|restaurant"
 
 
 def read_short(text: str) -> dict[str, Field]:
-    """The keys of a short form: ``name, age int, tags list, kind: pub|restaurant, address.city, menu[].price number``."""
+    """The keys of a short form: ``name, age int, tags list, kind: pub|restaurant, address.city, menu[].price number``.
+
+    A name of several words stands in double quotes, which may hold commas and colons too: ``"unit price" number``. So may
+    a choice. A UserError for what is no key, and for a word that is no kind.
+    """
+    if text.count('"') % 2:
+        todo = """write for example --fields '"unit price" number, name'"""
+        raise UserError("--fields has a quote that does not end", todo=todo)
     fields: dict[str, Field] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, colon, choices = (piece.strip() for piece in part.partition(":"))
-        before, _, word = name.rpartition(" ")
-        kind = _WORDS.get(word) if before else None
-        name = before.strip() if kind else name
-        if before and not kind and (meant := [known for known in _WORDS if sorted(known) == sorted(word)]):
-            raise UserError(
-                f"--fields has {part!r}: did you mean {meant[0]}?", todo="write NAME or NAME KIND"
-            )
-        enum = tuple(dict.fromkeys(filter(None, map(str.strip, choices.split("|")))))
-        if bool(colon) != bool(enum) or not name or name in fields or name.endswith("[]"):
-            todo = 'write for example --fields "name, age int, tags list, kind: pub|restaurant"'
-            raise UserError(f"--fields has {part!r}, which is no key, or is there twice", todo=todo)
-        keys: Keys = tuple(
-            key for step in name.split(".") for key in ((step[:-2], 0) if step.endswith("[]") else (step,))
-        )
-        fields[name] = Field(name, kind or "any", enum, path=keys if len(keys) > 1 else ())
+    for entry in _unquoted(" ".join(text.split()), ","):
+        field = _short_field(entry)
+        if field.name in fields:
+            raise UserError(f"--fields names {field.name!r} twice", todo="leave one of the two out")
+        fields[field.name] = field
     if not fields:
         raise UserError("--fields names no key", todo="write --fields NAME,NAME")
     check_names([*fields.values()], {})
     return fields
+
+
+def _unquoted(text: str, mark: str) -> list[str]:
+    """The parts between marks that stand in no quotes, without blank ones."""
+    parts = re.findall(rf'(?:"[^"]*"|[^"{mark}])+', text)
+    return [*filter(None, map(str.strip, parts))]
+
+
+def _short_field(entry: str) -> Field:
+    """The key of an entry of the short form: a name, a kind or none, and choices or none."""
+    parts = re.fullmatch(r'((?:"[^"]*"|[^":])*)(:.*)?', entry, re.DOTALL)
+    assert parts, "quotes come in pairs"
+    head, choices = parts.groups("")
+    name, word = _short_name(head.strip(), entry)
+    enum = _short_choices(choices[1:], entry) if choices else ()
+    path = _short_path(name, entry)
+    keywords = (("format", _FORMATS[word]),) if word in _FORMATS else ()
+    kind = _WORDS.get(word, "string" if keywords else "any")
+    return Field(name, kind, enum, path=path if len(path) > 1 else (), keywords=keywords)
+
+
+def _short_name(head: str, entry: str) -> tuple[str, str]:
+    """The name of an entry, without its quotes, and the word of its kind, which is "" without one."""
+    if quoted := re.fullmatch(r'"([^"]*)"(?:\s+(\S+))?', head):
+        name, word = quoted[1].strip(), quoted[2] or ""
+    elif '"' in head:
+        todo = 'put the whole name in quotes, such as "menu[].unit price", and the kind behind it'
+        raise UserError(f"--fields has {entry!r}, which has quotes within a name", todo=todo)
+    else:
+        name, word = (*head.rsplit(maxsplit=1), "", "")[:2]
+    if word and word not in _WORDS and word not in _FORMATS:
+        todo = f"write one of {_KINDS_TOLD}"
+        if not quoted:
+            todo += f""", or put a name of several words in quotes: --fields '"{head}"'"""
+        raise UserError(f"--fields has {entry!r}, and {word!r} is no kind", todo=todo)
+    return name, word
+
+
+def _short_path(name: str, entry: str) -> Keys:
+    """The keys of a name such as ``menu[].price``."""
+    path: list[str | int] = []
+    for step in name.split("."):
+        key = step.removesuffix("[]")
+        if not key.strip():
+            todo = f'write for example --fields "{_SHORT_EXAMPLE}"'
+            raise UserError(f"--fields has {entry!r}, in which a name is empty", todo=todo)
+        path.append(key)
+        if step != key:
+            path.append(0)
+    if path[-1] == 0:
+        todo = f'write "{name[:-2]} list" for a list of values, or "{name}.price" for a key of its objects'
+        raise UserError(f"--fields has {entry!r}, which names no key of the list's objects", todo=todo)
+    return tuple(path)
+
+
+def _short_choices(text: str, entry: str) -> tuple[str, ...]:
+    """The choices of an entry, without their quotes and each once."""
+    choices = dict[str, None]()
+    for choice in _unquoted(text, "|"):
+        whole = re.fullmatch(r'"([^"]*)"', choice)
+        if '"' in choice and not whole:
+            todo = "put the whole choice in quotes, or give it in a --schema"
+            raise UserError(f"--fields has {entry!r}, which has quotes within a choice", todo=todo)
+        choices[whole[1].strip() if whole else choice] = None
+    choices.pop("", None)
+    if not choices:
+        todo = f'write for example --fields "{_SHORT_EXAMPLE}"'
+        raise UserError(f"--fields has {entry!r}, which names no choices", todo=todo)
+    return tuple(choices)
 
 
 def settled(field: Field) -> Field:

@@ -42,7 +42,9 @@ class RunSettings(WorkflowSettings):
         None, "Write objects of a JSON Schema, or of a FILE.py:CLASS (pydantic).", metavar="FILE"
     )
     fields: str | None = _asking(
-        None, "The same with these keys, such as 'name, age int, kind: pub|bar'.", metavar="NAME,NAME"
+        None,
+        "The same with these keys, such as 'name, age int, day date, kind: pub|bar'.",
+        metavar="NAME,NAME",
     )
     shots: tuple[str, int] | None = _asking(
         None, "Show N examples of a file in the prompt.", parser=common.parse_shots, metavar="FILE:N"

@@ -65,7 +65,7 @@ class SegmentSettings(WorkflowSettings):
     sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
     fields: str | None = _schema(
         None,
-        "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, kind: pub|bar' "
+        "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, day date, kind: pub|bar' "
         "[default: those of the targets].",
         metavar="NAME,NAME",
     )

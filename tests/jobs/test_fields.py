@@ -114,6 +114,18 @@ def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
     assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
 
 
+def test_a_model_that_was_trained_for_dates_writes_dates_alone(tmp_path):
+    days = [f"2026-03-{number:02}" for number in range(1, 25)]
+    rows = [{"source": f"It came on {day}.", "target": {"the day": day}} for day in days]
+    place = ("-w", tmp_path / "work")
+    write_lines(tmp_path / "data.jsonl", *rows)
+    run("segment", tmp_path / "data.jsonl", "--level", "field", "--fields", '"the day" date', *place)
+    run("train", *place, *QUICK)
+    typed = ("--text", "It came on 2026-03-12.", "--json", "--set", "time_max=30")
+    (day,) = json.loads(run("generate", *place, *typed).stdout)["fields"].values() or [None]
+    assert day is None or re.fullmatch(r"\d{4}-\d\d-\d\d", day)
+
+
 @pytest.mark.slow
 def test_the_report_compares_values_and_steps(workspace):
     run("report", "-w", workspace, "--compare", "sequential,exact-pipelined", *REPORT)
