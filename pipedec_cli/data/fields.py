@@ -154,6 +154,11 @@ class Field(Struct, frozen=True):
         """Whether its row must have a value: the schema wants one, and nothing else can stand for it."""
         return {*self.absent} == {"never"} and not self.may_be_empty
 
+    @property
+    def must(self) -> bool:
+        """Whether the schema wants a value, and neither null nor an empty list can stand for it."""
+        return {*self.absent} == {"never"} and not (self.kind == "list" and self.may_be_empty)
+
     def opening(self, item: int = 1) -> str:
         """The known beginning of the row of an item of a list, from 1. It is tokenized apart from the value."""
         return f"{path_name(self.at(item))}{_KEY}"
@@ -164,7 +169,7 @@ class Field(Struct, frozen=True):
 
     def parsed(self, text: str) -> Value | None:
         """The value of a text; None if it is of another kind, or not in the enum."""
-        items = list(filter(None, _items(text))) if self.kind == "list" else [text.strip()]
+        items = list(filter(None, items_of(text))) if self.kind == "list" else [text.strip()]
         if not items or not self.enum_holds(items):
             return None
         if self.kind in ("string", "list"):
@@ -277,7 +282,7 @@ def value_texts(target: Mapping[str, object], fields: Sequence[Field], where: st
         if isinstance(value, list) and not {*map(kind_of, value)} <= {None, *field.item_kinds}:
             what, fits = f"{name!r} is {json.dumps(value)[:80]}", " or ".join(field.item_kinds)
             raise UserError(what, where=where, todo=f"give its items the kind {fits}")
-        items = _items(text_of(value)) if kind == "list" else [text_of(value)]
+        items = items_of(text_of(value)) if kind == "list" else [text_of(value)]
         if not field.enum_holds(items):
             wrong = next(item for item in items if item not in field.enum)
             what = f"{name!r} is {wrong!r}, which is not among the field's choices"
@@ -370,7 +375,8 @@ def alike(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).split())
 
 
-def _items(text: str) -> list[str]:
+def items_of(text: str) -> list[str]:
+    """The texts of a list's items, which ``|`` separates."""
     return [part.replace(_ITEM * 2, _ITEM).strip() for part in _parts(text, _ITEM)]
 
 

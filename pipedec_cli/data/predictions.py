@@ -54,6 +54,7 @@ def line(
         "forced": generated.forced if confidence else None,
         "spans": spans_of(values, record.source) if spans and values is not None else None,
         "violations": list(generated.violations) or None,
+        "missing": generated.missing or None,
         "steps": generated.steps,
         "draft_steps": generated.draft_steps,
         "tokens": generated.tokens,

@@ -93,6 +93,8 @@ class Generated(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
     violations: tuple[str, ...] = ()  # what of the JSON Schema does not hold of the object
+    #: By their paths the values that must be there and that the text lacks: how probable "no value" is.
+    missing: Mapping[str, float] = {}
 
     @property
     def id(self) -> str:
@@ -192,6 +194,7 @@ class _Output(Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "g
     forced: dict[str, Any] | None = None
     spans: dict[str, Any] | None = None
     violations: tuple[str, ...] = ()
+    missing: dict[str, float] = {}
     steps: _Amount = 0
     draft_steps: _Amount | None = None
     tokens: _Amount = 0

@@ -240,7 +240,8 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
 
 def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
-    from pipedec_cli.model.rows import blind_decoder, calibrate
+    from pipedec_cli.model.calibration import calibrate
+    from pipedec_cli.model.rows import blind_decoder
 
     rows, records = blind_rows(settings), list[Record]()  # faults in files come before the weights
     if location := settings.calibrate:

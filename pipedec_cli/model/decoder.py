@@ -161,10 +161,13 @@ class FieldPlan:
         return self._with_rows(made)
 
     def _with_rows(self, method: Method, source: str | None = None) -> Method:
-        fields = self.fields if source is None else self.fields.held_to(source)
-        lists = (ItemRows(places, partial(fields.openings, places)) for places in list_places(fields.fields))
-        openings = fields.openings(range(len(fields.fields)))
-        return dataclasses.replace(method, openings=openings, lists=tuple(lists))
+        """The method with a row for each field, for a source if values are parts of it."""
+        fields = self.fields
+        openings = fields.openings(range(len(fields.fields)), source=source)
+        lists = list[ItemRows]()
+        for places in list_places(fields.fields):
+            lists.append(ItemRows(places, partial(fields.openings, places, source=source)))
+        return dataclasses.replace(method, openings=openings, lists=tuple(lists), source=source or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,8 @@ class ObjectReader:
 
     def read(self, end: Finished) -> Generated:
         """The object, as JSON too, without what it cost."""
-        rows, texts = self.answers(end.grid)
+        answered = self.answers(end.grid)
+        texts = answered.texts
         values, lost = self.fields.object_of(texts)
         found = self.check(values)
         if wrong := {keys for keys, _ in found}:
@@ -210,7 +214,7 @@ class ObjectReader:
             found = self.check(values)
         sure = forced = None
         if end.grid.method.confident:
-            rows = {at: row for at, row in rows.items() if texts[at] is not None}  # else it was cut
+            rows = {at: row for at, row in answered.rows.items() if texts[at] is not None}  # else it was cut
             sure = self.fields.of_rows(values, rows, attrgetter("value_confidence"))
             forced = self.fields.of_rows(values, rows, attrgetter("forced"))
         text = json.dumps(values, ensure_ascii=False)
@@ -224,6 +228,7 @@ class ObjectReader:
             forced=forced,
             values_lost=lost,
             violations=in_words(found),
+            missing=answered.missing,
         )
 
 

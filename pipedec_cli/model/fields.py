@@ -1,27 +1,34 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
-import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import dataclasses
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from pipedec_cli.data.fields import (
     Field,
     Keys,
     alike,
+    any_item,
+    items_of,
     list_places,
     path_name,
     plain_opening,
     plain_text,
     read_plain,
     rows_of,
-    rows_with,
+    text_of,
     texts_of,
 )
+from pipedec_cli.data.places import places_in
 from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
+from pipedec_cli.model.candidates import Known, Reading, as_number, candidates, choices, is_worded
 from pipedec_cli.model.grammar import allowed_of, is_free, plain_allowed_of
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.pipeline.grid import Allowed, Grid, Opening
+from pipedec_cli.pipeline.answers import Answer
+from pipedec_cli.pipeline.grid import Allowed, Grid, Opening, any_token, mask_of
 from pipedec_cli.pipeline.schedule import Schedule, Subsequence, place
 
 
@@ -31,8 +38,59 @@ def row_text(codec: TextCodec, row: Subsequence) -> str:
     return text if row.ended else text.rstrip("\ufffd").rstrip()
 
 
-#: The rows and the texts of a finished grid by the places of their values; the text of a value that was cut is None.
-Answers = Callable[[Grid], tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]]
+@dataclass
+class Answered:
+    """What the rows of a finished grid say, by the places of their values."""
+
+    rows: dict[Keys, Subsequence] = dataclasses.field(default_factory=dict)
+    texts: dict[Keys, str | None] = dataclasses.field(default_factory=dict)  # None of a value that was cut
+    #: By their paths the values that must be there and that the model finds nowhere: how probable "no value" is.
+    missing: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+Answers = Callable[[Grid], Answered]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRule:
+    """How the row of a field is answered for a source: the known answers, or which tokens may follow."""
+
+    known: tuple[Known, ...] | None = None  # None: the row writes its answer
+    allowed: Allowed = any_token
+    end: int = -1  # see `Opening`
+    items: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what the texts of a list's items mean
+
+
+def times_in(name: str, source: str) -> int:
+    """How many items of a list may have a name: as many as the source says it, one at least."""
+    return max(1, len(places_in(name, source)))
+
+
+def as_often(names: Iterable[str], source: str) -> list[str]:
+    """The names of items, without those that come more often than they stand in the source."""
+    counts = Counter[str]()
+    kept = list[str]()
+    for name in names:
+        counts[name] += 1
+        if counts[name] <= times_in(name, source):
+            kept.append(name)
+    return kept
+
+
+def names_as_often(names: Allowed, decode: Callable[[Sequence[int]], str], end: int, source: str) -> Allowed:
+    """Allows the items of a list, and the end alone where a name has come more often than it stands in the source.
+
+    A small model that repeats itself would not end.
+    """
+
+    def allowed(made: Sequence[int]) -> bytes:
+        if "|" in decode(made[-1:]):  # a name has come to its end
+            items = [item.strip() for item in decode(made).split("|")][:-1]
+            if items[-1] and items.count(items[-1]) > times_in(items[-1], source):
+                return mask_of([end])
+        return names(made)
+
+    return allowed
 
 
 class FieldCodec:
@@ -40,16 +98,20 @@ class FieldCodec:
 
     def __init__(self, codec: TextCodec, fields: Sequence[Field], tree: Part | None = None) -> None:
         """Objects are read as the `tree` says, by default as that of the fields."""
-        self.codec, self.fields = codec, fields
+        self.codec = codec
+        self.fields = fields
         self.tree = tree_of(fields) if tree is None else tree
         rows = dict.fromkeys((*fields, *(part.field for part in self.tree.inner())))
-        # A tokenizer may write other forms of letters: decoded enum values, and the values that they stand for.
-        self._forms = {
-            field: dict(zip(map(codec.decode, codec.ids(field.enum)), field.enum, strict=True))
-            for field in rows
-        }
+        #: The texts of enums as the tokenizer spells them: it may write other forms of letters.
+        self._spelled: dict[Field, tuple[str, ...]] = {}
+        #: The values that these texts, and those of the enum itself, stand for.
+        self._forms: dict[Field, dict[str, str]] = {}
+        for row in rows:
+            spelled = tuple(codec.decode(ids) for ids in codec.ids(row.enum))
+            self._spelled[row] = spelled
+            self._forms[row] = {choice: choice for choice in row.enum}
+            self._forms[row] |= dict(zip(spelled, row.enum, strict=True))
         self._known: dict[int, list[list[int]]] = {}
-        self.source: str | None = None  # of which free values are parts
 
     def known_of(self, item: int) -> list[list[int]]:
         """The known tokens of the row of each field behind <bos>, for an item of the lists."""
@@ -57,42 +119,98 @@ class FieldCodec:
             self._known[item] = self.codec.ids([field.opening(item) for field in self.fields])
         return self._known[item]
 
-    def openings(self, places: Sequence[int], item: int = 1) -> tuple[Opening, ...]:
-        """How the rows of these fields begin, those of lists for an item."""
-        made = []
+    def rule(
+        self, field: Field, end: int, source: str, learnt: Reading | None = None, *, grounded: bool
+    ) -> RowRule:
+        """How the row of a field is answered that has a value, for a source.
+
+        Where it is `grounded`, numbers, dates and free values are parts of the source. Strings may be `learnt` to be
+        dates or amounts. An answer ends with the token `end`.
+        """
+        named = choices(field)
+        if named:
+            return RowRule(tuple(named))
+        stand = candidates(field, source, learnt) if grounded and not is_worded(field) else None
+        if stand is None:
+            return self._written_rule(field, end, source, grounded=grounded)
+        if field.kind != "list" or not stand:
+            return RowRule(tuple(stand))
+        texts = tuple(known.text for known in stand)
+        listed = Field("", "list", keywords=_counts(field))
+        allowed = allowed_of(self.codec.tokenizer, end, listed, texts)
+        allowed = names_as_often(allowed, self.codec.decode, end, source)
+        return RowRule(allowed=allowed, items={known.text: known.means for known in stand})
+
+    def _written_rule(self, field: Field, end: int, source: str, *, grounded: bool) -> RowRule:
+        """How the row of a field is written: as a part of the source, or as the schema says."""
+        if grounded and is_free(field):
+            span = Field("", field.kind, keywords=_counts(field))  # fields with such values share a grammar
+            rule = RowRule(allowed=allowed_of(self.codec.tokenizer, end, span, (), source), end=end)
+        else:
+            texts = self._spelled[field]
+            rule = RowRule(allowed=allowed_of(self.codec.tokenizer, end, field, texts))
+        if field.kind != "list":
+            return rule
+        return replace(rule, allowed=names_as_often(rule.allowed, self.codec.decode, end, source))
+
+    def openings(
+        self, places: Sequence[int], item: int = 1, source: str | None = None
+    ) -> tuple[Opening, ...]:
+        """How the rows of these fields begin, those of lists for an item; with values out of a source, if one is given."""
+        openings = list[Opening]()
         for number in places:
-            field, known = self.fields[number], tuple(self.known_of(item)[number])
-            end = self.codec.eos if self.source is not None and is_free(field) else -1
+            field = self.fields[number]
+            known = tuple(self.known_of(item)[number])
             at = field.at(item)
-            made.append(Opening(known, self.allowed[number], at, path_name(at), end))
-        return tuple(made)
+            opening = Opening(known, self.allowed[number], at, path_name(at))
+            openings.append(opening if source is None else self._held(opening, field, source))
+        return tuple(openings)
 
-    def held_to(self, source: str | None) -> Self:
-        """The same codec, for a source of which free values are parts; without a source they are any text."""
-        made = copy.copy(self)
-        made.source = source
-        made.__dict__.pop("allowed", None)
-        return made
+    def _held(self, opening: Opening, field: Field, source: str) -> Opening:
+        """The opening of a trained row whose value is a part of a source. An empty row has no value."""
+        end = self.codec.eos
+        rule = self.rule(field, end, source, grounded=True)
+        if rule.known is None:
+            allowed = _or_end(rule.allowed, end) if not field.must else rule.allowed
+            return replace(opening, allowed=allowed, end=rule.end)
+        ids = self.codec.ids([known.text for known in rule.known])
+        answers = [Answer((*tokens, end), known.means) for tokens, known in zip(ids, rule.known, strict=True)]
+        answers.append(Answer((end,), ""))
+        return replace(opening, answers=tuple(answers), written=False, must=field.must)
 
-    def answers(self, grid: Grid) -> tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]:
+    def answers(self, grid: Grid) -> Answered:
         """See `Answers`: each row is a value."""
-        placed = grid.placed
-        items = max((key for place in placed for key in place if isinstance(key, int)), default=1)
-        rows = {
-            at: placed[at]
-            for field, item in rows_with(self.fields, items)
-            if (at := field.at(item)) in placed
-        }
-        found = {at: row.value_tokens for at, row in rows.items()}
-        return rows, {
-            at: None if tokens is None else self.codec.decode(tokens) for at, tokens in found.items()
-        }
+        answered = Answered()
+        fields = {any_item(field.keys): field for field in self.fields}
+        for opening, row in zip(grid.openings, grid.subsequences, strict=True):
+            place = opening.place
+            field = fields[any_item(place)]
+            answered.rows[place] = row
+            answered.texts[place] = self._text(opening, row, field, grid.method.source)
+            if opening.must and opening.lacks(row):
+                answered.missing[path_name(place)] = float(f"{row.absence:.4g}")
+        return answered
 
-    def plain_answers(self, grid: Grid) -> tuple[Mapping[Keys, Subsequence], Mapping[Keys, str | None]]:
+    def _text(self, opening: Opening, row: Subsequence, field: Field, source: str) -> str | None:
+        """The text of a row's value; None if it was cut."""
+        if opening.chooses:
+            return opening.text(row) if row.ended else None
+        if row.value_tokens is None:
+            return None
+        text = self.codec.decode(row.value_tokens)
+        if not source:
+            return text
+        if field.kind != "list":
+            return as_number(field, text)
+        rule = self.rule(field, self.codec.eos, source, grounded=True)
+        names = as_often(items_of(text), source)
+        return text_of([rule.items.get(name, name) for name in names])
+
+    def plain_answers(self, grid: Grid) -> Answered:
         """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
         texts = read_plain(self.whole(grid), self.fields, cut=grid.truncated is not None)
         rows = zip(rows_of(self.fields, len(texts)), texts, strict=True)
-        return {}, {field.at(item): text for (field, item), text in rows}
+        return Answered(texts={field.at(item): text for (field, item), text in rows})
 
     def whole(self, grid: Grid) -> str:
         """The text of all rows."""
@@ -104,10 +222,6 @@ class FieldCodec:
         """The object that the texts of all rows give, and the number of lost values; see `ObjectOf`."""
         reading = ObjectOf(self.tree, texts, self._forms, dropped)
         return reading.read(), reading.lost
-
-    def label(self, choice: Field, text: str) -> str:
-        """The label that a row has written; "" if it is none."""
-        return self._forms[choice].get(text.strip(), "")
 
     def of_rows(
         self,
@@ -129,25 +243,41 @@ class FieldCodec:
         spelled = [*map(self.codec.decode, self.codec.ids(keys))]
         if [*map(alike, spelled)] != [*map(alike, keys)]:
             return Opening(())
-        texts = [tuple(self._forms[field]) for field in self.fields]
+        texts = [self._spelled[field] for field in self.fields]
         return Opening(
             (), plain_allowed_of(self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts)
         )
 
     @cached_property
     def allowed(self) -> list[Allowed]:
-        """Which tokens may follow in the row of each field."""
-        return self.allowed_with("", self.codec.eos)
-
-    def allowed_with(self, none: str, end: int) -> list[Allowed]:
-        """The same for rows that may say `none` where there is no value, and that `end` as this token says."""
-        tokenizer, made = self.codec.tokenizer, list[Allowed]()
+        """Which tokens may follow in the row of each field. A row may be empty unless there must be a value."""
+        rows = list[Allowed]()
         for field in self.fields:
-            source, must = self.source if is_free(field) else None, field.absent if field.forced else ()
-            alike = Field("", field.kind, absent=must, keywords=field.keywords)  # these share a grammar
-            held = field if source is None else alike
-            made.append(allowed_of(tokenizer, end, held, tuple(self._forms[field]), none, source))
-        return made
+            texts = self._spelled[field]
+            empty = not field.forced
+            rows.append(allowed_of(self.codec.tokenizer, self.codec.eos, field, texts, may_be_empty=empty))
+        return rows
+
+
+def _counts(field: Field) -> tuple[tuple[str, Any], ...]:
+    """The keywords of a field that say how long its values are, and how many."""
+    words = ("minLength", "maxLength", "minItems", "maxItems")
+    return tuple(pair for pair in field.keywords if pair[0] in words)
+
+
+def _or_end(allowed: Allowed, end: int) -> Allowed:
+    """Allows the end at once as well."""
+
+    def allows(made: Sequence[int]) -> bytes:
+        mask = allowed(made)
+        if made or not mask:
+            return mask
+        of_end = mask_of([end])
+        size = max(len(mask), len(of_end))
+        both = int.from_bytes(mask, "little") | int.from_bytes(of_end, "little")
+        return both.to_bytes(size, "little")
+
+    return allows
 
 
 def place_rows(

@@ -15,7 +15,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
-from pipedec_cli.data.json_schema import OF_NUMBERS, searched
+from pipedec_cli.data.json_schema import FREE, HELD_FORMATS, OF_NUMBERS, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit
@@ -56,20 +56,18 @@ _HEAD: Final = '%llguidance {"no_forcing": true}'
 _KEPT: Final = 64
 
 
-def grammar_of(field: Field, texts: Sequence[str] = (), none: str = "") -> str | None:
+def grammar_of(field: Field, texts: Sequence[str] = (), *, may_be_empty: bool = False) -> str | None:
     """The grammar, in llguidance's Lark, of a row's text; None if the field holds its row to nothing.
 
-    `texts` are the choices as the tokenizer spells them, `none` is the answer that means no value. A row is empty, or
-    says `none`, unless it is forced.
+    `texts` are the choices as the tokenizer spells them. A row that `may_be_empty` can say that there is no value.
     """
     if (held := _value(field, texts)) is None:
         return None
     # Terminals alone become one automaton, which needs no look ahead where an item ends.
     row, name = ("row", "value") if "%json" in held[0] else ("ROW", "VALUE")
-    absent = "" if field.forced else f' | "{none}"' if none else ""
     lines = (
         _HEAD,
-        f"start: (/ ?/ ({row}{absent})){'' if field.forced else '?'}",
+        f"start: (/ ?/ {row}){'?' if may_be_empty else ''}",
         f"{row}: {name}{held[1].format(name)}",
         f"{name}: {held[0]}",
     )
@@ -154,26 +152,37 @@ def _strings(keywords: dict[str, Any]) -> Iterator[str]:
 
 
 def is_free(field: Field) -> bool:
-    """Whether a value, or each item of a list, may be any text of a length."""
-    held = {"pattern", "format"} & dict(field.keywords).keys()
-    return field.kind in ("string", "list") and not (field.enum or field.scalars or held)
+    """Whether a value, or each item of a list, may be any text of a length.
+
+    A format that is not known and a pattern that cannot be read hold a row to nothing.
+    """
+    keywords = dict(field.keywords)
+    if field.kind not in ("string", "list") or field.enum or (FREE, True) in field.keywords:
+        return False
+    if field.scalars and "string" not in field.scalars:
+        return False
+    has_pattern = searched(keywords.get("pattern", "^")) is not None and "pattern" in keywords
+    return not has_pattern and keywords.get("format") not in HELD_FORMATS
 
 
-def span_grammar(source: str, field: Field, none: str) -> str:
+def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> str:
     """The grammar of a part of a source that begins and ends where a word does, or of several such items.
 
-    Without a value a row says `none`; it is empty if that is "". Words are those of Unicode (UAX 29), the possessive 's apart. White space is one space.
+    A row that `may_be_empty` can say that there is no value. Words are those of Unicode (UAX 29), the possessive 's
+    apart. White space is one space.
     """
-    listed, keywords = field.kind == "list", dict(field.keywords)
-    text = " ".join(source.split()).replace("|", "||" if listed else "|")
+    is_list = field.kind == "list"
+    keywords = dict(field.keywords)
+    text = " ".join(source.split()).replace("|", "||" if is_list else "|")
     words = [*filter(None, regex.split(r"(?V1w)\b|(?=['’]s\b)", text))]
-    absent = f' | "{none}"' if none and not field.forced else ""
-    least, most = keywords.get("minLength", 0), min(len(text), keywords.get("maxLength", len(text)))
+    least = keywords.get("minLength", 0)
+    most = min(len(text), keywords.get("maxLength", len(text)))
     length = rf" & /.{{{min(least, most)},{most}}}/" if least or most < len(text) else ""
+    more = _more(keywords).format("SPAN") if is_list else ""
     lines = (
         _HEAD,
-        f"start: (/ ?/ (ROW{absent})){'' if none or field.forced else '?'}",
-        f"ROW: SPAN{_more(keywords).format('SPAN') if listed else ''}",
+        f"start: (/ ?/ ROW){'?' if may_be_empty else ''}",
+        f"ROW: SPAN{more}",
         rf"SPAN: PART & /[^ .,;:!?)](.*[^ .,;:!?(])?/{length}",
         f"PART: %regex {json.dumps({'substring_chunks': words})}",
     )
@@ -258,16 +267,25 @@ class Grammar:
 
 @lru_cache(maxsize=64)  # the examples of a run share them
 def allowed_of(
-    tokenizer: Any, end: int, field: Field, texts: Sequence[str] = (), none: str = "", source: Any = None
+    tokenizer: Any,
+    end: int,
+    field: Field,
+    texts: Sequence[str] = (),
+    source: str | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Allowed:
     """Which tokens may follow in the row of a field, whose values are parts of a `source` if there is one.
 
     See `grammar_of` and `span_grammar`. A pattern that llguidance cannot read holds nothing.
     """
-    grammar = partial(grammar_of, texts=texts) if source is None else partial(span_grammar, source)
     plain = tuple(pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf"))
-    held = (replace(field, keywords=keywords) for keywords in (field.keywords, plain, ()))
-    return _readable(tokenizer, end, (grammar(one, none=none) for one in held))
+    held = [replace(field, keywords=keywords) for keywords in (field.keywords, plain, ())]
+    if source is None:
+        grammars = (grammar_of(one, texts, may_be_empty=may_be_empty) for one in held)
+        return _readable(tokenizer, end, grammars)
+    spans = (span_grammar(source, one, may_be_empty=may_be_empty) for one in held)
+    return _readable(tokenizer, end, spans)
 
 
 def plain_allowed_of(

@@ -84,12 +84,12 @@ class Opening:
 
     known: tuple[int, ...]
     allowed: Allowed = any_token
-    place: Hashable = ()  # what its answer is for
+    place: Any = ()  # what its answer is for
     label: str = ""
     #: The token that ends it, if the text may end in any place and the most probable one is chosen; −1 if the row ends itself.
     end: int = -1
     #: How the rows begin that start when this row has ended, since its answer says which there are.
-    opens: Callable[[Subsequence], Sequence[Opening]] | None = None
+    opens: Callable[[Opening, Subsequence], Sequence[Opening]] | None = None
     #: Answers that are scored as a whole. The row takes the best one, unless it is `written`: then it writes an answer
     #: itself, and its known answer is "no value" alone.
     answers: tuple[Answer, ...] = ()
@@ -152,8 +152,9 @@ class Method:
         0  # so many of the most probable tokens are wanted with each answer; rows keep their `odds` then
     )
     lists: tuple[ItemRows, ...] = ()
-    #: This method for a source, if rows are held to what the source says.
+    #: This method for a source, if rows are held to what the source says; and the source of such a method.
     of_source: Callable[[Method, str], Method] | None = None
+    source: str = ""
     guesses: ClassVar[bool] = False  # whether a call may make several tokens of a row
 
     def __post_init__(self) -> None:
@@ -355,7 +356,7 @@ class Grid:
             self._opening.remove(number)
             opens, most = self.openings[number].opens, self.method.limits.sub_max
             assert opens is not None
-            openings = opens(self.subsequences[number])
+            openings = opens(self.openings[number], self.subsequences[number])
             room = len(openings) if most is None else max(0, most - len(self.openings))
             self._unopened = self._unopened or room < len(openings)
             self._add(start, openings[:room])

@@ -1,0 +1,150 @@
+"""The answers of a row that are known before anything is written: choices of a schema, numbers and dates of a source."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from pipedec_cli.data.dates import (
+    Quantity,
+    dates_in,
+    datetimes_in,
+    read_date,
+    read_datetime,
+    read_time,
+    times_in,
+)
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.json_schema import FREE
+from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
+
+#: What a value is read as. An ``amount`` is a number with its currency, as it stands.
+Reading = Literal["number", "date", "datetime", "time", "amount"]
+#: What finds the candidates of each kind in a source, and what reads a whole text.
+_FINDERS: Final[dict[Reading, Callable[[str], list[Quantity]]]] = {
+    "number": numbers_in,
+    "date": dates_in,
+    "datetime": datetimes_in,
+    "time": times_in,
+    "amount": amounts_in,
+}
+_READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
+    "date": read_date,
+    "datetime": read_datetime,
+    "time": read_time,
+    "amount": read_number,
+}
+_FORMATS: Final[dict[str, Reading]] = {"date": "date", "date-time": "datetime", "time": "time"}
+_NUMBERS: Final = frozenset(["number", "integer"])
+
+
+class Known(NamedTuple):
+    """An answer that is known: the text in its row, and the text of the value that this means."""
+
+    text: str
+    means: str
+
+
+def is_worded(field: Field) -> bool:
+    """Whether the schema lets the model word the value itself."""
+    return (FREE, True) in field.keywords
+
+
+def reading_of(field: Field) -> Reading | None:
+    """What the values of a field, or the items of a list, are read as; None where they are no numbers, dates or times."""
+    kinds = {*field.scalars} if field.kind in ("string", "list") else {field.kind}
+    keywords = dict(field.keywords)
+    if kinds & _NUMBERS:
+        # A string beside the number is a number too, if a pattern or a format says how it is written.
+        is_number = "string" not in kinds or "pattern" in keywords or "format" in keywords
+        return "number" if is_number else None
+    if field.kind in ("string", "list") and not field.scalars:
+        return _FORMATS.get(keywords.get("format", ""))
+    return None
+
+
+def learnt_reading(texts: Iterable[str]) -> Reading | None:
+    """What all right values of a string are read as; None if they are of several kinds, or if there is none."""
+    texts = [text for text in texts if text]
+    for reading, read in _READERS.items():
+        if texts and all(reads_whole(read, text) for text in texts):
+            return reading
+    return None
+
+
+def reads_whole(read: Callable[[str], tuple[Any, ...]], text: str) -> bool:
+    """Whether a text as a whole is a number, a date or a time."""
+    return bool(read(text))
+
+
+def choices(field: Field) -> list[Known]:
+    """The values that a schema names for a single value: those of an enum, or true and false."""
+    if field.kind == "list":
+        return []
+    if field.enum:
+        return [Known(text, text) for text in field.enum]
+    if field.kind == "boolean" or field.scalars == ("boolean",):
+        return [Known("true", "true"), Known("false", "false")]
+    return []
+
+
+def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
+    """The values that stand in a source, each text once; None if a field has no such values.
+
+    A string whose right values are all `learnt` to be dates or amounts has its values as they stand.
+    """
+    reading = reading_of(field)
+    if reading is None and learnt is None:
+        return None
+    known = dict[str, Known]()
+    if "boolean" in field.scalars:
+        known = {text: Known(text, text) for text in ("true", "false")}
+    for quantity in _FINDERS[reading or learnt or "number"](source):
+        if reading is None:
+            known.setdefault(quantity.text, Known(quantity.text, quantity.text))
+            continue
+        meanings = meanings_of(field, reading, quantity.values)
+        if meanings:
+            known.setdefault(quantity.text, Known(quantity.text, meanings[0]))
+    return [*known.values()]
+
+
+def meanings_of(field: Field, reading: Reading, values: Sequence[Any]) -> list[str]:
+    """The texts of those values that a field may have."""
+    if reading != "number":
+        return [str(value) for value in values]
+    kinds = {*field.scalars} or {field.kind}
+    return [*_numbers(values, dict(field.keywords), whole="number" not in kinds)]
+
+
+def _numbers(values: Sequence[int | float], keywords: dict[str, Any], *, whole: bool) -> Iterator[str]:
+    """The JSON of the numbers within the bounds of a schema; of integers if they are to be `whole`."""
+    for value in values:
+        number = int(value) if whole and float(value).is_integer() else value
+        if whole and not isinstance(number, int):
+            continue
+        if within(number, keywords):
+            yield json.dumps(number)
+
+
+def within(number: int | float, keywords: dict[str, Any]) -> bool:
+    """Whether a number holds to the bounds of a schema."""
+    if number < keywords.get("minimum", -math.inf) or number > keywords.get("maximum", math.inf):
+        return False
+    if number <= keywords.get("exclusiveMinimum", -math.inf):
+        return False
+    if number >= keywords.get("exclusiveMaximum", math.inf):
+        return False
+    step = keywords.get("multipleOf")
+    if not step:
+        return True
+    quotient = number / step
+    return math.isclose(quotient, round(quotient), rel_tol=1e-9)
+
+
+def as_number(field: Field, text: str) -> str:
+    """The text of a value that may be a number or a string: of a number if it reads as one."""
+    if not {*field.scalars} & _NUMBERS or field.kind != "string":
+        return text
+    meanings = meanings_of(field, "number", read_number(text))
+    return meanings[0] if meanings else text
