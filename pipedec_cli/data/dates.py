@@ -1,0 +1,271 @@
+"""Finds the dates and times that stand in a text, and says in ISO 8601 what each may mean.
+
+Patterns find them; the names of months are CLDR's, by babel. A parser that guesses, such as dateparser, makes a date of
+almost anything ("12 Mart 2026" becomes the 28th of December) and takes up to 80 ms for a text that is none.
+"""
+
+import datetime
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import regex
+
+
+class Quantity(NamedTuple):
+    """A number, date or time of a text: where it stands, in characters, and what it may mean, the likeliest first."""
+
+    start: int
+    end: int
+    text: str
+    values: tuple[Any, ...]
+
+
+class _Reading(NamedTuple):
+    """A date as it may be read: what comes first in it ("day", "month", "year" or "either"), and its numbers."""
+
+    first: str
+    year: str | None
+    month: int | str
+    day: str
+
+
+#: Languages whose names of months are known, as CLDR names them; of a short name in two of them the first counts first.
+_LANGUAGES: Final = (
+    "en de fr es pt it nl sv da nb fi is et lv lt pl cs sk sl hr bs hu ro bg mk sr uk ru be el tr az sq ca gl eu cy"
+    " af sw id ms fil ar he hi"
+)
+#: Names of months that need no year of four digits: they are no words of other things, as SET, "out" and "may" are.
+_CLEAR: Final = regex.compile(
+    r"(?!may\b|march\b|mars\b|(?i:mac)\b)(?i:.{4,}|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mai|mei|maj)"
+)
+
+_JOIN: Final = r"(?:\s?[-/.,]\s?|\s{1,2})?"
+_OF: Final = r"(?:(?:of|de|del|den)\s|d['’])?"
+_YEAR: Final = r"(?P<y>[12]\d{3})"
+_YEARS: Final = r"(?P<y>[12]\d{3}|['’]?\d{2}(?![.,:]?\d))"
+_DAY: Final = r"(?P<d>\d{1,2})(?:st|nd|rd|th|er|[ºª°.])?"
+_NAME: Final = r"(?=[^\W\d_]{2})(?P<name>\L<months>)(?![\p{L}\p{M}])\.?"
+_DATE: Final = rf"""
+(?<![\p{{L}}\p{{M}}\d_]|\d[-/.,:])
+(?: {_YEAR}\s?(?P<sign>[-/.])\s?(?P<m>\d{{1,2}})\s?(?P=sign)\s?(?P<d>\d{{1,2}})
+  | {_YEAR}\s?[年년]\s?(?P<m>\d{{1,2}})\s?[月월]\s?(?P<d>\d{{1,2}})\s?[日일]
+  | {_YEAR}{_JOIN}{_NAME}{_JOIN}{_DAY}
+  | (?P<a>\d{{1,2}})(?P<sign>[-/.])(?P<b>\d{{1,2}})(?P=sign){_YEARS}
+  | (?P<a>\d{{1,2}})\s?(?P<sign>[-/.])\s?(?P<b>\d{{1,2}})\s?(?P=sign)\s?{_YEAR}
+  | {_DAY}{_JOIN}{_OF}{_NAME}(?:{_JOIN}{_OF}{_YEARS})?
+  | (?=[^\s\d]{{3,16}}{_JOIN}\d){_NAME}{_JOIN}{_DAY}(?![.,:]?\d)(?:{_JOIN}{_OF}{_YEAR})?
+  | (?P<y>19\d\d|20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])
+  | (?P<d>0[1-9]|[12]\d|3[01])(?P<m>0[1-9]|1[0-2])(?P<y>19\d\d|20\d\d)
+)
+(?: (?![\p{{L}}\p{{M}}\d_]|[-/.]\d) | (?=T\d) )
+"""
+
+_HALF: Final = r"(?P<half>[ap])\.?\s?m\b\.?"
+_OFFSET: Final = r"(?P<offset>Z|UTC|GMT|(?(s)[-+]|\+)(?:[01]\d|2[0-3]):?[0-5]\d)(?![\w:])"
+_TIME: Final = regex.compile(
+    rf"""
+(?: (?<!\w|\d[.,/]|(?<!\d)\d{{1,2}}:) | (?<=\dT) )
+(?: (?P<h>\d{{1,2}}):(?P<min>[0-5]\d)(?::(?P<s>[0-5]\d)(?P<part>\.\d{{1,6}})?)?(?:\s?{_HALF})?(?:\s?{_OFFSET})?
+  | (?P<h>\d{{1,2}})(?:[.h](?P<min>[0-5]\d))?\s?{_HALF}
+  | (?P<h>\d{{1,2}})(?:[.:](?P<min>[0-5]\d))?\s?(?:Uhr|o['’]clock)
+  | (?P<h>\d{{1,2}})h(?P<min>[0-5]\d)
+)
+(?!\w|[:.]\d)
+""",
+    regex.VERBOSE | regex.IGNORECASE,
+)
+#: What may stand between a date and its time.
+_BETWEEN: Final = regex.compile(r"T|,?\s{1,3}(?:(?:at|um|à|a las|às|alle|[-–|])\s)?|[:,]", regex.IGNORECASE)
+
+
+def dates_in(text: str) -> list[Quantity]:
+    """The dates of a text; values are like "2026-03-12".
+
+    Where day and month could change places, the other dates of the text decide; if they do not, the day is first in
+    the first value and the month in the second. A day and month without a year has no value, unless all other dates
+    of the text are of one year, which is then its year. Years of two digits are 1969 to 2068, as in POSIX.
+    """
+    found = list(_found_dates(text))
+    sure = [readings[0] for _, readings in found if len(readings) == 1]
+    shown = {reading.first for reading in sure} & {"day", "month"}
+    years = {_whole_year(reading.year) for _, readings in found for reading in readings if reading.year}
+    year = years.pop() if len(years) == 1 else None
+    quantities = []
+    for match, readings in found:
+        agreeing = [reading for reading in readings if len(shown) != 1 or reading.first in shown]
+        values = [_iso(reading, year) for reading in agreeing or readings]
+        quantities.append(quantity(text, *match.span(), *filter(None, values)))
+    return quantities
+
+
+def times_in(text: str) -> list[Quantity]:
+    """The times of day of a text; values are like "13:01:00", with "+02:00" or "Z" where the text has an offset.
+
+    Python's and pydantic's `time` take both; JSON Schema's format "time" (RFC 3339) needs the offset. None is made up:
+    who must have one adds it.
+    """
+    quantities = []
+    for match in _TIME.finditer(western(text)):
+        if value := _time_value(match):
+            quantities.append(quantity(text, *match.span(), value))
+    return quantities
+
+
+def datetimes_in(text: str) -> list[Quantity]:
+    """The dates with a time behind or before them; values are like "2018-03-20T13:01:00", with an offset if the text has it.
+
+    Python's and pydantic's `datetime` take all of them; JSON Schema's format "date-time" needs the offset.
+    """
+    dates = [date for date in dates_in(text) if date.values]
+    both = sorted([*((date, True) for date in dates), *((time, False) for time in times_in(text))])
+    quantities: list[Quantity] = []
+    end = 0
+    for (first, dated), (second, is_date) in pairwise(both):
+        beside = dated != is_date and first.start >= end
+        if not beside or not _BETWEEN.fullmatch(text, first.end, second.start):
+            continue
+        date, time = (first, second) if dated else (second, first)
+        end = second.end
+        values = [f"{value}T{time.values[0]}" for value in date.values]
+        quantities.append(quantity(text, first.start, end, *values))
+    return quantities
+
+
+def read_date(text: str) -> tuple[str, ...]:
+    """What a whole text means as a date; () if it is none."""
+    return whole(dates_in(text.strip()), text)
+
+
+def read_time(text: str) -> tuple[str, ...]:
+    """What a whole text means as a time of day; () if it is none."""
+    return whole(times_in(text.strip()), text)
+
+
+def read_datetime(text: str) -> tuple[str, ...]:
+    """What a whole text means as a date with its time; () if it is none."""
+    return whole(datetimes_in(text.strip()), text)
+
+
+def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
+    """The values of the quantity that is all of a text, without white space around it; () if none is."""
+    length = len(text.strip())
+    for quantity in quantities:
+        if (quantity.start, quantity.end) == (0, length):
+            return quantity.values
+    return ()
+
+
+@cache
+def month_names() -> dict[str, tuple[int, ...]]:
+    """The names of months, whole and short, in small letters, with and without accents, and which month each is."""
+    from babel import Locale
+
+    names: dict[str, tuple[int, ...]] = {"sept": (9,)}
+    for language in _LANGUAGES.split():
+        for widths in Locale(language).months.values():
+            for month, name in [*widths["wide"].items(), *widths["abbreviated"].items()]:
+                word = regex.split(r"[\s'’]", name.rstrip(".׳॰"))[-1]  # Catalan's have "de" before them
+                for form in (word.casefold(), _bare(word)):
+                    names[form] = tuple(dict.fromkeys([*names.get(form, ()), month]))
+    return {name: months for name, months in names.items() if len(name) > 2 or not name.isascii()}
+
+
+@cache
+def _date_pattern() -> Any:
+    return regex.compile(_DATE, regex.VERBOSE | regex.IGNORECASE, months=list(month_names()))
+
+
+def _found_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
+    """What looks like a date and is one in a reading or more, with these readings."""
+    for match in _date_pattern().finditer(western(text)):
+        name = match["name"]
+        year = match["y"] or ""
+        if name and len(year) < 4 and not _CLEAR.match(name):
+            continue
+        readings = [reading for reading in _readings(match) if _iso(reading, 2000)]
+        if readings:
+            yield match, readings
+
+
+def _readings(match: Any) -> list[_Reading]:
+    """The ways to read a match of the pattern; some may be impossible."""
+    year, month, day = match["y"], match["m"], match["d"]
+    if month:
+        return [_Reading("year", year, month, day)]
+    if match["name"]:
+        first = _named_first(match)
+        name = match["name"].casefold()
+        months = month_names().get(name) or month_names()[_bare(name)]
+        return [_Reading(first, year, month, day) for month in months]
+    one, two = match["a"], match["b"]
+    if int(one) == int(two):
+        return [_Reading("either", year, two, one)]
+    readings = [_Reading("day", year, two, one), _Reading("month", year, one, two)]
+    if len(year) == 2 and not any(_iso(reading) for reading in readings):
+        readings = [_Reading("year", one, two, year)]
+    return readings
+
+
+def _named_first(match: Any) -> str:
+    """What stands first in a date with the name of a month."""
+    if match["y"] and match.start("y") < match.start("name"):
+        return "year"
+    return "day" if match.start("d") < match.start("name") else "month"
+
+
+def _whole_year(year: str) -> int:
+    """A year of two or four digits as a number."""
+    number = int(year.lstrip("'’"))
+    if number >= 100:
+        return number
+    return number + (1900 if number >= 69 else 2000)
+
+
+def _iso(reading: _Reading, year: int | None = None) -> str:
+    """A reading in ISO 8601, in a year that stands elsewhere if it has none; "" if there is no such date."""
+    if reading.year is not None:
+        year = _whole_year(reading.year)
+    if year is None:
+        return ""
+    try:
+        return datetime.date(year, int(reading.month), int(reading.day)).isoformat()
+    except ValueError:
+        return ""
+
+
+def _time_value(match: Any) -> str:
+    """A match of the pattern of times in ISO 8601; "" if there is no such time."""
+    hour = int(match["h"])
+    if match["half"]:
+        if not 1 <= hour <= 12:
+            return ""
+        hour = hour % 12 + (12 if match["half"] in "pP" else 0)
+    if hour > 23:
+        return ""
+    offset = (match["offset"] or "").upper()
+    if offset.isalpha():
+        offset = "Z"
+    elif offset and ":" not in offset:
+        offset = f"{offset[:3]}:{offset[3:]}"
+    return f"{hour:02}:{match['min'] or '00'}:{match['s'] or '00'}{match['part'] or ''}{offset}"
+
+
+def _bare(text: str) -> str:
+    """A text in small letters and without accents: capital letters are often written so."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold().replace("ı", "i"))
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+
+
+def quantity(text: str, start: int, end: int, *values: Any) -> Quantity:
+    """A part of a text and what it may mean."""
+    return Quantity(start, end, " ".join(text[start:end].split()), values)
+
+
+def western(text: str) -> str:
+    """A text with the digits of all scripts as 0 to 9; it stays as long as it is."""
+    if text.isascii():
+        return text
+    return str(regex.sub(r"\d", lambda match: str(int(match[0])), text))

@@ -1,0 +1,232 @@
+"""Finds the numbers and amounts that stand in a text, and says what each may mean.
+
+A number is written in digits, or is a word from zero to twelve in English, German, French or Spanish. "One" and "eins"
+are numbers; "ein", "un", "una", "uno" and their like, which are articles as well, are none. A number is no part of a word (A4471),
+a date, a time, a version, an identifier (CS-20817) or a telephone number; a unit may stand beside it ("5kg", "5-star").
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import regex
+
+from pipedec_cli.data.dates import Quantity, dates_in, quantity, times_in, western, whole
+
+Number = int | float
+
+#: The most digits before a decimal sign, and behind it.
+MOST_DIGITS: Final = 30
+MOST_DECIMALS: Final = 17
+_UP_TO_TWELVE: Final = [
+    "zero one two three four five six seven eight nine ten eleven twelve",
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze",
+    "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce",
+]
+#: Words of these that are no numbers: articles, or words of other things.
+_ARTICLES: Final = {"un", "uno", "null"}
+#: Words that are numbers in one language and something else in another: what its texts have beside them.
+_SHARED: Final = {
+    "once": re.compile(r"\b(?:el|los|las|del|por|con|para)\b", re.IGNORECASE),
+    "elf": re.compile(r"\b(?:der|das|und|mit|ist|für|sind)\b", re.IGNORECASE),
+}
+#: Words behind a number that multiply it.
+_SCALE: Final = r"""(?i:(?P<thousands>thousand|tausend|mil(?:le)?)
+    |(?P<millions>millione[ns]|millions?|mio|millón)|(?P<billions>billions?|milliarden?|milliards?|mrd))"""
+_CODES: Final = (
+    "EUR|USD|GBP|CHF|JPY|CNY|RMB|HKD|TWD|KRW|SGD|MYR|IDR|THB|PHP|VND|INR|PKR|LKR|AUD|NZD|CAD|MXN|BRL|ARS|CLP|COP|ZAR"
+    "|NGN|KES|EGP|AED|SAR|ILS|TRY|RUB|UAH|PLN|CZK|HUF|RON|BGN|SEK|NOK|DKK|ISK|RM|Rp|Rs|kr|zł|Kč|Ft|lei"
+)
+_CURRENCY: Final = rf"(?:[A-Z]{{0,3}}\p{{Sc}}|(?:{_CODES})\.?)"
+_UNITS: Final = (
+    "kg|mg|g|lbs?|oz|l|L|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|s|ms|kW|kWh|W|V|Hz|MHz|GHz|KB|kB|MB|GB|TB|[xX]"
+)
+_SPACE: Final = r"[ \u00a0\u2009\u202f]"
+
+_BEFORE: Final = regex.compile(rf"(?<!\w)(?P<sign>[-+−]?){_CURRENCY}{_SPACE}?\Z")
+_AFTER: Final = regex.compile(rf"{_SPACE}?(?:[%‰]|{_CURRENCY}(?!\w|{_SPACE}?\d))")
+_SIGN: Final = rf"(?:(?:(?<![\w\p{{P}}])|(?<=[(\[{{:=\"“„«])|(?<={_CURRENCY}))[-+−])?"
+_NUMBER: Final = regex.compile(
+    rf"""
+(?=[-+−.,\d]) (?: (?<!\w) | (?<=(?<!\w){_CURRENCY}) ) (?<![\d_][.,'’])
+(?P<number> {_SIGN}
+  (?P<digits>
+    (?<!\d{_SPACE}) [1-9]\d{{0,2}}(?P<space>{_SPACE})\d{{3}}(?:(?P=space)\d{{3}})*+(?:[.,]\d+)?+ (?!{_SPACE}?\d)
+  | \d++(?:[.,'’]\d+)*+
+  | [.,]\d++
+  ) (?:{_SPACE}{_SCALE}(?!\w))? )
+(?= (?![\w\p{{No}}]) | (?:{_CURRENCY}|{_UNITS})(?!\w) ) (?![-/]\p{{L}}(?!\p{{Ll}}{{2}}))
+""",
+    regex.VERBOSE,
+)
+#: What has digits and is no number: words and identifiers, more than two numbers joined by signs, telephone numbers.
+_OTHER: Final = regex.compile(
+    rf"""
+(?<!\w) (?:
+    (?=\p{{L}}) (?!{_CURRENCY}[-+−]?\d) [^\W\d]*+(?:[-–/][^\W\d]++){{0,3}}+[-–/]?\d\w*+(?:[-–/]\w+|[.,]\d+)*+
+  | \d[\w.,]{{0,40}}+(?:[-–/:]\w[\w.,]{{0,40}}+){{2,}}
+  | \+(?=(?:[ ()/-]{{0,2}}\d){{8,15}}(?!\d))\d{{1,3}}(?:[ ()/-]{{1,2}}\d{{1,8}})++
+  | (?<!\d[ /-])(?=(?:[ /-]?\d){{7,15}}(?!\d))0\d{{1,5}}(?:[ /-]\d{{2,8}})++
+  | \d{{2,5}}[ -]0\d{{3}}(?!\d)
+  | (?<![.,])(?: 0\d++[-–/:]\d | \d++[-–/:]0\d )[\d.,]*+
+)
+""",
+    regex.VERBOSE,
+)
+
+
+def _word_values() -> dict[str, int]:
+    """The words that are numbers, and their values."""
+    values: dict[str, int] = {}
+    for words in _UP_TO_TWELVE:
+        values.update((word, value) for value, word in enumerate(words.split()) if word not in _ARTICLES)
+    return values
+
+
+_WORDS: Final = _word_values()
+#: Digits in groups of three, or in India's groups.
+_GROUPS: Final = re.compile(
+    rf"[1-9]\d{{0,2}}([.,'’]|{_SPACE})\d{{3}}(?:\1\d{{3}})*|[1-9]\d?(?:,\d\d)+,\d{{3}}"
+)
+_WORD: Final = regex.compile(
+    r"(?<![\w'’-])\L<words>(?![\w'’]|[\s-](?:hundred|hundert|thousand|tausend|mill?))",
+    regex.IGNORECASE,
+    words=list(_WORDS),
+)
+
+
+class _Found(NamedTuple):
+    """A number of a text and its readings: a value for each decimal sign that the text may use ("" if either)."""
+
+    start: int
+    end: int
+    readings: dict[str, Number]
+
+
+def numbers_in(text: str) -> list[Quantity]:
+    """The numbers of a text, in digits or words. Digits without a decimal sign are an int, others a float.
+
+    Where a sign may be a decimal sign or one of groups (1.250), the text's other numbers decide; if they do not, the
+    decimal point's reading is first and the decimal comma's second.
+    """
+    masked = _masked(text)
+    found = [*_digits(masked), *_words(masked)]
+    sure = [number.readings for number in found if len(number.readings) == 1]
+    signs: set[str] = set().union(*sure) - {""}
+    known: set[Number] = set().union(*(readings.values() for readings in sure))
+    numbers = []
+    for number in found:
+        values = _decided(number.readings, signs, known)
+        numbers.append(quantity(text, number.start, number.end, *values))
+    return sorted(numbers)
+
+
+def amounts_in(text: str) -> list[Quantity]:
+    """The numbers of a text, and each that has a currency or percent sign beside it together with this sign as well.
+
+    "$7.00" is followed by "7.00". The values are the same: 12 % is 12.
+    """
+    amounts = []
+    for number in numbers_in(text):
+        amounts.append(number)
+        before = _BEFORE.search(text[max(0, number.start - 10) : number.start])
+        after = _AFTER.match(text, number.end)
+        values = number.values
+        if before:
+            start = number.start - len(before[0])
+            if before["sign"] in ("-", "−"):
+                values = tuple(-value for value in values)
+            amounts.append(quantity(text, start, number.end, *values))
+        elif after:
+            amounts.append(quantity(text, number.start, after.end(), *values))
+    return sorted(amounts)
+
+
+def read_number(text: str) -> tuple[Number, ...]:
+    """What a whole text means as a number or an amount; () if it is none."""
+    return whole(amounts_in(text.strip()), text)
+
+
+def _masked(text: str) -> str:
+    """A text whose dates, times, identifiers and telephone numbers are underscores."""
+    letters = list(western(text))
+    for other in [*dates_in(text), *times_in(text)]:
+        if not other.text.isdigit():  # 20180325 may be a number as well
+            letters[other.start : other.end] = "_" * (other.end - other.start)
+    return str(_OTHER.sub(lambda match: "_" * len(match[0]), "".join(letters)))
+
+
+def _digits(masked: str) -> Iterator[_Found]:
+    """The numbers that are written in digits."""
+    for match in _NUMBER.finditer(masked):
+        start, end = match.span("number")
+        readings = _readings(match["digits"], _power(match))
+        if match["number"][0] in "-−":
+            readings = {sign: -value for sign, value in readings.items()}
+        if readings:
+            yield _Found(start, end, readings)
+
+
+def _words(masked: str) -> Iterator[_Found]:
+    """The numbers that are written as words."""
+    for match in _WORD.finditer(masked):
+        word = match[0].casefold()
+        beside = _SHARED.get(word)
+        if not beside or beside.search(masked):
+            yield _Found(match.start(), match.end(), {"": _WORDS[word]})
+
+
+def _power(match: Any) -> int:
+    """The power of ten that the word behind a number multiplies it by."""
+    if match["thousands"]:
+        return 3
+    if match["millions"]:
+        return 6
+    return 9 if match["billions"] else 0
+
+
+def _readings(digits: str, power: int) -> dict[str, Number]:
+    """The values of a number for the decimal signs that it may be written with, point first; {} if it is no number."""
+    point = _value(digits, ".", power)
+    comma = _value(digits, ",", power)
+    if point == comma and point is not None:
+        return {"": point}
+    readings = {}
+    if point is not None:
+        readings["."] = point
+    if comma is not None:
+        readings[","] = comma
+    return readings
+
+
+def _value(digits: str, sign: str, power: int) -> Number | None:
+    """The value, times a power of ten, of a number whose decimal sign may be `sign`; None if it is not written so."""
+    before, point, decimals = digits.partition(sign)
+    if before and not before.isdecimal() and not _GROUPS.fullmatch(before):
+        return None
+    before = re.sub(r"\D", "", before) or "0"
+    if len(before) > MOST_DIGITS:
+        return None
+    if not point:
+        whole_number: int = int(before) * 10**power
+        return whole_number
+    if not decimals.isdecimal() or len(decimals) > MOST_DECIMALS:
+        return None
+    return float(f"{before}.{decimals}e{power}")
+
+
+def _decided(readings: dict[str, Number], signs: set[str], known: set[Number]) -> tuple[Number, ...]:
+    """The values of a number, given the decimal signs and the values of the numbers that have one reading.
+
+    A value in groups that stands elsewhere in the text is meant here too: "1.250,00 EUR, in words 1,250".
+    """
+    values = tuple(readings.values())
+    if len(values) == 1:
+        return values
+    repeated = [value for value in values if isinstance(value, int) and value in known]
+    if repeated:
+        return tuple(repeated)
+    if len(signs) == 1:
+        return (readings[signs.pop()],)
+    return values
