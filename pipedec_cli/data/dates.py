@@ -1,7 +1,7 @@
 """Finds the dates and times that stand in a text, and says in ISO 8601 what each may mean.
 
-Patterns find them; the names of months are CLDR's, by babel. A parser that guesses, such as dateparser, makes a date of
-almost anything ("12 Mart 2026" becomes the 28th of December) and takes up to 80 ms for a text that is none.
+Patterns find them; the names of months are CLDR's, by babel. A parser that guesses, such as dateparser, makes
+a date of almost anything ("12 Mart 2026" becomes the 28th of December), and takes up to 80 ms for what is none.
 """
 
 import datetime
@@ -15,7 +15,10 @@ import regex
 
 
 class Quantity(NamedTuple):
-    """A number, date or time of a text: where it stands, in characters, and what it may mean, the likeliest first."""
+    """A number, date or time of a text: its characters, and what it may mean, the likeliest first.
+
+    `text` is what stands there, with a space for each run of white space.
+    """
 
     start: int
     end: int
@@ -24,22 +27,23 @@ class Quantity(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A date as it may be read: what comes first in it ("day", "month", "year" or "either"), and its numbers."""
+    """A way to read a date: what comes first ("day", "month", "year" or "either"), and its numbers."""
 
     first: str
-    year: str | None
-    month: int | str
-    day: str
+    year: int | None
+    month: int
+    day: int
 
 
-#: Languages whose names of months are known, as CLDR names them; of a short name in two of them the first counts first.
+#: Languages whose names of months are known, by CLDR's names. A name of two months is first the first one's.
 _LANGUAGES: Final = (
-    "en de fr es pt it nl sv da nb fi is et lv lt pl cs sk sl hr bs hu ro bg mk sr uk ru be el tr az sq ca gl eu cy"
-    " af sw id ms fil ar he hi"
+    "en de fr es pt it nl sv da nb fi is et lv lt pl cs sk sl hr bs hu ro bg mk sr uk ru be el tr az sq ca gl eu"
+    " cy af sw id ms fil ar he"
 )
-#: Names of months that need no year of four digits: they are no words of other things, as SET, "out" and "may" are.
+#: Names of months that need no year of four digits: they are not other words too, as SET, "out" and "may" are.
 _CLEAR: Final = regex.compile(
-    r"(?!may\b|march\b|mars\b|(?i:mac)\b)(?i:.{4,}|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mai|mei|maj)"
+    r"(?!may\b|march\b|mars\b|(?i:mac)\b)"
+    r"(?i:.{4,}|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mai|mei|maj)"
 )
 
 _JOIN: Final = r"(?:\s?[-/.,]\s?|\s{1,2})?"
@@ -49,26 +53,27 @@ _YEARS: Final = r"(?P<y>[12]\d{3}|['’]?\d{2}(?![.,:]?\d))"
 _DAY: Final = r"(?P<d>\d{1,2})(?:st|nd|rd|th|er|[ºª°.])?"
 _NAME: Final = r"(?=[^\W\d_]{2})(?P<name>\L<months>)(?![\p{L}\p{M}])\.?"
 _DATE: Final = rf"""
-(?<![\p{{L}}\p{{M}}\d_]|\d[-/.,:])
-(?: {_YEAR}\s?(?P<sign>[-/.])\s?(?P<m>\d{{1,2}})\s?(?P=sign)\s?(?P<d>\d{{1,2}})
+(?<![\p{{L}}\p{{M}}\d_]|\d[/.,:])
+(?: {_YEAR}\s?(?P<sign>(?<!\d-\d{{4}})-|[/.])\s?(?P<m>\d{{1,2}})\s?(?P=sign)\s?(?P<d>\d{{1,2}})
   | {_YEAR}\s?[年년]\s?(?P<m>\d{{1,2}})\s?[月월]\s?(?P<d>\d{{1,2}})\s?[日일]
   | {_YEAR}{_JOIN}{_NAME}{_JOIN}{_DAY}
-  | (?P<a>\d{{1,2}})(?P<sign>[-/.])(?P<b>\d{{1,2}})(?P=sign){_YEARS}
-  | (?P<a>\d{{1,2}})\s?(?P<sign>[-/.])\s?(?P<b>\d{{1,2}})\s?(?P=sign)\s?{_YEAR}
+  | (?P<a>\d{{1,2}})(?P<sign>(?<!\d-\d{{1,2}})-|[/.])(?P<b>\d{{1,2}})(?P=sign){_YEARS}
+  | (?P<a>\d{{1,2}})\s?(?P<sign>(?<!\d-\d{{1,2}}\s?)-|[/.])\s?(?P<b>\d{{1,2}})\s?(?P=sign)\s?{_YEAR}
   | {_DAY}{_JOIN}{_OF}{_NAME}(?:{_JOIN}{_OF}{_YEARS})?
-  | (?=[^\s\d]{{3,16}}{_JOIN}\d){_NAME}{_JOIN}{_DAY}(?![.,:]?\d)(?:{_JOIN}{_OF}{_YEAR})?
-  | (?P<y>19\d\d|20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])
-  | (?P<d>0[1-9]|[12]\d|3[01])(?P<m>0[1-9]|1[0-2])(?P<y>19\d\d|20\d\d)
+  | (?=[^\s\d]{{3,16}}{_JOIN}(?:the\s)?\d){_NAME}{_JOIN}(?:the\s)?{_DAY}(?![.,:]?\d)(?:{_JOIN}{_OF}{_YEAR})?
+  | (?<!\d-)(?P<y>19\d\d|20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])(?!-\d)
+  | (?<!\d-)(?P<d>0[1-9]|[12]\d|3[01])(?P<m>0[1-9]|1[0-2])(?P<y>19\d\d|20\d\d)(?!-\d)
 )
-(?: (?![\p{{L}}\p{{M}}\d_]|[-/.]\d) | (?=T\d) )
+(?: (?![\p{{L}}\p{{M}}\d_]|(?P=sign)\d|[/.]\d) | (?=T\d) )
 """
 
 _HALF: Final = r"(?P<half>[ap])\.?\s?m\b\.?"
-_OFFSET: Final = r"(?P<offset>Z|UTC|GMT|(?(s)[-+]|\+)(?:[01]\d|2[0-3]):?[0-5]\d)(?![\w:])"
+_OFFSET: Final = r"(?P<offset>Z|UTC|GMT|(?(s)[-+]|\+)(?:[01]\d|2[0-3]):?[0-5]\d)(?![\w:+-])"
 _TIME: Final = regex.compile(
     rf"""
 (?: (?<!\w|\d[.,/]|(?<!\d)\d{{1,2}}:) | (?<=\dT) )
-(?: (?P<h>\d{{1,2}}):(?P<min>[0-5]\d)(?::(?P<s>[0-5]\d)(?P<part>\.\d{{1,6}})?)?(?:\s?{_HALF})?(?:\s?{_OFFSET})?
+(?: (?P<h>\d{{1,2}}):(?P<min>[0-5]\d)(?::(?P<s>[0-5]\d)(?P<part>\.\d{{1,6}})?)?
+    (?:\s?(?:{_HALF}|Uhr|h(?:rs?)?\b))?(?:\s?{_OFFSET})?
   | (?P<h>\d{{1,2}})(?:[.h](?P<min>[0-5]\d))?\s?{_HALF}
   | (?P<h>\d{{1,2}})(?:[.:](?P<min>[0-5]\d))?\s?(?:Uhr|o['’]clock)
   | (?P<h>\d{{1,2}})h(?P<min>[0-5]\d)
@@ -77,24 +82,24 @@ _TIME: Final = regex.compile(
 """,
     regex.VERBOSE | regex.IGNORECASE,
 )
-#: What may stand between a date and its time.
-_BETWEEN: Final = regex.compile(r"T|,?\s{1,3}(?:(?:at|um|à|a las|às|alle|[-–|])\s)?|[:,]", regex.IGNORECASE)
+#: What may stand between a date and its time: signs, and short words such as "at", "a las", "Tue" or "TIME".
+_BETWEEN: Final = regex.compile(r"T|[\s,:;|–(-]{1,4}(?:\p{L}{1,5}\.?[\s,:)]{1,3}){0,2}")
 
 
 def dates_in(text: str) -> list[Quantity]:
     """The dates of a text; values are like "2026-03-12".
 
-    Where day and month could change places, the other dates of the text decide; if they do not, the day is first in
-    the first value and the month in the second. A day and month without a year has no value, unless all other dates
-    of the text are of one year, which is then its year. Years of two digits are 1969 to 2068, as in POSIX.
+    Where day and month could change places, the other dates of the text decide. If they do not, there are two
+    values, the first with the day first. A day and month without a year has no value, unless all other dates of
+    the text are of one year, which is then its year. Years of two digits are 1969 to 2068, as in POSIX.
     """
-    found = list(_found_dates(text))
-    sure = [readings[0] for _, readings in found if len(readings) == 1]
+    dates = list(_possible_dates(text))
+    sure = [readings[0] for _, readings in dates if len(readings) == 1]
     shown = {reading.first for reading in sure} & {"day", "month"}
-    years = {_whole_year(reading.year) for _, readings in found for reading in readings if reading.year}
+    years = {readings[0].year for _, readings in dates} - {None}
     year = years.pop() if len(years) == 1 else None
     quantities = []
-    for match, readings in found:
+    for match, readings in dates:
         agreeing = [reading for reading in readings if len(shown) != 1 or reading.first in shown]
         values = [_iso(reading, year) for reading in agreeing or readings]
         quantities.append(quantity(text, *match.span(), *filter(None, values)))
@@ -102,10 +107,10 @@ def dates_in(text: str) -> list[Quantity]:
 
 
 def times_in(text: str) -> list[Quantity]:
-    """The times of day of a text; values are like "13:01:00", with "+02:00" or "Z" where the text has an offset.
+    """The times of day of a text; values are like "13:01:00", with "+02:00" or "Z" if the text has an offset.
 
-    Python's and pydantic's `time` take both; JSON Schema's format "time" (RFC 3339) needs the offset. None is made up:
-    who must have one adds it.
+    Python's and pydantic's `time` take both; JSON Schema's format "time" (RFC 3339) needs the offset. None is made
+    up: who must have one adds it.
     """
     quantities = []
     for match in _TIME.finditer(western(text)):
@@ -115,9 +120,10 @@ def times_in(text: str) -> list[Quantity]:
 
 
 def datetimes_in(text: str) -> list[Quantity]:
-    """The dates with a time behind or before them; values are like "2018-03-20T13:01:00", with an offset if the text has it.
+    """The dates of a text with a time behind or before them; values are like "2018-03-20T13:01:00".
 
-    Python's and pydantic's `datetime` take all of them; JSON Schema's format "date-time" needs the offset.
+    They end in an offset if the text has one. Python's and pydantic's `datetime` take both; JSON Schema's format
+    "date-time" needs the offset.
     """
     dates = [date for date in dates_in(text) if date.values]
     both = sorted([*((date, True) for date in dates), *((time, False) for time in times_in(text))])
@@ -152,15 +158,15 @@ def read_datetime(text: str) -> tuple[str, ...]:
 def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
     """The values of the quantity that is all of a text, without white space around it; () if none is."""
     length = len(text.strip())
-    for quantity in quantities:
-        if (quantity.start, quantity.end) == (0, length):
-            return quantity.values
+    for candidate in quantities:
+        if (candidate.start, candidate.end) == (0, length):
+            return candidate.values
     return ()
 
 
 @cache
 def month_names() -> dict[str, tuple[int, ...]]:
-    """The names of months, whole and short, in small letters, with and without accents, and which month each is."""
+    """The names of months, whole and short, in small letters, with and without accents, and their numbers."""
     from babel import Locale
 
     names: dict[str, tuple[int, ...]] = {"sept": (9,)}
@@ -170,7 +176,7 @@ def month_names() -> dict[str, tuple[int, ...]]:
                 word = regex.split(r"[\s'’]", name.rstrip(".׳॰"))[-1]  # Catalan's have "de" before them
                 for form in (word.casefold(), _bare(word)):
                     names[form] = tuple(dict.fromkeys([*names.get(form, ()), month]))
-    return {name: months for name, months in names.items() if len(name) > 2 or not name.isascii()}
+    return {name: months for name, months in names.items() if len(name) > 2}
 
 
 @cache
@@ -178,7 +184,7 @@ def _date_pattern() -> Any:
     return regex.compile(_DATE, regex.VERBOSE | regex.IGNORECASE, months=list(month_names()))
 
 
-def _found_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
+def _possible_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
     """What looks like a date and is one in a reading or more, with these readings."""
     for match in _date_pattern().finditer(western(text)):
         name = match["name"]
@@ -192,20 +198,21 @@ def _found_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
 
 def _readings(match: Any) -> list[_Reading]:
     """The ways to read a match of the pattern; some may be impossible."""
-    year, month, day = match["y"], match["m"], match["d"]
-    if month:
-        return [_Reading("year", year, month, day)]
+    year = _whole_year(match["y"]) if match["y"] else None
+    if match["m"]:
+        return [_Reading("year", year, int(match["m"]), int(match["d"]))]
     if match["name"]:
         first = _named_first(match)
-        name = match["name"].casefold()
-        months = month_names().get(name) or month_names()[_bare(name)]
+        day = int(match["d"])
+        months = month_names().get(_bare(match["name"]), ())
         return [_Reading(first, year, month, day) for month in months]
-    one, two = match["a"], match["b"]
-    if int(one) == int(two):
-        return [_Reading("either", year, two, one)]
+    one = int(match["a"])
+    two = int(match["b"])
+    if one == two:
+        return [_Reading("either", year, one, one)]
     readings = [_Reading("day", year, two, one), _Reading("month", year, one, two)]
-    if len(year) == 2 and not any(_iso(reading) for reading in readings):
-        readings = [_Reading("year", one, two, year)]
+    if len(match["y"]) == 2 and not any(_iso(reading) for reading in readings):
+        return [_Reading("year", _whole_year(match["a"]), two, int(match["y"]))]
     return readings
 
 
@@ -226,12 +233,8 @@ def _whole_year(year: str) -> int:
 
 def _iso(reading: _Reading, year: int | None = None) -> str:
     """A reading in ISO 8601, in a year that stands elsewhere if it has none; "" if there is no such date."""
-    if reading.year is not None:
-        year = _whole_year(reading.year)
-    if year is None:
-        return ""
     try:
-        return datetime.date(year, int(reading.month), int(reading.day)).isoformat()
+        return datetime.date(reading.year or year or 0, reading.month, reading.day).isoformat()
     except ValueError:
         return ""
 
@@ -268,4 +271,4 @@ def western(text: str) -> str:
     """A text with the digits of all scripts as 0 to 9; it stays as long as it is."""
     if text.isascii():
         return text
-    return str(regex.sub(r"\d", lambda match: str(int(match[0])), text))
+    return str(regex.sub(r"(?![0-9])\d", lambda match: str(int(match[0])), text))

@@ -1,8 +1,9 @@
 """Finds the numbers and amounts that stand in a text, and says what each may mean.
 
-A number is written in digits, or is a word from zero to twelve in English, German, French or Spanish. "One" and "eins"
-are numbers; "ein", "un", "una", "uno" and their like, which are articles as well, are none. A number is no part of a word (A4471),
-a date, a time, a version, an identifier (CS-20817) or a telephone number; a unit may stand beside it ("5kg", "5-star").
+A number is written in digits, or is a word from zero to twelve in English, German, French or Spanish. "One" and
+"eins" are numbers; "ein", "un", "una", "uno" and their like, which are articles as well, are none. A number is no
+part of a word (A4471), a date, a time, a version, an identifier (CS-20817) or a telephone number; a unit may stand
+beside it ("5kg", "5-star").
 """
 
 import re
@@ -29,47 +30,59 @@ _ARTICLES: Final = {"un", "uno", "null"}
 #: Words that are numbers in one language and something else in another: what its texts have beside them.
 _SHARED: Final = {
     "once": re.compile(r"\b(?:el|los|las|del|por|con|para)\b", re.IGNORECASE),
+    "sept": re.compile(r"\b(?:le|la|les|des|du|et|sont)\b", re.IGNORECASE),
     "elf": re.compile(r"\b(?:der|das|und|mit|ist|für|sind)\b", re.IGNORECASE),
 }
 #: Words behind a number that multiply it.
 _SCALE: Final = r"""(?i:(?P<thousands>thousand|tausend|mil(?:le)?)
     |(?P<millions>millione[ns]|millions?|mio|millón)|(?P<billions>billions?|milliarden?|milliards?|mrd))"""
 _CODES: Final = (
-    "EUR|USD|GBP|CHF|JPY|CNY|RMB|HKD|TWD|KRW|SGD|MYR|IDR|THB|PHP|VND|INR|PKR|LKR|AUD|NZD|CAD|MXN|BRL|ARS|CLP|COP|ZAR"
-    "|NGN|KES|EGP|AED|SAR|ILS|TRY|RUB|UAH|PLN|CZK|HUF|RON|BGN|SEK|NOK|DKK|ISK|RM|Rp|Rs|kr|zł|Kč|Ft|lei"
+    "EUR|USD|GBP|CHF|JPY|CNY|RMB|HKD|TWD|KRW|SGD|MYR|IDR|THB|PHP|VND|INR|PKR|LKR|AUD|NZD|CAD|MXN|BRL|ARS"
+    "|CLP|COP|ZAR|NGN|KES|EGP|AED|SAR|ILS|TRY|RUB|UAH|PLN|CZK|HUF|RON|BGN|SEK|NOK|DKK|ISK|RM|Rp|Rs|kr|zł|Kč|Ft|lei"
 )
 _CURRENCY: Final = rf"(?:[A-Z]{{0,3}}\p{{Sc}}|(?:{_CODES})\.?)"
 _UNITS: Final = (
-    "kg|mg|g|lbs?|oz|l|L|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|s|ms|kW|kWh|W|V|Hz|MHz|GHz|KB|kB|MB|GB|TB|[xX]"
+    "(?i:kg|mg|g|lbs?|oz|l|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|ms|kwh?|w|v|hz|mhz|ghz|kb|mb|gb|tb|pcs?|x)"
 )
 _SPACE: Final = r"[ \u00a0\u2009\u202f]"
 
 _BEFORE: Final = regex.compile(rf"(?<!\w)(?P<sign>[-+−]?){_CURRENCY}{_SPACE}?\Z")
-_AFTER: Final = regex.compile(rf"{_SPACE}?(?:[%‰]|{_CURRENCY}(?!\w|{_SPACE}?\d))")
-_SIGN: Final = rf"(?:(?:(?<![\w\p{{P}}])|(?<=[(\[{{:=\"“„«])|(?<={_CURRENCY}))[-+−])?"
+_AFTER: Final = regex.compile(rf"{_SPACE}?(?:[%‰]|(?P<currency>{_CURRENCY})(?!\w|{_SPACE}?\d))")
+#: The sign of a number. It is a hyphen behind a word, a number ("3-5") or a price ("3€-5€").
+_SIGN: Final = rf"""(?:
+    (?=[-+−]) (?: (?<![\w\p{{P}}]) | (?<=[(\[{{:="“„«]) | (?<={_CURRENCY}) ) (?<!\d{_SPACE}?{_CURRENCY}) [-+−]
+)?"""
 _NUMBER: Final = regex.compile(
     rf"""
 (?=[-+−.,\d]) (?: (?<!\w) | (?<=(?<!\w){_CURRENCY}) ) (?<![\d_][.,'’])
 (?P<number> {_SIGN}
   (?P<digits>
-    (?<!\d{_SPACE}) [1-9]\d{{0,2}}(?P<space>{_SPACE})\d{{3}}(?:(?P=space)\d{{3}})*+(?:[.,]\d+)?+ (?!{_SPACE}?\d)
+    (?<!\d{_SPACE}) [1-9]\d{{0,2}} (?P<space>{_SPACE})\d{{3}} (?:(?P=space)\d{{3}})*+
+    (?:[.,]\d+)?+ (?!{_SPACE}?\d)
   | \d++(?:[.,'’]\d+)*+
-  | [.,]\d++
+  | (?<!\p{{P}})\.\d++(?!\.\p{{L}})
   ) (?:{_SPACE}{_SCALE}(?!\w))? )
 (?= (?![\w\p{{No}}]) | (?:{_CURRENCY}|{_UNITS})(?!\w) ) (?![-/]\p{{L}}(?!\p{{Ll}}{{2}}))
 """,
     regex.VERBOSE,
 )
-#: What has digits and is no number: words and identifiers, more than two numbers joined by signs, telephone numbers.
+#: What has digits and is no number. Bounds keep the time linear.
 _OTHER: Final = regex.compile(
     rf"""
 (?<!\w) (?:
-    (?=\p{{L}}) (?!{_CURRENCY}[-+−]?\d) [^\W\d]*+(?:[-–/][^\W\d]++){{0,3}}+[-–/]?\d\w*+(?:[-–/]\w+|[.,]\d+)*+
-  | \d[\w.,]{{0,40}}+(?:[-–/:]\w[\w.,]{{0,40}}+){{2,}}
-  | \+(?=(?:[ ()/-]{{0,2}}\d){{8,15}}(?!\d))\d{{1,3}}(?:[ ()/-]{{1,2}}\d{{1,8}})++
-  | (?<!\d[ /-])(?=(?:[ /-]?\d){{7,15}}(?!\d))0\d{{1,5}}(?:[ /-]\d{{2,8}})++
+    # A word with digits: A4471, CS-20817, but not RM40
+    (?=\p{{L}}) (?!{_CURRENCY}[-+−]?\d) [^\W\d]*+ (?:[-–/][^\W\d]++){{0,3}}+
+    [-–/]?\d\w*+ (?:[-–/]\w+|[.,]\d+)*+
+    # More than two joined: 1-2-3, 31/02/2018, but not 17-year-old
+  | \d[\w.,]{{0,40}}+ (?: [-–/:] (?!\p{{Ll}}{{3}})\w [\w.,]{{0,40}}+ ){{2,}}
+    # Telephone numbers: +60 3-1234 5678, 07-364 3785, 555 0100, (555) 123-4567
+  | \+ (?=(?:[ ()/-]{{0,2}}\d){{8,15}}(?!\d)) \d{{1,3}} (?:[ ()/-]{{1,2}}\d{{1,8}})++
+  | (?<!\d[ /-]) (?=(?:[ /-]{{0,2}}\d){{7,15}}(?!\d)) 0\d{{1,5}} (?:[ /-]{{1,2}}\d{{2,8}})++
   | \d{{2,5}}[ -]0\d{{3}}(?!\d)
-  | (?<![.,])(?: 0\d++[-–/:]\d | \d++[-–/:]0\d )[\d.,]*+
+  | \(?\d{{3}}\)?[ -]\d{{3}}[ -]\d{{4}}(?!\d)
+    # What begins with a zero: 000752517120, 5-02
+  | 0\d{{6,}}+(?![.,]\d)
+  | (?<![.,]) (?: 0\d++[-–/:]\d | \d++[-–/:]0\d ) [\d.,]*+
 )
 """,
     regex.VERBOSE,
@@ -97,7 +110,7 @@ _WORD: Final = regex.compile(
 
 
 class _Found(NamedTuple):
-    """A number of a text and its readings: a value for each decimal sign that the text may use ("" if either)."""
+    """A number of a text and its readings: a value for each decimal sign that may be meant ("" if any)."""
 
     start: int
     end: int
@@ -107,8 +120,8 @@ class _Found(NamedTuple):
 def numbers_in(text: str) -> list[Quantity]:
     """The numbers of a text, in digits or words. Digits without a decimal sign are an int, others a float.
 
-    Where a sign may be a decimal sign or one of groups (1.250), the text's other numbers decide; if they do not, the
-    decimal point's reading is first and the decimal comma's second.
+    Where a sign may be a decimal sign or one of groups (1.250), the text's other numbers decide. If they do not,
+    there are two values, the first with a decimal point.
     """
     masked = _masked(text)
     found = [*_digits(masked), *_words(masked)]
@@ -123,23 +136,25 @@ def numbers_in(text: str) -> list[Quantity]:
 
 
 def amounts_in(text: str) -> list[Quantity]:
-    """The numbers of a text, and each that has a currency or percent sign beside it together with this sign as well.
+    """The numbers of a text, and those with a currency or percent sign beside them once more, with this sign.
 
-    "$7.00" is followed by "7.00". The values are the same: 12 % is 12.
+    "$7.00" is followed by "7.00". The values are the same: 12 % is 12. Where a currency is beside a number and
+    nothing else decides, three digits are first read as a group: prices have no three decimals.
     """
     amounts = []
     for number in numbers_in(text):
-        amounts.append(number)
-        before = _BEFORE.search(text[max(0, number.start - 10) : number.start])
-        after = _AFTER.match(text, number.end)
-        values = number.values
+        start, end, _, values = number
+        before = _BEFORE.search(text[max(0, start - 10) : start])
+        after = None if before else _AFTER.match(text, end)
+        if before or (after and after["currency"]):
+            values = tuple(sorted(values, key=lambda value: isinstance(value, float)))
+        amounts.append(number._replace(values=values))
         if before:
-            start = number.start - len(before[0])
             if before["sign"] in ("-", "−"):
                 values = tuple(-value for value in values)
-            amounts.append(quantity(text, start, number.end, *values))
+            amounts.append(quantity(text, start - len(before[0]), end, *values))
         elif after:
-            amounts.append(quantity(text, number.start, after.end(), *values))
+            amounts.append(quantity(text, start, after.end(), *values))
     return sorted(amounts)
 
 
@@ -173,7 +188,7 @@ def _words(masked: str) -> Iterator[_Found]:
     for match in _WORD.finditer(masked):
         word = match[0].casefold()
         beside = _SHARED.get(word)
-        if not beside or beside.search(masked):
+        if word in _WORDS and (not beside or beside.search(masked)):
             yield _Found(match.start(), match.end(), {"": _WORDS[word]})
 
 
@@ -187,7 +202,7 @@ def _power(match: Any) -> int:
 
 
 def _readings(digits: str, power: int) -> dict[str, Number]:
-    """The values of a number for the decimal signs that it may be written with, point first; {} if it is no number."""
+    """The values of a number for the decimal signs that may be meant, point first; {} if it is no number."""
     point = _value(digits, ".", power)
     comma = _value(digits, ",", power)
     if point == comma and point is not None:
@@ -201,7 +216,7 @@ def _readings(digits: str, power: int) -> dict[str, Number]:
 
 
 def _value(digits: str, sign: str, power: int) -> Number | None:
-    """The value, times a power of ten, of a number whose decimal sign may be `sign`; None if it is not written so."""
+    """The value, times a power of ten, if `sign` is the decimal sign; None if the number is not written so."""
     before, point, decimals = digits.partition(sign)
     if before and not before.isdecimal() and not _GROUPS.fullmatch(before):
         return None
@@ -228,5 +243,5 @@ def _decided(readings: dict[str, Number], signs: set[str], known: set[Number]) -
     if repeated:
         return tuple(repeated)
     if len(signs) == 1:
-        return (readings[signs.pop()],)
+        return (readings[min(signs)],)
     return values
