@@ -8,7 +8,6 @@ import datetime
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import regex
@@ -33,6 +32,14 @@ class _Reading(NamedTuple):
     year: int | None
     month: int
     day: int
+
+
+class _Possible(NamedTuple):
+    """What looks like a date and is one in a reading or more."""
+
+    start: int
+    end: int
+    readings: list[_Reading]
 
 
 #: Languages whose names of months are known, by CLDR's names. A name of two months is first the first one's.
@@ -94,15 +101,13 @@ def dates_in(text: str) -> list[Quantity]:
     the text are of one year, which is then its year. Years of two digits are 1969 to 2068, as in POSIX.
     """
     dates = list(_possible_dates(text))
-    sure = [readings[0] for _, readings in dates if len(readings) == 1]
-    shown = {reading.first for reading in sure} & {"day", "month"}
-    years = {readings[0].year for _, readings in dates} - {None}
-    year = years.pop() if len(years) == 1 else None
+    first = _first_shown(dates)
+    year = _only_year(dates)
     quantities = []
-    for match, readings in dates:
-        agreeing = [reading for reading in readings if len(shown) != 1 or reading.first in shown]
-        values = [_iso(reading, year) for reading in agreeing or readings]
-        quantities.append(quantity(text, *match.span(), *filter(None, values)))
+    for date in dates:
+        agreeing = [reading for reading in date.readings if reading.first == first]
+        values = [_iso(reading, year) for reading in agreeing or date.readings]
+        quantities.append(quantity(text, date.start, date.end, *filter(None, values)))
     return quantities
 
 
@@ -125,19 +130,35 @@ def datetimes_in(text: str) -> list[Quantity]:
     They end in an offset if the text has one. Python's and pydantic's `datetime` take both; JSON Schema's format
     "date-time" needs the offset.
     """
-    dates = [date for date in dates_in(text) if date.values]
-    both = sorted([*((date, True) for date in dates), *((time, False) for time in times_in(text))])
-    quantities: list[Quantity] = []
-    end = 0
-    for (first, dated), (second, is_date) in pairwise(both):
-        beside = dated != is_date and first.start >= end
-        if not beside or not _BETWEEN.fullmatch(text, first.end, second.start):
-            continue
-        date, time = (first, second) if dated else (second, first)
-        end = second.end
-        values = [f"{value}T{time.values[0]}" for value in date.values]
-        quantities.append(quantity(text, first.start, end, *values))
-    return quantities
+    dates = {date.start: date for date in dates_in(text) if date.values}
+    times = {time.start: time for time in times_in(text)}
+    quantities = []
+    for start, date in list(dates.items()):
+        time = _taken_behind(text, date, times)
+        if time:
+            del dates[start]
+            quantities.append(_joined(text, date, time))
+    for time in times.values():
+        later = _taken_behind(text, time, dates)
+        if later:
+            quantities.append(_joined(text, later, time))
+    return sorted(quantities)
+
+
+def _taken_behind(text: str, first: Quantity, others: dict[int, Quantity]) -> Quantity | None:
+    """Takes the quantity right behind another out of some, which are given by their starts; None if none is there."""
+    between = _BETWEEN.match(text, first.end)
+    if not between:
+        return None
+    return others.pop(between.end(), None)
+
+
+def _joined(text: str, date: Quantity, time: Quantity) -> Quantity:
+    """A date and a time beside it, in either order, as one."""
+    start = min(date.start, time.start)
+    end = max(date.end, time.end)
+    values = [f"{value}T{time.values[0]}" for value in date.values]
+    return quantity(text, start, end, *values)
 
 
 def read_date(text: str) -> tuple[str, ...]:
@@ -165,18 +186,28 @@ def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
 
 
 @cache
-def month_names() -> dict[str, tuple[int, ...]]:
+def month_names() -> dict[str, list[int]]:
     """The names of months, whole and short, in small letters, with and without accents, and their numbers."""
+    names = {"sept": [9]}
+    for language in _LANGUAGES.split():
+        for name, month in _names(language):
+            months = names.setdefault(name, [])
+            if month not in months:
+                months.append(month)
+    return names
+
+
+def _names(language: str) -> Iterator[tuple[str, int]]:
+    """The names of months in a language, and their numbers."""
     from babel import Locale
 
-    names: dict[str, tuple[int, ...]] = {"sept": (9,)}
-    for language in _LANGUAGES.split():
-        for widths in Locale(language).months.values():
-            for month, name in [*widths["wide"].items(), *widths["abbreviated"].items()]:
-                word = regex.split(r"[\s'’]", name.rstrip(".׳॰"))[-1]  # Catalan's have "de" before them
-                for form in (word.casefold(), _bare(word)):
-                    names[form] = tuple(dict.fromkeys([*names.get(form, ()), month]))
-    return {name: months for name, months in names.items() if len(name) > 2}
+    for widths in Locale(language).months.values():
+        for width in ("wide", "abbreviated"):
+            for month, name in widths[width].items():
+                word = name.replace("’", " ").split()[-1].rstrip(".׳")  # Catalan's have "de" before them
+                if len(word) > 2:
+                    yield word.casefold(), month
+                    yield _bare(word), month
 
 
 @cache
@@ -184,8 +215,8 @@ def _date_pattern() -> Any:
     return regex.compile(_DATE, regex.VERBOSE | regex.IGNORECASE, months=list(month_names()))
 
 
-def _possible_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
-    """What looks like a date and is one in a reading or more, with these readings."""
+def _possible_dates(text: str) -> Iterator[_Possible]:
+    """What looks like a date and is one in a reading or more."""
     for match in _date_pattern().finditer(western(text)):
         name = match["name"]
         year = match["y"] or ""
@@ -193,7 +224,24 @@ def _possible_dates(text: str) -> Iterator[tuple[Any, list[_Reading]]]:
             continue
         readings = [reading for reading in _readings(match) if _iso(reading, 2000)]
         if readings:
-            yield match, readings
+            yield _Possible(match.start(), match.end(), readings)
+
+
+def _first_shown(dates: list[_Possible]) -> str | None:
+    """What the dates that have one reading put first: "day" or "month"; None if neither or both."""
+    shown = {date.readings[0].first for date in dates if len(date.readings) == 1}
+    if "day" in shown and "month" in shown:
+        return None
+    if "day" in shown:
+        return "day"
+    return "month" if "month" in shown else None
+
+
+def _only_year(dates: list[_Possible]) -> int | None:
+    """The year of all dates that have one; None if they have several."""
+    years = {date.readings[0].year for date in dates}
+    years.discard(None)
+    return years.pop() if len(years) == 1 else None
 
 
 def _readings(match: Any) -> list[_Reading]:
@@ -204,7 +252,7 @@ def _readings(match: Any) -> list[_Reading]:
     if match["name"]:
         first = _named_first(match)
         day = int(match["d"])
-        months = month_names().get(_bare(match["name"]), ())
+        months = month_names().get(_bare(match["name"]), [])
         return [_Reading(first, year, month, day) for month in months]
     one = int(match["a"])
     two = int(match["b"])
@@ -242,18 +290,28 @@ def _iso(reading: _Reading, year: int | None = None) -> str:
 def _time_value(match: Any) -> str:
     """A match of the pattern of times in ISO 8601; "" if there is no such time."""
     hour = int(match["h"])
-    if match["half"]:
-        if not 1 <= hour <= 12:
-            return ""
-        hour = hour % 12 + (12 if match["half"] in "pP" else 0)
+    half = match["half"]
+    if half and not 1 <= hour <= 12:
+        return ""
+    if half:
+        hour = hour % 12
+    if half in ("p", "P"):
+        hour += 12
     if hour > 23:
         return ""
-    offset = (match["offset"] or "").upper()
-    if offset.isalpha():
-        offset = "Z"
-    elif offset and ":" not in offset:
-        offset = f"{offset[:3]}:{offset[3:]}"
-    return f"{hour:02}:{match['min'] or '00'}:{match['s'] or '00'}{match['part'] or ''}{offset}"
+    minute = match["min"] or "00"
+    second = match["s"] or "00"
+    fraction = match["part"] or ""
+    return f"{hour:02}:{minute}:{second}{fraction}{_offset(match['offset'])}"
+
+
+def _offset(written: str | None) -> str:
+    """An offset from UTC in ISO 8601; "" if none is written."""
+    if not written:
+        return ""
+    if written.isalpha():  # Z, UTC, GMT
+        return "Z"
+    return f"{written[:3]}:{written[-2:]}"
 
 
 def _bare(text: str) -> str:

@@ -1,5 +1,7 @@
 """Which dates and times stand in a text, and what each means."""
 
+import subprocess
+import sys
 from datetime import date, datetime, time
 from itertools import pairwise
 
@@ -281,3 +283,8 @@ def test_long_texts_of_one_piece_are_read(piece):
     text = piece * (100_000 // len(piece))
     for found_in in (dates_in, times_in, datetimes_in):
         assert len(found_in(text)) < len(text)
+
+
+def test_the_names_of_months_are_not_loaded_before_a_text_is_read():
+    code = "import sys, pipedec_cli.data.numbers; sys.exit('babel' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
