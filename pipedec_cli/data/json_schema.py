@@ -42,7 +42,7 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
     frozenset(words.split())
     for words in (
         "type enum const properties required items prefixItems description $ref anyOf oneOf allOf",
-        "title default example examples $schema $id $comment $defs definitions $anchor nullable x-metric "
+        "title default example examples $schema $id $comment $defs definitions $anchor nullable x-metric x-free "
         "deprecated readOnly writeOnly discriminator additionalProperties patternProperties propertyNames "
         "minProperties maxProperties uniqueItems unevaluatedProperties unevaluatedItems additionalItems "
         "then else contentSchema",
@@ -52,6 +52,7 @@ _READ, _SILENT, _CHECKED, _REFUSED = (
     )
 )
 _NO_PROPERTIES: Final = "the schema has no properties"
+_EXAMPLE: Final = '{"properties": {"name": {"type": "string"}, …}}'
 #: Alternatives that are no single value, each without references, in a part that `_Reader._flat` has made.
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
@@ -107,11 +108,13 @@ def tree_in(
     if not has_rows and reader.left_out:
         raise reader.left_out[0]
     given = schema if isinstance(schema, dict) else {}
+    if tree.shape == "object" and tree.parts and not has_rows:
+        what = "the schema leaves nothing to write: each property is null or [] whatever the text says"
+        raise UserError(what, where=where, todo="add a property with another type")
     near = get_close_matches("properties", given.keys() - known, 1, 0.75) if tree.shape != "object" else []
     if not has_rows or tree.shape == "list" or near:
         todo = f"not {near[0]!r}, but " if near else ""
-        todo = f'write {todo}{{"properties": {{"name": {{"type": "string"}}, …}}}}'
-        raise UserError(_NO_PROPERTIES, where=where, todo=todo)
+        raise UserError(_NO_PROPERTIES, where=where, todo=f"write {todo}{_EXAMPLE}")
     check_names(fields := [*tree.values()], dict.fromkeys((field.name for field in fields), where))
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
         warn(f"{where}: left out: {_some(left_out)}")
@@ -304,8 +307,17 @@ HELD: Final = (*OF_NUMBERS, *str.split("pattern format minLength maxLength minIt
 #: How the values of a key are scored; see `parse_metrics`.
 METRIC: Final = "x-metric"
 METRICS: Final = re.compile(r"exact|words|\d+(\.\d+)?%?", re.ASCII)
+#: Says that a value may be worded by the model: it need not stand in the text.
+FREE: Final = "x-free"
 #: Keywords that a row is not held to; a list keeps each of its items once.
-HOLD_NOTHING: Final = frozenset([METRIC, "uniqueItems"])
+HOLD_NOTHING: Final = frozenset([METRIC, FREE, "uniqueItems"])
+#: The formats that a row is held to.
+HELD_FORMATS: Final = frozenset(
+    str.split(
+        "date time date-time duration email idn-email hostname idn-hostname ipv4 ipv6 uuid uri uri-reference "
+        "uri-template iri iri-reference json-pointer relative-json-pointer regex"
+    )
+)
 #: What llguidance cannot read in a pattern.
 _LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
@@ -328,8 +340,10 @@ def searched(pattern: str) -> str | None:
 
 def _makes_sense(keyword: str, value: Any) -> bool:
     """Whether a keyword of `HELD` has a value of its kind."""
-    if keyword in ("pattern", "format", "uniqueItems"):
-        return value is True if keyword == "uniqueItems" else isinstance(value, str)
+    if keyword in ("uniqueItems", FREE):
+        return value is True
+    if keyword in ("pattern", "format"):
+        return isinstance(value, str)
     counts = keyword.startswith(("minL", "maxL", "minI", "maxI"))
     is_metric = keyword == METRIC and isinstance(value, str)
     return is_metric or (isinstance(value, int if counts else int | float) and not isinstance(value, bool))
@@ -385,6 +399,14 @@ def _scalar_types(part: Mapping[str, Any]) -> list[str]:
     """The types of a part; none if it may hold lists or objects, or has no types."""
     types = part.get("type") or [kind_of(value) or "null" for value in part.get("enum", ())]
     return [] if _CHOICE in part or {*types} - {"null", *SCALARS} else types
+
+
+def _allows_no_item(part: _Part) -> bool:
+    """Whether a part is a list that allows no item."""
+    if part.types != {"array"} or part.allowed is not None:
+        return False
+    closed = part.schema.get("items") is False and not part.schema.get("prefixItems")
+    return (closed or part.schema.get("maxItems") == 0) and not part.schema.get("minItems")
 
 
 def _keywords(part: Mapping[str, Any], what: str) -> tuple[tuple[str, Any], ...]:
@@ -476,6 +498,8 @@ class _Reader:
             is_map = not (self.trained or part.schema.get("properties") or part.schema.get("required"))
             is_map = is_map and bool(keys or "properties" not in part.schema)
             return self._map(part, keys, absent) if is_map else self._object(part, keys, absent)
+        if keys and not self.trained and _allows_no_item(part):
+            return self._no_item(part, keys, absent)
         if (prefix := part.schema.get("prefixItems")) and part.allowed is None and part.types <= {"array"}:
             return self._places(part, prefix, keys, absent)
         items = self._items(part, keys)
@@ -492,14 +516,18 @@ class _Reader:
             return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
         kind, enum, scalars = self._kind(part, items, keys)
         said = {**(items.schema if items else {}), **part.schema}
-        keywords = tuple((word, said[word]) for word in (*HELD, METRIC) if _makes_sense(word, said.get(word)))
+        words = (*HELD, METRIC, FREE)
+        keywords = tuple((word, said[word]) for word in words if _makes_sense(word, said.get(word)))
         # These rows are free. What they hold is checked at the end.
         self.passed |= {*HELD} & said.keys() - HOLD_NOTHING if kind == "any" or "string" in scalars else set()
+        if kind in ("string", "list") and not enum and {*scalars} <= {"string"}:
+            self.passed |= {"format"} if dict(keywords).get("format", "date") not in HELD_FORMATS else set()
         if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
             self.passed.add("pattern")
         sizes = ((word, abs(value)) for word, value in keywords if word in OF_NUMBERS)
         self.passed |= {word for word, size in sizes if size > _WIDEST[word == "multipleOf"]}
-        self.passed |= {"maxItems"} if said.get("maxItems") == 0 else set()  # its row writes an item
+        if said.get("maxItems") == 0:  # a trained row writes an item
+            self.passed.add("maxItems")
         is_unique, least = "uniqueItems" in dict(keywords), dict(keywords).get("minItems", 0)
         if is_unique and least > 1:  # too few may remain without doubles
             self.passed.add("uniqueItems")
@@ -617,6 +645,13 @@ class _Reader:
             parts[number] = self._read(self._resolved(given, at, part.trail), at, (*absent, wanted))
         return Part(Field(path_name(keys), path=keys, absent=absent), "object", parts)
 
+    def _no_item(self, part: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """A list that is always empty, which no row writes: its only place never has a value."""
+        row = self._row(part, keys, (*absent[:-1], "never"))
+        return Part(
+            row, "object", {1: Part(Field("", path=(*keys, 1), absent=(*row.absent, "omit")), "object")}
+        )
+
     def _check_names(self, schema: Mapping[str, Any], names: Iterable[str], needed: set[str]) -> None:
         """Pass over what is said of the names of properties, unless any of these names hold to it."""
         bounds, names = dict(_keywords(schema, "Properties")), [*names]
@@ -683,7 +718,11 @@ class _Reader:
         words = [f"{end}{_BOUNDED.get(*types)}" for end in ("min", "max") if len(types) == 1]
         bounds = [part[word] for word in words if _makes_sense(word, part.get(word))]
         is_empty = allowed is not None and not any(map(text_of, allowed))
-        if types == ["null"] or is_empty or bounds != sorted(bounds):
+        if types == ["null"] or (allowed and {*map(type, allowed)} == {type(None)}):
+            self._refuse(keys, "allows no value but null", "leave it out")
+        if allowed and is_empty:
+            self._refuse(keys, "allows no value that is not empty", "leave it out")
+        if is_empty or bounds != sorted(bounds):
             self._refuse(keys, *_NOTHING)
         # Alternatives say themselves whether one of them is null.
         named = "nullable" in part or (_CHOICE not in part and ("null" in types or None in (allowed or ())))
@@ -697,7 +736,8 @@ class _Reader:
         """
         part = {} if part is True else {"enum": []} if part is False else part
         if not isinstance(part, dict):
-            self._blame(keys, "is no schema", 'write for example {"type": "string"}')
+            example = '{"type": "string"}' if keys else _EXAMPLE
+            self._blame(keys, "is no schema", f"write for example {example}")
         if isinstance(part.get("items"), list):  # as drafts before 2020 say it
             part = {**part, "prefixItems": part["items"], "items": part.get("additionalItems", True)}
         if refused := sorted(_REFUSED & part.keys()):
@@ -734,6 +774,8 @@ class _Reader:
         own = {name: value for name, value in part.items() if name not in _COMBINING}
         types, allowed = part.get("type", []), part.get("enum")
         types = [types] if isinstance(types, str) else types
+        if FREE in part and not isinstance(part[FREE], bool):
+            self._blame(keys, f"has the {FREE} {json.dumps(part[FREE])[:80]}", "write true or false")
         if METRIC in part and not METRICS.fullmatch(str(part[METRIC])):
             todo = "write exact, words, or a tolerance such as 0.5 or 5%"
             self._blame(keys, f"has the {METRIC} {json.dumps(part[METRIC])[:80]}", todo)

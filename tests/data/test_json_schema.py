@@ -3,6 +3,7 @@
 import json
 import time
 from contextlib import suppress
+from itertools import product
 
 import pytest
 
@@ -329,8 +330,74 @@ def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
     read_schema(str(path))
     assert caplog.messages == [f"{path}: no row is held to these keywords: format, minItem, minLength"]
     wide = {"a": {"type": "integer", "minimum": 10**18}, "b": {"type": "number", "multipleOf": 1_000_003}}
-    tree_in({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
+    keys_of({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
     assert caplog.messages[1:] == ["it: no row is held to these keywords: maxItems, minimum, multipleOf"]
+
+
+def test_a_format_that_no_row_is_held_to_is_named():
+    said = []
+    free, held = {"type": "string", "format": "phone"}, {"type": "string", "format": "uuid"}
+    tree_in({"properties": {"a": held, "n": {"type": "integer", "format": "int32"}}}, "it", said.append)
+    assert said == []
+    for part in (free, {"type": "array", "items": free}, {"type": ["string", "null"], "format": "phone"}):
+        tree_in({"properties": {"a": part}}, "it", said.append)
+        assert said.pop() == "it: no row is held to these keywords: format"
+    tree_in({"properties": {"a": free | {"enum": ["1", "2"]}}}, "it", said.append)
+    assert said == [], "a choice is held to all of it"
+
+
+def test_a_list_that_allows_no_item_is_always_empty():
+    closed = ({"type": "array", "maxItems": 0}, {"type": ["array", "null"], "items": False})
+    for part, needed in product(closed, (["a"], [])):
+        within = {"properties": {"a": part, "b": {"type": "string"}}, "required": needed}
+        schema = {"properties": {**within["properties"], "c": within}, "required": needed}
+        said = []
+        tree = tree_in(schema, "it", said.append)
+        assert [field.name for field in tree.values()] == ["b", "c.b"]
+        assert ObjectOf(tree, {("b",): "x"}).read() == {"a": [], "b": "x"}
+        assert ObjectOf(tree, {("c", "b"): "x"}).read() == {"a": [], "c": {"a": [], "b": "x"}}
+        assert said == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "what", "todo"),
+    [
+        ([1, 2], "the schema is no schema", '{"properties": {"name": {"type": "string"}'),
+        ({"properties": {"n": {"const": None}}, "required": ["n"]}, "null or []", "another type"),
+        ({"properties": {"n": {"type": "array", "maxItems": 0}}}, "null or []", "another type"),
+        ({"properties": {"n": {"const": None}}}, "'n' allows no value but null", "leave it out"),
+        (
+            {"properties": {"n": {"enum": ["", None]}}},
+            "'n' allows no value that is not empty",
+            "leave it out",
+        ),
+    ],
+)
+def test_a_schema_that_no_row_is_written_for_is_refused_with_its_reason(schema, what, todo):
+    with pytest.raises(UserError) as refusal:
+        tree_in(schema, "here", [].append)
+    assert what in refusal.value.what
+    assert todo in refusal.value.todo
+
+
+def test_the_advice_for_what_is_no_schema_is_taken():
+    advice = '{"properties": {"name": {"type": "string"}}}'
+    with pytest.raises(UserError) as refusal:
+        tree_in([1, 2], "here")
+    assert advice in refusal.value.todo.replace(", …", "")
+    assert [field.name for field in tree_in(json.loads(advice), "here").values()] == ["name"]
+
+
+def test_a_value_that_the_model_may_word_is_marked():
+    said = []
+    text = {"type": "string", "x-free": True}
+    parts = {"a": text, "b": {"type": "array", "items": text}, "c": {"anyOf": [{"type": "null"}, text]}}
+    parts |= {"d": {"type": "string", "x-free": False}, "e": {"x-free": True}, "f": {"type": "string"}}
+    tree = tree_in({"properties": parts}, "it", said.append)
+    marked = {field.name: ("x-free", True) in field.keywords for field in tree.values()}
+    assert marked == {"a": True, "b": True, "c": True, "d": False, "e": True, "f": False}
+    assert not any(("x-free", False) in field.keywords for field in tree.values())
+    assert said == []
 
 
 def test_objects_are_checked_by_the_draft_that_allows_the_schema():
@@ -342,6 +409,7 @@ def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
     faulty = {"pattern": "(", "minLength": "3", "maxLength": -1, "minimum": "1", "multipleOf": 0, "type": []}
     told = {f"'p': the {word} {json.dumps(value)} is ": {word: value} for word, value in faulty.items()}
     told |= {"; name it in the list": {"required": True}, "write exact, words": {"x-metric": "mostly"}}
+    told |= {"write true or false": {"x-free": "yes"}, "x-free 1": {"x-free": 1}}
     told |= {f"has no list as {word}": {word: value} for word, value in (("anyOf", {}), ("oneOf", []))}
     for kind, what in (("integer", "imum"), ("string", "Length"), ("array", "Items")):
         told[f"allows no value; in {kind}"] = {"type": kind, f"min{what}": 5, f"max{what}": 3}

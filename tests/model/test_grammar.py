@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import Field
-from pipedec_cli.data.json_schema import HELD, HOLD_NOTHING
-from pipedec_cli.model.grammar import Grammar, _strings, allowed_of, searched, span_grammar, spelled
+from pipedec_cli.data.json_schema import HELD, HELD_FORMATS, HOLD_NOTHING
+from pipedec_cli.model.grammar import (
+    Grammar,
+    _strings,
+    allowed_of,
+    grammar_of,
+    searched,
+    span_grammar,
+    spelled,
+)
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
@@ -210,3 +218,9 @@ def test_all_keywords_of_a_schema_that_rows_are_held_to_are_tried_here():
     assert {word for held, *_ in TABLE for word, _ in held.keywords} >= {*HELD} - {
         "exclusiveMaximum"
     } - HOLD_NOTHING
+
+
+def test_the_formats_that_are_said_to_be_held_are_those_that_rows_are_held_to():
+    named = {*HELD_FORMATS, "phone", "password", "path", "binary", "decimal", "int32"}
+    held = {name for name in named if grammar_of(field(format=name)) is not None}
+    assert held == HELD_FORMATS

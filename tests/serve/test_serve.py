@@ -417,6 +417,9 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
     assert end == 'a: "a" is shorter than 900 characters'
     *parts, last = chat.chat("a", response_format=must, stream=True)
     assert last.pipedec_warning == end
+    phone = form_of({"properties": {"a": {"type": "string", "format": "phone"}}})
+    told_of_format = "response_format: no row is held to these keywords: format"
+    assert chat.chat("a", response_format=phone).pipedec_warning.startswith(told_of_format)
     odd = form_of({"properties": {"a": {"type": "string", "pattern": r"a\Z"}}})
     assert "'a': the pattern \"a" in chat.chat("a", response_format=odd).pipedec_warning
     form["json_schema"]["strict"] = True
