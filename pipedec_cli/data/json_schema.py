@@ -2,22 +2,21 @@
 
 import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial, reduce
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import islice, pairwise, permutations
 from operator import getitem
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from pipedec_cli.data.classes import load_class, refusing
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.fields import (
     DEEPEST,
@@ -63,17 +62,33 @@ _LEVELS: Final = 2
 _COMBINING: Final = {*str.split("type enum const $ref anyOf oneOf allOf")}
 
 
+#: What an object violates, each with the path to it.
+Check = Callable[[Any], Sequence[tuple[Keys, str]]]
+
+
+class GivenSchema(NamedTuple):
+    """A JSON Schema that a user gave, and its place. Of a class also what an object violates in it."""
+
+    schema: Any
+    where: str
+    of_class: Check | None = None
+
+
 def read_schema(location: str) -> dict[str, Field]:
     """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``; see `keys_of`."""
-    return keys_of(*load_schema(location))
+    given = load_schema(location)
+    return keys_of(given.schema, given.where)
 
 
-def load_schema(location: str) -> tuple[Any, str]:
-    """A JSON Schema, or that of a pydantic class, and its place. A UserError for a broken file or class."""
+def load_schema(location: str) -> GivenSchema:
+    """A JSON Schema, or that of a pydantic class. A UserError for a broken file or class."""
     if found := re.fullmatch(r"(.+\.py):?(\w*)", location):
-        return _of_class(found[1], found[2]), location
+        made = load_class(found[1], found[2])
+        with refusing(found[1], found[2]):
+            return GivenSchema(made.json_schema(), location, made.violations)
     where = str(Path(location))
-    return as_json(contents(Path(location)).removeprefix(BYTE_ORDER_MARK), where), where
+    text = contents(Path(location)).removeprefix(BYTE_ORDER_MARK)
+    return GivenSchema(as_json(text, where), where)
 
 
 def keys_of(
@@ -154,59 +169,55 @@ def _some(faults: Sequence[str]) -> str:
     return "; ".join(faults[:_NAMED]) + more
 
 
-def _of_class(file: str, name: str) -> Any:
-    """The JSON Schema of a pydantic class in a Python file, which is run; what it prints goes to stderr."""
-    path = Path(file).resolve()
-    spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise UserError("no such file", where=file)
-    module = module_from_spec(spec)
-    before, sys.path = sys.path, [str(path.parent), *sys.path]
-    sys.modules[spec.name] = module  # pydantic looks up names of types there
-    try:
-        with redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-            if not hasattr(getattr(module, name, None), "model_json_schema"):
-                todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
-                raise UserError(f"it has no pydantic class {name!r}", where=file, todo=todo)
-            return getattr(module, name).model_json_schema()
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever a user's file raises
-        what = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"the file or its class {name!r} cannot be used: {what}", where=file) from error
-    finally:
-        sys.path = before
-        sys.modules.pop(spec.name)
-
-
-#: What an object violates, each with the path to it.
-Check = Callable[[Any], Sequence[tuple[Keys, str]]]
-
-
-def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] = log.warning) -> Check:
+def checker(
+    schema: Any,
+    where: str = "the schema",
+    warn: Callable[[str], None] = log.warning,
+    of_class: Check | None = None,
+) -> Check:
     """A function that says what an object violates in a JSON Schema, at most ten violations. Nothing is fetched.
 
-    Without a schema it says nothing. It warns of keywords that the validator cannot use, and checks all others.
+    Without a schema it says nothing. It warns of keywords that the validator cannot use, and checks all others. What
+    `of_class` says of an object comes first; the JSON Schema then says nothing of the same values.
     """
-    if schema is None:
-        return lambda _: ()
+    validator = None if schema is None else _validator(schema, where, warn)
+
+    def violations(value: Any) -> Sequence[tuple[Keys, str]]:
+        found = [*of_class(value)] if of_class else []
+        named = {keys for keys, _ in found}
+        errors = validator.iter_errors(value) if validator else ()
+        for error in islice(errors, _MOST_VIOLATIONS):
+            keys = _counted(error.instance_path)
+            if not _is_among(named, error, keys):
+                found.append((keys, error.message[:200]))
+        return found[:_MOST_VIOLATIONS]
+
+    return violations
+
+
+def _is_among(named: Collection[Keys], error: Any, keys: Keys) -> bool:
+    """Whether a class has named, by its paths, what an error of its JSON Schema at these keys is about."""
+    from jsonschema_rs import ValidationErrorKind
+
+    if isinstance(error.kind, ValidationErrorKind.Required) and (*keys, error.kind.property) in named:
+        return True
+    if isinstance(error.kind, ValidationErrorKind.AnyOf | ValidationErrorKind.OneOfNotValid):
+        return any(place[: len(keys)] == keys for place in named)
+    return keys in named
+
+
+def _validator(schema: Any, where: str, warn: Callable[[str], None]) -> Any:
+    """What validates objects; None if nothing can, which is said."""
     from jsonschema_rs import Draft7Validator, validator_for
 
     more: dict[str, Any] = {"validate_formats": True, "retriever": {}.__getitem__}  # it fetches nothing
     read = _with_null(schema)
 
-    def validating() -> Check:
+    def validating() -> Any:
         try:
-            validator = validator_for(read, **more)
+            return validator_for(read, **more)
         except ValueError:
-            validator = Draft7Validator(read, **more)
-
-        def violations(value: Any) -> Sequence[tuple[Keys, str]]:
-            found = islice(validator.iter_errors(value), _MOST_VIOLATIONS)
-            return [(_counted(error.instance_path), error.message[:200]) for error in found]
-
-        return violations
+            return Draft7Validator(read, **more)
 
     with suppress(ValueError):
         return validating()
@@ -226,7 +237,7 @@ def checker(schema: Any, where: str = "the schema", warn: Callable[[str], None] 
     except ValueError as error:
         what = "objects are not checked at the end, since the schema is not valid"
         warn(f"{where}: {what}: {first_line(error)}")
-        return lambda _: ()
+        return None
 
 
 def _counted(path: Iterable[str | int]) -> Keys:

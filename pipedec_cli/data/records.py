@@ -92,7 +92,7 @@ class Generated(Struct, frozen=True, kw_only=True):
     forced: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
-    violations: tuple[str, ...] = ()  # what of the JSON Schema does not hold of the object
+    violations: tuple[str, ...] = ()  # what of the schema or class does not hold of the object
     #: By their paths the values that must be there and that the text lacks: how probable "no value" is.
     missing: Mapping[str, float] = {}
 

@@ -21,7 +21,7 @@ from pipedec_cli.data.fields import (
     texts_of,
 )
 from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
-from pipedec_cli.data.json_schema import load_schema, tree_in
+from pipedec_cli.data.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record
@@ -53,10 +53,10 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError("--ask is empty", todo="ask a question")
     location, count = settings.shots or ("", 0)
     records = [*_with_targets(location, settings)] if location else []
-    schema, where = None, "the schema"
+    given = GivenSchema(None, "the schema")
     if settings.schema is not None:
-        schema, where = load_schema(settings.schema)
-        tree = tree_in(schema, where)
+        given = load_schema(settings.schema)
+        tree = tree_in(given.schema, given.where)
     elif settings.fields is not None:
         tree = tree_of([*map(settled, read_short(settings.fields).values())])
     else:
@@ -68,7 +68,8 @@ def blind_rows(settings: RunSettings) -> Rows:
     if records:
         _warn_of_unfilled(records, fields, location)
     shots = tuple(choose_shots(records, fields, count))
-    return Rows(tree, tuple(dict.fromkeys(settings.ask)), shots, schema, where)
+    questions = tuple(dict.fromkeys(settings.ask))
+    return Rows(tree, questions, shots, given.schema, given.where, of_class=given.of_class)
 
 
 def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:

@@ -25,7 +25,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import Field, Keys, any_item, leaves, path_name, text_of, value_texts
-from pipedec_cli.data.json_schema import checker
+from pipedec_cli.data.json_schema import Check, checker
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.tree import Part, tree_of
 from pipedec_cli.model.asked import NONE, Asked, asked_of, is_none, names_in, numbered, sample_of, shown
@@ -71,6 +71,7 @@ class Rows:
     schema: Any = None  # the JSON Schema that has these keys, if there is one, and its place
     where: str = "the schema"
     warn: Callable[[str], None] = log.warning  # takes what cannot be checked
+    of_class: Check | None = None  # what objects violate in a user's class
 
     @property
     def whole(self) -> Part:
@@ -408,13 +409,14 @@ def blind_decoder(
     leaves free are parts of the source.
     """
     plan = BlindPlan(plain, rows, template, chat, grounded=grounded)
+    check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
     return plain.sharing(
         checkpoint=plan.checkpoint,
         settings=plan.checkpoint.settings,
         text=plan.text,
         fields=plan.fields,
         plan=plan,
-        reader=ObjectReader(plan.fields, plan.answers, check=checker(rows.schema, rows.where, rows.warn)),
+        reader=ObjectReader(plan.fields, plan.answers, check=check),
         blind=plan,
     )
 

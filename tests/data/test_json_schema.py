@@ -546,9 +546,10 @@ def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
     assert (fields["name"].keywords, caplog.messages) == ((("minLength", 2),), [])
     assert capsys.readouterr() == ("", "it runs\n"), "data alone go to stdout"
     refused = {
-        "Nobody": "models.py: it has no pydantic class 'Nobody'; give FILE.py:CLASS",
+        "Nobody": "with one of its classes: At, Person, Broken, Tree",
         "plain": "models.py: it has no pydantic class 'plain'",
-        "": "models.py: it has no pydantic class ''; give FILE.py:CLASS",
+        "BaseModel": "models.py: it has no pydantic class 'BaseModel'",
+        "": "models.py: which of its classes is meant is not said; give FILE.py:CLASS with one of",
         "Broken": "models.py: the file or its class 'Broken' cannot be used: Pydantic",
         "Tree": "models.py:Tree: the property 'kids' refers to itself",
     }

@@ -69,6 +69,20 @@ def test_a_schema_gives_objects_that_it_allows(place, form):
     assert "cannot go on" in refused(*again_with(place, "--ask", "Who?", "--resume"))
 
 
+@pytest.mark.extra("pydantic")
+def test_what_a_class_says_of_an_object_stands_among_the_violations(place):
+    (place / "models.py").write_text(
+        "from pydantic import BaseModel, model_validator\n"
+        "class Pub(BaseModel):\n    open: bool\n    stars: int\n"
+        "    @model_validator(mode='after')\n    def it(self):\n        raise ValueError('never')\n"
+    )
+    for batch in (1, 4):
+        how = ("--schema", f"{place / 'models.py'}:Pub", "--batch-size", batch)
+        told, lines = generate(place, *how)
+        assert [line["violations"] for line in lines] == [["Value error, never"]] * 5
+        assert "do not hold to the schema" in told
+
+
 def again_with(place, *more):
     where = (place / "docs.jsonl", "--model", place / "model", "--out", place / "out.jsonl")
     return ("generate", *where, *FEW, *more)

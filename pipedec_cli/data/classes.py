@@ -1,0 +1,139 @@
+"""A pydantic class in a user's Python file: its JSON Schema, and what an object violates in it.
+
+The user's file brings pydantic; pipedec does not need it. Whatever the file does when it runs, nothing of it goes to stdout.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.fields import Keys
+from pipedec_cli.data.reading import some_names
+
+_MOST_VIOLATIONS: Final = 10
+_LONGEST_MESSAGE: Final = 200
+#: The packages whose classes are there to be made classes of.
+_NOT_THE_USERS: Final = ("pydantic", "pydantic_settings")
+
+
+@dataclass(frozen=True, slots=True)
+class UserClass:
+    """A pydantic class and the module of its file."""
+
+    module: ModuleType
+    model: Any
+
+    def json_schema(self) -> Any:
+        """Its JSON Schema. Raises whatever pydantic or the file raises."""
+        with _running(self.module):
+            return self.model.model_json_schema()
+
+    def violations(self, value: Any) -> list[tuple[Keys, str]]:
+        """What an object violates in the class, in pydantic's words, each with its path; at most ten.
+
+        An error that pydantic does not expect of a validator is a violation of the whole object.
+        """
+        try:
+            with _running(self.module):
+                return self._violations(value)
+        except (Exception, SystemExit) as error:  # whatever a user's validator raises
+            what = f"{self.model.__name__} raises {type(error).__name__}: {first_line(error)}"
+            return [((), what[:_LONGEST_MESSAGE])]
+
+    def _violations(self, value: Any) -> list[tuple[Keys, str]]:
+        try:
+            self.model.model_validate_json(json.dumps(value))
+        except sys.modules["pydantic"].ValidationError as error:
+            details = error.errors(include_url=False, include_context=False, include_input=False)
+            return [_violation(detail, value) for detail in details[:_MOST_VIOLATIONS]]
+        return []
+
+
+def load_class(file: str, name: str) -> UserClass:
+    """Run a Python file and take one of its classes. A UserError for a broken file, and if there is no such class."""
+    path = Path(file).resolve()
+    spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UserError("no such file", where=file)
+    module = module_from_spec(spec)
+    with refusing(file, name), _running(module):
+        spec.loader.exec_module(module)
+        models = _models_in(module)
+    if name not in models:
+        what = f"it has no pydantic class {name!r}" if name else "which of its classes is meant is not said"
+        todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
+        if models:
+            todo = f"give FILE.py:CLASS with one of its classes: {some_names(models)}"
+        raise UserError(what, where=file, todo=todo)
+    return UserClass(module, models[name])
+
+
+@contextmanager
+def refusing(file: str, name: str) -> Iterator[None]:
+    """Make a UserError of whatever a user's file raises."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"the file or its class {name!r} cannot be used: {what}", where=file) from error
+
+
+@contextmanager
+def _running(module: ModuleType) -> Iterator[None]:
+    """Let code of a file run: it finds its neighbours and itself, and what it prints goes to stderr."""
+    folder = str(Path(str(module.__file__)).parent)
+    before, known = sys.path, sys.modules.get(module.__name__)
+    sys.path = [folder, *sys.path]
+    sys.modules[module.__name__] = module  # pydantic looks up names of types there
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.path = before
+        sys.modules.pop(module.__name__, None)
+        if known is not None:
+            sys.modules[module.__name__] = known
+
+
+def _models_in(module: ModuleType) -> dict[str, Any]:
+    """The pydantic classes of a file by their names, without those of pydantic itself."""
+    base = getattr(sys.modules.get("pydantic"), "BaseModel", ())
+    classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {
+        name: value
+        for name, value in classes.items()
+        if issubclass(value, base) and value.__module__.partition(".")[0] not in _NOT_THE_USERS
+    }
+
+
+def _violation(detail: Any, value: Any) -> tuple[Keys, str]:
+    """An error of pydantic as the path in an object and the words."""
+    keys = _path_of(detail["loc"], value, is_missing=detail["type"] == "missing")
+    words = " ".join(detail["msg"].split())
+    return keys, words[:_LONGEST_MESSAGE]
+
+
+def _path_of(steps: Sequence[str | int], value: Any, *, is_missing: bool) -> Keys:
+    """The path in an object to what pydantic names. Items count from 1.
+
+    pydantic also names the alternatives of unions and the validators of types, which are no keys of the object.
+    """
+    path: list[str | int] = []
+    for number, step in enumerate(steps, start=1):
+        is_lacking = is_missing and number == len(steps)
+        if isinstance(value, dict) and str(step) in value:
+            path.append(str(step))
+            value = value[str(step)]
+        elif isinstance(value, list) and isinstance(step, int) and (is_lacking or step < len(value)):
+            path.append(step + 1)
+            value = None if is_lacking else value[step]
+        elif is_lacking:
+            path.append(step)
+    return tuple(path)
