@@ -514,37 +514,54 @@ class _Reader:
         if (prefix := part.schema.get("prefixItems")) and part.allowed is None and part.types <= {"array"}:
             return self._places(part, prefix, keys, absent)
         items = self._items(part, keys)
-        if items and (
-            items.is_object or (not self.trained and (_CHOICE in items.schema or "array" in items.types))
-        ):
-            if self.trained and 0 in keys:
-                self._refuse(keys, "is a list of objects within another", "make it a list of values")
-            self.passed |= {"minItems", "maxItems"} & part.schema.keys() if self.trained else set()
-            self.passed |= {"uniqueItems"} if part.schema.get("uniqueItems") else set()
-            # An item that a row has named is there; of a trained model one more row says that there is none.
-            above = (*absent, "omit") if self.trained else _NEVER * (len(keys) + 1)
-            item = self._read(items, (*keys, 0), above)
-            return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
+        has_rows = items and not self.trained and (_CHOICE in items.schema or "array" in items.types)
+        if items and (items.is_object or has_rows):
+            return self._listed(part, items, keys, absent)
+        return self._value(part, items, keys, absent)
+
+    def _listed(self, part: _Part, items: _Part, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """A list whose items are no scalars: a row for the names of its items."""
+        if self.trained and 0 in keys:
+            self._refuse(keys, "is a list of objects within another", "make it a list of values")
+        if self.trained:
+            self.passed |= {"minItems", "maxItems"} & part.schema.keys()
+        if part.schema.get("uniqueItems"):
+            self.passed.add("uniqueItems")
+        # An item that a row has named is there; of a trained model one more row says that there is none.
+        above = (*absent, "omit") if self.trained else _NEVER * (len(keys) + 1)
+        item = self._read(items, (*keys, 0), above)
+        return list_part(item, self._row(part, keys, absent, _keywords(part.schema, "Items")))
+
+    def _value(self, part: _Part, items: _Part | None, keys: Keys, absent: tuple[Absent, ...]) -> Part:
+        """A value, or a list of scalars: a row of its own."""
         kind, enum, scalars = self._kind(part, items, keys)
         said = {**(items.schema if items else {}), **part.schema}
         words = (*HELD, METRIC, FREE)
         keywords = tuple((word, said[word]) for word in words if _makes_sense(word, said.get(word)))
-        # These rows are free. What they hold is checked at the end.
-        self.passed |= {*HELD} & said.keys() - HOLD_NOTHING if kind == "any" or "string" in scalars else set()
-        if kind in ("string", "list") and not enum and {*scalars} <= {"string"}:
-            self.passed |= {"format"} if dict(keywords).get("format", "date") not in HELD_FORMATS else set()
-        if (pattern := dict(keywords).get("pattern")) and (_LOOKING.search(pattern) or not searched(pattern)):
-            self.passed.add("pattern")
-        sizes = ((word, abs(value)) for word, value in keywords if word in OF_NUMBERS)
-        self.passed |= {word for word, size in sizes if size > _WIDEST[word == "multipleOf"]}
+        if kind == "any" or "string" in scalars:  # these rows are free: what they hold is checked at the end
+            self.passed |= {*HELD} & said.keys() - HOLD_NOTHING
+        elif kind in ("string", "list") and not (enum or scalars) and "format" in dict(keywords):
+            self.passed |= {"format"} if said["format"] not in HELD_FORMATS else set()
         if said.get("maxItems") == 0:  # a trained row writes an item
             self.passed.add("maxItems")
-        is_unique, least = "uniqueItems" in dict(keywords), dict(keywords).get("minItems", 0)
-        if is_unique and least > 1:  # too few may remain without doubles
-            self.passed.add("uniqueItems")
+        self._pass_bounds(dict(keywords))
         kind = "string" if kind == "any" and not self.trained else kind
-        row, path = self._row(part, keys, absent, keywords), keys if len(keys) > 1 else ()
+        row = self._row(part, keys, absent, keywords)
+        path = keys if len(keys) > 1 else ()
         return Part(replace(row, kind=kind, enum=enum, path=path, scalars=scalars))
+
+    def _pass_bounds(self, keywords: Mapping[str, Any]) -> None:
+        """Pass over the keywords of a value whose contents llguidance cannot hold a row to."""
+        pattern = keywords.get("pattern")
+        if pattern and (_LOOKING.search(pattern) or not searched(pattern)):
+            self.passed.add("pattern")
+        for word in OF_NUMBERS:
+            if abs(keywords.get(word, 0)) > _WIDEST[word == "multipleOf"]:
+                self.passed.add(word)
+        if (
+            "uniqueItems" in keywords and keywords.get("minItems", 0) > 1
+        ):  # too few may remain without doubles
+            self.passed.add("uniqueItems")
 
     def _row(
         self, part: _Part, keys: Keys, absent: tuple[Absent, ...], keywords: tuple[tuple[str, Any], ...] = ()
