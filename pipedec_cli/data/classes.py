@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -31,9 +32,9 @@ class UserClass:
     model: Any
 
     def json_schema(self) -> Any:
-        """Its JSON Schema. Raises whatever pydantic or the file raises."""
+        """Its JSON Schema, in which decimals are numbers. Raises whatever pydantic or the file raises."""
         with _running(self.module):
-            return self.model.model_json_schema()
+            return self.model.model_json_schema(schema_generator=_generator())
 
     def violations(self, value: Any) -> list[tuple[Keys, str]]:
         """What an object violates in the class, in pydantic's words, each with its path; at most ten.
@@ -73,6 +74,19 @@ def load_class(file: str, name: str) -> UserClass:
             todo = f"give FILE.py:CLASS with one of its classes: {some_names(models)}"
         raise UserError(what, where=file, todo=todo)
     return UserClass(module, models[name])
+
+
+def _generator() -> Any:
+    """What makes JSON Schemas as pydantic does, but for decimals: they are no strings as well."""
+    base: Any = import_module("pydantic.json_schema").GenerateJsonSchema
+
+    class Generator(base):  # type: ignore[misc]
+        def decimal_schema(self, schema: Any) -> Any:
+            made = super().decimal_schema(schema)
+            numbers = [way for way in made.get("anyOf", ()) if way.get("type") == "number"]
+            return numbers[0] if numbers else made
+
+    return Generator
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.json_schema import checker, load_schema
+from pipedec_cli.data.json_schema import checker, load_schema, tree_in
 
 pytestmark = pytest.mark.extra("pydantic")
 
@@ -145,3 +145,71 @@ def test_a_class_whose_json_schema_cannot_be_made_is_refused_in_one_line(tmp_pat
         load_schema(f"{tmp_path / 'models.py'}:A")
     assert refusal.value.where == str(tmp_path / "models.py")
     assert "\n" not in str(refusal.value)
+
+
+TYPES = """
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+from pydantic import UUID4, BaseModel, HttpUrl, PositiveInt, SecretStr, condecimal, constr
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+class A(BaseModel):
+    whole: PositiveInt
+    real: float
+    cost: Decimal
+    price: condecimal(gt=0, max_digits=6) | None
+    costs: list[Decimal]
+    day: date
+    at: datetime
+    hour: time
+    long: timedelta
+    uuid: UUID
+    four: UUID4
+    url: HttpUrl
+    secret: SecretStr
+    file: Path
+    word: str
+    code: constr(pattern="^[A-Z]{2}$")
+    flag: bool
+    colour: Colour
+    kind: Literal["a", "b"]
+    mixed: int | str
+"""
+
+
+def test_types_of_pydantic_are_the_kinds_that_the_page_says(tmp_path):
+    (tmp_path / "models.py").write_text(TYPES)
+    given = load_schema(f"{tmp_path / 'models.py'}:A")
+    fields = {field.name: field for field in tree_in(given.schema, "here", [].append).values()}
+    assert {name: field.kind for name, field in fields.items() if field.kind != "string"} == {
+        "whole": "integer",
+        "real": "number",
+        "cost": "number",
+        "price": "number",
+        "costs": "list",
+        "flag": "boolean",
+    }
+    assert fields["costs"].scalars == ("number",)
+    assert fields["mixed"].scalars == ("integer", "string")
+    assert (fields["colour"].enum, fields["kind"].enum) == (("red", "blue"), ("a", "b"))
+    bounds = [dict(fields[name].keywords) for name in ("whole", "price", "code")]
+    assert bounds == [{"exclusiveMinimum": 0}, {"exclusiveMinimum": 0}, {"pattern": "^[A-Z]{2}$"}]
+    formats = {name: dict(field.keywords).get("format") for name, field in fields.items()}
+    assert {name: found for name, found in formats.items() if found} == {
+        "day": "date",
+        "at": "date-time",
+        "hour": "time",
+        "long": "duration",
+        "uuid": "uuid",
+        "four": "uuid4",
+        "url": "uri",
+        "secret": "password",
+        "file": "path",
+    }
