@@ -4,7 +4,6 @@ The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.ma
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any, Final
 
 from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import mapped, text_of
+from pipedec_cli.data.fields import mapped
 from pipedec_cli.data.inputs import Shard, read_rows
+from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
 from pipedec_cli.data.writing import file_sha256, read_whole_lines, to_json, write_json, write_json_lines
 
@@ -77,24 +77,15 @@ def line(
 def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """All places of each value in a source: an object of the same shape, with places for each item of a list.
 
-    A place is [start, end) in characters, where the value stands in whole words and with any white space; without regard
-    to case if it stands nowhere as it is. None if it stands nowhere.
+    A place is [start, end) in characters; see `places_of`. None if a value stands nowhere.
     """
-    # A letter of a script with spaces between words: not of Thai, Lao, Myanmar, Khmer, Chinese or Japanese.
-    letter = r"[^\W\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 
-    def place(value: Any) -> Any:
+    def spans(value: Any) -> Any:
         if isinstance(value, list):
-            return [*map(place, value)]
-        text = text_of(value)
-        before, behind = (re.match(letter, end) for end in (text[:1], text[-1:]))
-        words = r"\s+".join(map(re.escape, text.split()))
-        words = f"{f'(?<!{letter})' if before else ''}{words}{f'(?!{letter})' if behind else ''}"
-        how = (re.NOFLAG, re.IGNORECASE) if text else ()
-        found = ([[*one.span()] for one in re.finditer(words, source, flags)] for flags in how)
-        return next(filter(None, found), None)
+            return [spans(item) for item in value]
+        return [[start, end] for start, end in places_of(value, source)] or None
 
-    return mapped(values, lambda _, value: place(value))
+    return mapped(values, lambda _, value: spans(value))
 
 
 def read_predictions(path: Path) -> list[Generated]:

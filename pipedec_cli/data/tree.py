@@ -159,7 +159,7 @@ class ObjectOf:
         return NOTHING if value is None and part.field.absent else value
 
     def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
-        # An object that lacks a value is none; of the whole object the rest is kept, and the violation is named.
+        # An object that lacks a value is none, unless there must be one: then the rest is kept, and what it violates is named.
         made, filled, is_whole = dict[Any, Any](), False, True
         for key, inner in part.parts.items():
             wanted = inner.absent
@@ -171,7 +171,7 @@ class ObjectOf:
                 made[key] = value
             elif wanted == "never":
                 is_whole = False
-        is_kept = not place or (is_whole and (must or filled))
+        is_kept = not place or must or (is_whole and filled)
         whole = [made[n] for n in takewhile(made.__contains__, part.parts)] if 1 in part.parts else made
         return (whole if is_kept else NOTHING), filled
 
@@ -194,27 +194,28 @@ class ObjectOf:
     def _parsed(self, of: Field, place: Keys) -> Value | Any:
         """The value of a row's text; None if it is lost, `NOTHING` without a text."""
         text = self.texts.get(place, "")
-        if text is not None and not (text.strip() or of.forced):
+        if text is not None and not text.strip():
             return NOTHING
-        meant = self.forms.get(of) or dict(zip(of.enum, of.enum, strict=True))
-        is_json = of.kind == "json"
-        spelled = of if is_json else replace(of, enum=tuple(meant))
-        text = meant.get((text or "").strip()) if is_json else text
+        meant = self.forms.get(of) or {choice: choice for choice in of.enum}
+        spelled = of
+        if of.kind == "json":
+            text = meant.get((text or "").strip())
+        else:
+            spelled = replace(of, enum=tuple(meant))
         parsed = spelled.parsed(text) if text else None
         self.lost += parsed is None
-        if parsed is None and of.forced:
-            kind = of.scalars[0] if of.scalars and of.kind == "string" else of.kind
-            said = dict(of.keywords)
-            least = said.get("minimum", said.get("exclusiveMinimum", float("-inf")) + 1)
-            most = said.get("maximum", said.get("exclusiveMaximum", float("inf")) - 1)
-            zero = sorted((least, 0, most))[1]
-            plain = {"boolean": False, "integer": zero, "number": zero}
-            parsed = spelled.parsed(spelled.enum[0]) if spelled.enum else plain.get(kind)
         if isinstance(parsed, list):
-            values = [meant.get(one, one) for one in parsed]
-            once = {(isinstance(one, bool), one): one for one in values}
-            return [*once.values()] if ("uniqueItems", True) in of.keywords else values
+            return _items_once(parsed, meant, of)
         return meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
+
+
+def _items_once(items: Sequence[Any], meant: Mapping[str, str], of: Field) -> list[Any]:
+    """The items of a list as the schema has them; each once if it wants them unique."""
+    values = [meant.get(item, item) for item in items]
+    if ("uniqueItems", True) not in of.keywords:
+        return values
+    once = {(isinstance(value, bool), value): value for value in values}
+    return [*once.values()]
 
 
 def read_values(

@@ -214,7 +214,7 @@ def generate(
         from pipedec_cli.model.chunks import Chunks
 
         source = next(iter(inputs.read())).source
-        first = Chunks(decoder, settings.chunk).cut(source)[0] if settings.chunk else source
+        first = Chunks(decoder, settings.chunk).cut(source)[0].text if settings.chunk else source
         assert decoder.blind is not None, "settings for other rows are refused"
         text, known = decoder.text, enumerate(decoder.blind.known, start=1)
         rows = (f"--- row {number}\n{text.written(row)}" for number, row in known)

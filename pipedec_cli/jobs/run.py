@@ -26,7 +26,7 @@ from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.arguments import computes_bfloat16
-from pipedec_cli.model.chunks import Chunks
+from pipedec_cli.model.chunks import Chunk, Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
@@ -236,8 +236,12 @@ def stream(
     import torch
 
     checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
-    tally, chunks, parts = Tally(), run.chunks, list[Generated]()
-    records: dict[int, tuple[Record, bool]] = {}  # the record of each part, and whether it is the last part
+    tally = Tally()
+    chunks = run.chunks
+    parts = list[tuple[Chunk, Generated]]()
+    records: dict[
+        int, tuple[Record, Chunk, bool]
+    ] = {}  # the record of each part, and whether it is the last part
     rows = run.decoder.blind and run.decoder.blind.rows
     # The model has seen no value of these keys.
     unshown = tuple(rows.tree.values()) if rows and not rows.shots and not rows.questions else ()
@@ -246,12 +250,10 @@ def stream(
 
     def sources() -> Iterator[str]:
         for record in islice(run.inputs.read(), done, None):
-            *others, last = chunks.cut(record.source) if chunks else [record.source]
-            for part in others:
-                records[next(numbers)] = record, False
-                yield part
-            records[next(numbers)] = record, True
-            yield last
+            cut = chunks.cut(record.source) if chunks else [Chunk(record.source)]
+            for chunk in cut:
+                records[next(numbers)] = record, chunk, chunk is cut[-1]
+                yield chunk.text
 
     # What lines hold besides.
     more: Any = {name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")}
@@ -270,8 +272,8 @@ def stream(
         with shown(listen, generating):
             for item in run.decoder.run(sources(), run.method, run.batch_size):
                 if isinstance(item, Generated):
-                    record, is_last = records.pop(item.index)
-                    parts.append(item)
+                    record, chunk, is_last = records.pop(item.index)
+                    parts.append((chunk, item))
                     if not is_last:
                         continue
                     generated = structs.replace(chunks.merged(parts) if chunks else item, record=record)

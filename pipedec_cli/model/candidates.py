@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from pipedec_cli.data.dates import (
@@ -18,20 +19,47 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.json_schema import FREE
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
 
-#: What a value is read as. An ``amount`` is a number with its currency, as it stands.
-Reading = Literal["number", "date", "datetime", "time", "amount"]
+#: What a value is read as. An ``amount`` is a number as it stands, with or without its currency, and a ``price`` such
+#: an amount with two decimals. A ``line`` is a whole line of a text that has several.
+Reading = Literal["number", "date", "datetime", "time", "price", "amount", "line"]
+#: A text with more lines has no candidates that are lines: it takes too long to try them all.
+_MOST_LINES: Final = 200
+
+
+def _prices_in(text: str) -> list[Quantity]:
+    return [amount for amount in amounts_in(text) if _CENTS.search(amount.text)]
+
+
+def _lines_in(text: str) -> list[Quantity]:
+    """The lines of a text as they stand, without full stops and the like at their ends, where a value never ends."""
+    lines = list[Quantity]()
+    for match in re.finditer(r"\S[^\n]*", text):
+        line = " ".join(match[0].split()).rstrip(" .,:;")
+        if line:
+            lines.append(Quantity(*match.span(), line, (line,)))
+    return lines
+
+
+def _read_price(text: str) -> tuple[int | float, ...]:
+    return read_number(text) if _CENTS.search(text) else ()
+
+
+_CENTS: Final = re.compile(r"\d[.,]\d\d(?!\d|[.,]\d)")
 #: What finds the candidates of each kind in a source, and what reads a whole text.
 _FINDERS: Final[dict[Reading, Callable[[str], list[Quantity]]]] = {
     "number": numbers_in,
     "date": dates_in,
     "datetime": datetimes_in,
     "time": times_in,
+    "price": _prices_in,
     "amount": amounts_in,
+    "line": _lines_in,
 }
 _READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
     "date": read_date,
     "datetime": read_datetime,
     "time": read_time,
+    "price": _read_price,
     "amount": read_number,
 }
 _FORMATS: Final[dict[str, Reading]] = {"date": "date", "date-time": "datetime", "time": "time"}
@@ -63,18 +91,23 @@ def reading_of(field: Field) -> Reading | None:
     return None
 
 
-def learnt_reading(texts: Iterable[str]) -> Reading | None:
-    """What all right values of a string are read as; None if they are of several kinds, or if there is none."""
-    texts = [text for text in texts if text]
+def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
+    """What all right values of a string are read as; None if they are of several kinds, or if there is none.
+
+    Each example is a value and the source that has it.
+    """
+    if not examples:
+        return None
     for reading, read in _READERS.items():
-        if texts and all(reads_whole(read, text) for text in texts):
+        if all(read(value) for value, _ in examples):
             return reading
-    return None
+    return "line" if all(_is_line(value, source) for value, source in examples) else None
 
 
-def reads_whole(read: Callable[[str], tuple[Any, ...]], text: str) -> bool:
-    """Whether a text as a whole is a number, a date or a time."""
-    return bool(read(text))
+def _is_line(value: str, source: str) -> bool:
+    """Whether a value is a whole line of a source that has several."""
+    lines = [line.text for line in _lines_in(source)]
+    return len(lines) > 1 and " ".join(value.split()) in lines
 
 
 def choices(field: Field) -> list[Known]:
@@ -91,10 +124,12 @@ def choices(field: Field) -> list[Known]:
 def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
     """The values that stand in a source, each text once; None if a field has no such values.
 
-    A string whose right values are all `learnt` to be dates or amounts has its values as they stand.
+    A string whose right values are all `learnt` to be dates or prices, say, has its values as they stand.
     """
     reading = reading_of(field)
     if reading is None and learnt is None:
+        return None
+    if learnt == "line" and not 1 < source.strip().count("\n") < _MOST_LINES:
         return None
     known = dict[str, Known]()
     if "boolean" in field.scalars:

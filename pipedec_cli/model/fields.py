@@ -1,8 +1,8 @@
 """Fields in a checkpoint's tokens: how each row begins, which tokens may follow, and the object that was written."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-import dataclasses
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -58,7 +58,9 @@ class RowRule:
     known: tuple[Known, ...] | None = None  # None: the row writes its answer
     allowed: Allowed = any_token
     end: int = -1  # see `Opening`
-    items: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what the texts of a list's items mean
+    items: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # what the texts of a list's items mean
 
 
 def times_in(name: str, source: str) -> int:

@@ -139,18 +139,18 @@ class BlindPlan:
         return LIST_MAX if self._has_names else VALUE_MAX
 
     def _learn_readings(self) -> dict[Part, Reading]:
-        """What the strings are read as whose values in the examples are all numbers, dates or times."""
-        texts = dict[Keys, list[str]]()
+        """What the strings are read as whose values in the examples are all dates, prices or whole lines, say."""
+        examples = dict[Keys, list[tuple[str, str]]]()
         for shot in self.rows.shots:
             for place, value in leaves(shot.target_fields or {}):
-                values = value if isinstance(value, list) else [value]
-                texts.setdefault(any_item(place), []).extend(text_of(value) for value in values)
+                for item in value if isinstance(value, list) else [value]:
+                    if text := text_of(item):
+                        examples.setdefault(any_item(place), []).append((text, shot.source))
         readings = dict[Part, Reading]()
         for part in self._parts:
-            is_string = part.field.kind in ("string", "list") and not part.field.scalars
-            if part.shape != "value" or not is_string or not is_free(part.field):
+            if part.shape != "value" or part.field.scalars or not is_free(part.field):
                 continue
-            reading = learnt_reading(texts.get(part.field.keys, ()))
+            reading = learnt_reading(examples.get(part.field.keys, ()))
             if reading:
                 readings[part] = reading
         return readings

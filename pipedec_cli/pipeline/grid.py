@@ -447,11 +447,13 @@ class Grid:
         if ending and ending >= row.best[0]:  # of equals the longest
             row.best = ending, len(row.tokens)
         row.probability *= chance.answer * chance.allowed
+        if not row.tokens:
+            row.first = row.probability
         token = answer
         # A blind row ends when no later end can be more probable: no other row sees its tokens.
         if method.blind and row.probability < row.best[0]:
             token = slot.end
-        elif method.blind and self._is_hopeless(row, opening):
+        elif method.blind and opening.lacks(row) and not opening.must:
             token = method.eos
         row.tokens.append(token)
         row.ended = token == method.eos or token in method.ends
@@ -461,13 +463,6 @@ class Grid:
         if method.top:
             row.odds.append(chance)
         return token
-
-    def _is_hopeless(self, row: Subsequence, opening: Opening) -> bool:
-        """Whether "no value" is more probable than whatever a row can still write."""
-        value = max(row.best[0], row.probability)
-        if opening.must or not row.nothing:
-            return False
-        return row.nothing > opening.most_absence * (row.nothing + value)
 
     def _judge(self, chances: Sequence[Odds]) -> list[Slot]:
         """Score the answers that were tried. A row whose answers all have a score takes the best one.
@@ -496,7 +491,7 @@ class Grid:
         if opening.written:
             return []
         row.answer = verdict.best
-        row.probability = verdict.probability
+        row.first = row.probability = verdict.probability
         row.confidence = verdict.share
         row.forced = max(0.0, 1 - verdict.known)
         taken = verdict.best

@@ -32,6 +32,7 @@ class Subsequence:
     scores: list[float] = field(default_factory=list)
     answer: int = -1
     nothing: float = 0.0
+    first: float = 0.0  # the probability of the first token of what it writes, or of the answer that it takes
     #: The tokens that the row is to have, if its answer is one of these and other rows see it.
     script: tuple[int, ...] = ()
     at_once: bool = False  # whether one call gave all its tokens
@@ -62,9 +63,11 @@ class Subsequence:
 
     @property
     def absence(self) -> float:
-        """The probability of "no value" against that of the value, from 0 to 1; 0 if "no value" is no answer."""
-        value = self.best[0] if self.best[1] >= 0 else self.probability
-        return self.nothing / (self.nothing + value) if self.nothing else 0.0
+        """The probability of "no value" against that of a value, from 0 to 1; 0 if "no value" is no answer.
+
+        A value that a row writes counts as its first token does: the longer a value, the less probable is all of it.
+        """
+        return self.nothing / (self.nothing + self.first) if self.nothing else 0.0
 
     @property
     def value_confidence(self) -> float:
