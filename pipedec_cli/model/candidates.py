@@ -19,15 +19,31 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.json_schema import FREE
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
 
-#: What a value is read as. An ``amount`` is a number as it stands, with or without its currency, and a ``price`` such
-#: an amount with two decimals. A ``line`` is a whole line of a text that has several.
-Reading = Literal["number", "date", "datetime", "time", "price", "amount", "line"]
+#: What a value is read as. An ``amount`` is a number as it stands, with the currency or percent sign beside it, and a
+#: ``price`` such an amount with two decimals; the ``bare`` ones are without these signs. A ``line`` is a whole line of a
+#: text that has several.
+Reading = Literal[
+    "number", "date", "datetime", "time", "price", "bare price", "amount", "bare amount", "line"
+]
 #: A text with more lines has no candidates that are lines: it takes too long to try them all.
 _MOST_LINES: Final = 200
 
 
+def _wide_amounts_in(text: str) -> list[Quantity]:
+    """The amounts that are no part of another."""
+    wide = list[Quantity]()
+    for amount in sorted(amounts_in(text), key=lambda amount: (amount.start, -amount.end)):
+        if not wide or amount.start >= wide[-1].end:
+            wide.append(amount)
+    return wide
+
+
 def _prices_in(text: str) -> list[Quantity]:
-    return [amount for amount in amounts_in(text) if _CENTS.search(amount.text)]
+    return [amount for amount in _wide_amounts_in(text) if _CENTS.search(amount.text)]
+
+
+def _bare_prices_in(text: str) -> list[Quantity]:
+    return [number for number in numbers_in(text) if _CENTS.search(number.text)]
 
 
 def _lines_in(text: str) -> list[Quantity]:
@@ -52,7 +68,9 @@ _FINDERS: Final[dict[Reading, Callable[[str], list[Quantity]]]] = {
     "datetime": datetimes_in,
     "time": times_in,
     "price": _prices_in,
-    "amount": amounts_in,
+    "bare price": _bare_prices_in,
+    "amount": _wide_amounts_in,
+    "bare amount": numbers_in,
     "line": _lines_in,
 }
 _READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
@@ -60,7 +78,9 @@ _READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
     "datetime": read_datetime,
     "time": read_time,
     "price": _read_price,
+    "bare price": _read_price,
     "amount": read_number,
+    "bare amount": read_number,
 }
 _FORMATS: Final[dict[str, Reading]] = {"date": "date", "date-time": "datetime", "time": "time"}
 _NUMBERS: Final = frozenset(["number", "integer"])
@@ -99,9 +119,16 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
     if not examples:
         return None
     for reading, read in _READERS.items():
-        if all(read(value) for value, _ in examples):
+        is_read = all(read(value) for value, _ in examples)
+        if is_read and all(_stands(value, source, reading) for value, source in examples):
             return reading
     return "line" if all(_is_line(value, source) for value, source in examples) else None
+
+
+def _stands(value: str, source: str, reading: Reading) -> bool:
+    """Whether a value is none of a source's numbers or dates, say, or one of them as a whole."""
+    texts = [quantity.text for quantity in _FINDERS[reading](source)]
+    return value in texts or not any(value in text for text in texts)
 
 
 def _is_line(value: str, source: str) -> bool:
