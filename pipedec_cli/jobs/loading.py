@@ -47,6 +47,7 @@ MOST_FITTED, FEW_FITTED = 200, 24
 
 def blind_rows(settings: RunSettings) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
+    from pipedec_cli.model.candidates import with_values
     from pipedec_cli.model.rows import Rows
 
     if not all(map(str.strip, settings.ask)):
@@ -67,6 +68,7 @@ def blind_rows(settings: RunSettings) -> Rows:
         raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
     if records:
         _warn_of_unfilled(records, fields, location)
+    records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
     questions = tuple(dict.fromkeys(settings.ask))
     return Rows(tree, questions, shots, given.schema, given.where, of_class=given.of_class)
@@ -96,7 +98,7 @@ def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int)
     One after the other the record is taken whose keys have been shown least in its ways; the first of equals. Values that
     are not in their text would teach what a row that is held to its text cannot write.
     """
-    free = {field.keys for field in fields if field.kind in ("string", "list") and not field.enum}
+    free = {field.keys for field in fields if field.kind != "boolean" and not field.enum}
     lacking = [sum(any_item(keys) in free for keys in _unread(record)) for record in records]
     shown = Counter[tuple[str, bool | str]]()
     texts = [texts_of(record.target_fields or {}, fields) for record in records]
@@ -242,6 +244,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
 def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.model.calibration import calibrate
+    from pipedec_cli.model.candidates import with_values
     from pipedec_cli.model.rows import blind_decoder
 
     rows, records = blind_rows(settings), list[Record]()  # faults in files come before the weights
@@ -250,7 +253,9 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
         if not records:
             what = "has no records with an object as target"
             raise UserError(what, where=location, todo="give records as for --shots")
-        _warn_of_unfilled(records, [*rows.tree.values()], location)
+        fields = [*rows.tree.values()]
+        records = [with_values(record, fields) for record in records]
+        _warn_of_unfilled(records, fields, location)
     how: Any = {"template": settings.prompt_template, "chat": settings.chat}
     decoder = blind_decoder(load_decoder(settings), rows, grounded=settings.grounded is not False, **how)
     if records:

@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 from msgspec import structs, to_builtins
 
 from pipedec_cli.data.errors import UserError, log, many
-from pipedec_cli.data.fields import Field, any_item, leaves
+from pipedec_cli.data.fields import Field, Keys, any_item, kind_of, leaves
 from pipedec_cli.data.inputs import Inputs
+from pipedec_cli.data.places import places_of
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
@@ -26,6 +27,7 @@ from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.arguments import computes_bfloat16
+from pipedec_cli.model.candidates import is_worded
 from pipedec_cli.model.chunks import Chunk, Chunks
 from pipedec_cli.model.decoder import Decoder, choose_batch_size
 from pipedec_cli.model.exact import measured
@@ -210,6 +212,8 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
 
 #: Characters of a source in the heading of the live view.
 HEADING: Final = 200
+#: A value with more words is likely a sentence.
+SENTENCE: Final = 8
 
 
 def announce(run: Run) -> None:
@@ -242,10 +246,7 @@ def stream(
     records: dict[
         int, tuple[Record, Chunk, bool]
     ] = {}  # the record of each part, and whether it is the last part
-    rows = run.decoder.blind and run.decoder.blind.rows
-    # The model has seen no value of these keys.
-    unshown = tuple(rows.tree.values()) if rows and not rows.shots and not rows.questions else ()
-    unshown = tuple(field for field in unshown if not field.enum and field.kind != "boolean")
+    asked = _read_fields(run)
     numbers, read_off = count(), Counter[bool]()  # values by whether they were read off the source
 
     def sources() -> Iterator[str]:
@@ -284,7 +285,7 @@ def stream(
                     emit(generated, line(generated, run.inputs.names, batch_size=run.batch_size, **more))
                     tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
                     tally.keys += len(run.labels)
-                    read_off.update(_read_off(record.source, generated.fields or {}, unshown))
+                    read_off.update(_read_off(record.source, generated.fields or {}, asked))
                     tally.warn_early(total)
                 else:
                     before = time.perf_counter()
@@ -295,27 +296,49 @@ def stream(
         raise UserError(what, todo="give a smaller --batch-size") from error
     tally.seconds = time.perf_counter() - began - showing
     tally.report(run.used, run.decoder.drafter.costs if run.decoder.drafter else None)
-    if unshown and tally.examples and read_off[False] >= read_off[True]:
-        some = f"{read_off[False]:,} of {read_off.total():,}"
-        what = f"values that are not in their text, or as long as a sentence: {some}"
-        todo = "--shots FILE:4 shows the model four examples, and a training (`pipedec segment --level field`) teaches it"
-        log.warning(f"{what if read_off else 'no value was found'}; {todo}")
+    if asked and tally.examples:
+        _warn_of_values(run, read_off)
     return tally
+
+
+def _read_fields(run: Run) -> tuple[Field, ...]:
+    """The keys that a model answers without training and whose values are to be read off the source."""
+    blind = run.decoder.blind
+    if blind is None or blind.rows.questions:
+        return ()
+    fields = blind.rows.tree.values()
+    return tuple(field for field in fields if not (field.enum or field.kind == "boolean" or is_worded(field)))
+
+
+def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
+    """Warn if most values are not read off their texts, or if there is none."""
+    blind = run.decoder.blind
+    assert blind is not None, "only such rows are counted"
+    todo = "a training (`pipedec segment --level field`) teaches the model"
+    if not blind.rows.shots:
+        todo = f"--shots FILE:4 shows the model four examples, and {todo}"
+    count = read_off[True] + read_off[False]
+    if not count:
+        log.warning(f"no value was found; {todo}")
+    elif read_off[False] >= read_off[True]:
+        what = "values that are not in their text, or as long as a sentence"
+        log.warning(f"{what}: {read_off[False]:,} of {count:,}; {todo}")
 
 
 def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
     """Whether each string and number of these fields stands in the source and is no sentence."""
-    paths = (field.keys for field in fields)
-    free = {keys[:-1] if isinstance(keys[-1], int) else keys for keys in paths}  # a place is of its list
-    text, number_text = source.casefold(), source.replace(",", "")  # 1,200 is 1200
+    free = set[Keys]()
+    for field in fields:
+        is_place = isinstance(field.keys[-1], int)  # which is of its list
+        free.add(field.keys[:-1] if is_place else field.keys)
     for keys, value in leaves(values):
-        if any_item(keys) not in free or isinstance(value, bool):
+        if any_item(keys) not in free:
             continue
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, str):
-                yield one.casefold() in text and len(one.split()) <= 8
-            elif isinstance(one, int | float):
-                yield f"{one:.15g}" in number_text
+        for item in value if isinstance(value, list) else [value]:
+            if not kind_of(item) or isinstance(item, bool):
+                continue
+            is_sentence = isinstance(item, str) and len(item.split()) > SENTENCE
+            yield bool(places_of(item, source)) and not is_sentence
 
 
 def write(

@@ -47,10 +47,11 @@ def calibrate(
             continue
         advance()
         answered = plan.answers(event.grid)
-        for values, asked, right in zip(tried, plan.asked, wanted[event.example], strict=True):
+        rights = wanted[event.example]
+        for values, asked, right in zip(tried, plan.asked, rights, strict=True):
             text = answered.texts[asked.at]
             if text != "":
-                values.append(Tried(answered.rows[asked.at].absence, text == right))
+                values.append(Tried(answered.rows[asked.at].absence, _is_same(asked, text, right)))
     thresholds = list[float]()
     for number, (asked, values) in enumerate(zip(plan.asked, tried, strict=True)):
         filled = sum(bool(texts[number]) for texts in wanted)
@@ -68,6 +69,14 @@ def _right_texts(plan: BlindPlan, record: Record) -> list[str]:
         return text_of(values.get(asked.place)) if asked.part.shape == "value" else ""
 
     return [right(asked) for asked in plan.asked]
+
+
+def _is_same(asked: Asked, text: str | None, right: str) -> bool:
+    """Whether a text is the right value of a row: 12.0 is 12."""
+    if text is None or not right:
+        return False
+    field = asked.part.field
+    return text == right or (field.kind != "string" and field.parsed(text) == field.parsed(right))
 
 
 def best_threshold(values: Sequence[Tried], filled: int) -> float:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from pipedec_cli.data.dates import (
     Quantity,
     dates_in,
@@ -15,9 +17,11 @@ from pipedec_cli.data.dates import (
     read_time,
     times_in,
 )
-from pipedec_cli.data.fields import Field
+from pipedec_cli.data.fields import Field, Keys, any_item, mapped, text_of
 from pipedec_cli.data.json_schema import FREE
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
+from pipedec_cli.data.places import places_of
+from pipedec_cli.data.records import Record
 
 #: What a value is read as. An ``amount`` is a number as it stands, with the currency or percent sign beside it, and a
 #: ``price`` such an amount with two decimals; the ``bare`` ones are without these signs. A ``line`` is a whole line of a
@@ -135,6 +139,29 @@ def _is_line(value: str, source: str) -> bool:
     """Whether a value is a whole line of a source that has several."""
     lines = [line.text for line in _lines_in(source)]
     return len(lines) > 1 and " ".join(value.split()) in lines
+
+
+def with_values(record: Record, fields: Sequence[Field]) -> Record:
+    """An example whose strings are numbers where its key has numbers, if they read as such."""
+    numeric = {field.keys: field for field in fields if field.kind in _NUMBERS}
+
+    def read(keys: Keys, value: Any) -> Any:
+        field = numeric.get(any_item(keys))
+        if field is None or not isinstance(value, str):
+            return value
+        meanings = meanings_of(replace(field, keywords=()), "number", read_number(value))
+        return json.loads(meanings[0]) if meanings else value
+
+    return replace(record, target_fields=mapped(record.target_fields or {}, read))
+
+
+def as_it_stands(field: Field, value: Any, source: str) -> str:
+    """The text of an example's value: of a number, a date or a time, as its source has it."""
+    text = text_of(value)
+    if isinstance(value, list) or reading_of(field) is None:
+        return text
+    places = places_of(value, source)
+    return " ".join(source[slice(*places[0])].split()) if places else text
 
 
 def choices(field: Field) -> list[Known]:

@@ -29,7 +29,7 @@ from pipedec_cli.data.json_schema import Check, checker
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.tree import Part, tree_of
 from pipedec_cli.model.asked import NONE, Asked, asked_of, is_none, names_in, numbered, sample_of, shown
-from pipedec_cli.model.candidates import Known, Reading, as_number, learnt_reading
+from pipedec_cli.model.candidates import Known, Reading, as_it_stands, as_number, learnt_reading
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import Answered, FieldCodec, RowRule, as_often
@@ -210,10 +210,14 @@ class BlindPlan:
         return asked.question() if self.chat else asked.opening()
 
     def _answer(self, shot: Record) -> str:
-        """The lines of an example's keys."""
+        """The lines of an example's keys. Values stand there as the example's source has them."""
         target = shot.target_fields or {}
-        value_texts(target, [*self.rows.tree.values()], shot.where)
-        values = {place: _one_line(text_of(value)) for place, value in leaves(target)}
+        fields = {field.keys: field for field in self.rows.tree.values()}
+        value_texts(target, [*fields.values()], shot.where)
+        values = dict[Keys, str]()
+        for place, value in leaves(target):
+            field = fields.get(any_item(place), Field(""))
+            values[place] = _one_line(as_it_stands(field, value, shot.source))
         lines = list[str]()
         for asked in self.asked:
             for opening, text in shown(asked, values):

@@ -12,6 +12,7 @@ from pipedec_cli.evaluate.metrics.fields import Fields
 from pipedec_cli.page.page import Section, block, template
 
 if TYPE_CHECKING:
+    from pipedec_cli.data.records import Generated
     from pipedec_cli.evaluate.comparison import Report
     from pipedec_cli.evaluate.scoring import ScoredRun
 
@@ -117,6 +118,7 @@ def _example(
             "wrong": len(mistaken),
             "dropped": dropped(item),
             "cut": item.truncated,
+            "missing": _missing(run.run.predictions[place]),
             "same": item.prediction.split() == first.prediction.split(),
             "steps": run.run.predictions[place].steps,
             "scores": [None if value is None else round(value, 1) for value in values],
@@ -132,6 +134,11 @@ def _example(
         "otherReferences": len(references),
         "runs": shown,
     }
+
+
+def _missing(generated: Generated) -> str:
+    """The values that must be there and that the text lacks, with the probability that there is none."""
+    return ", ".join(f"{shortened(name, 80)} ({share:.0%})" for name, share in generated.missing.items())
 
 
 def _parts(texts: Sequence[str], screen: int) -> list[str]:

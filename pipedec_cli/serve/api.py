@@ -235,7 +235,7 @@ class Api:
 
         def tell_of(end: Generated | None = None) -> None:
             if end and end.fields is not None:
-                of_values = {"confidence": end.confidence, "forced": end.forced}
+                of_values = {"confidence": end.confidence, "forced": end.forced, "missing": end.missing}
                 of_values["spans"] = spans_of(end.fields, request.source)
                 made.update((f"pipedec_{name}", value) for name, value in of_values.items() if value)
             said = [*request.unchecked, *(end.violations if end else ())]

@@ -23,6 +23,7 @@
   function marks(run) {
     return [
       run.cut ? `✂ cut at ${run.cut}` : "",
+      run.missing ? `∅ not in the text: ${run.missing}` : "",
       run.duplicated ? `≡ ${run.duplicated} duplicated` : "",
       run.dropped ? `∅ ${run.dropped} dropped` : "",
       run.wrong ? `≠ ${run.wrong} wrong` : "",
