@@ -42,25 +42,25 @@ def fits(allowed, ids):
 
 
 TABLE = [
-    (field("integer"), ["12", "-3", "0", "none", ""], ["1.5", "007", "+1", "a", "1e5"]),
+    (field("integer"), ["12", "-3", "0", ""], ["1.5", "007", "+1", "a", "1e5"]),
     (field("integer"), [30 * "1"], [31 * "1"]),
-    (field("integer", minimum=3, maximum=20), ["3", "20", "none"], ["2", "21", "-3"]),
+    (field("integer", minimum=3, maximum=20), ["3", "20"], ["2", "21", "-3", "none"]),
     (field("integer", multipleOf=5), ["15", "0"], ["12"]),
-    (field("integer", absent=("never",)), ["12"], ["", "none"]),
+    (field("integer", absent=("never",)), ["12"], [""]),
     (
         field("number"),
         ["12", "0.5", "-1e5", "3E+20", "2.50", "0." + 17 * "1"],
         ["0." + 18 * "1", "1.", ".5", "1e", "1e400"],
     ),
     (field("number", exclusiveMinimum=0), ["0.5", "7"], ["0", "-1"]),
-    (field("boolean"), ["true", "false", "none"], ["yes", "True"]),
+    (field("boolean"), ["true", "false"], ["yes", "True", "none"]),
     (field(scalars=("integer", "boolean")), ["true", "12"], ["yes"]),
-    (field(enum=("in", "in town", "a|b")), ["in", "in town", "a|b", "none"], ["town", "in "]),
+    (field(enum=("in", "in town", "a|b")), ["in", "in town", "a|b"], ["town", "in ", "none"]),
     (field("list", enum=("in", "a|b")), ["in", "in | a||b", "a||b | in | in"], ["a|b", "in town", "in |"]),
     (field("list", scalars=("integer",), minimum=3), ["3", "4 | 30"], ["1", "3 | 1", "a"]),
     (field("list", minItems=2, maxItems=3), ["a | b", "a b | c | d", "a||b | c"], ["a", "a | b | c | d"]),
     (field("list", minItems=1, absent=("never",)), ["a"], [""]),
-    (field(pattern="^[A-Z]{2}$"), ["AB", "none"], ["A", "abc", "ABC"]),
+    (field(pattern="^[A-Z]{2}$"), ["AB"], ["A", "abc", "ABC"]),
     (field(pattern="ab/c", maxLength=6), ["xab/c", "ab/c"], ["ab", "xxxab/c"]),
     (field(pattern="(?=a)", maxLength=3), ["abc"], ["abcd"]),
     (field(minLength=3), ["abc", "a c", "no one"], ["ab", "a"]),
@@ -85,7 +85,7 @@ TABLE = [
 def test_a_row_may_say_what_its_schema_allows_and_nothing_else(held, good, bad):
     tokenizer = tokenizer_of("_gpt2")
     codec = TextCodec(tokenizer, "", 99, END)
-    allowed = allowed_of(tokenizer, END, held, held.enum, "none")
+    allowed = allowed_of(tokenizer, END, held, held.enum, may_be_empty=not held.must)
     for space in ("", " "):
         assert [text for text in good if text and not fits(allowed, codec.ids([space + text])[0])] == []
         assert [text for text in bad if text and fits(allowed, codec.ids([space + text])[0])] == []
@@ -100,30 +100,53 @@ SOURCE = "The Eagle is a  family-friendly\npub near Café Rouge, and Anna's meal
     [
         (
             False,
-            "The Eagle; a family-friendly pub; friendly; 3.50; $3.50; Anna; Café Rouge; none; soup | fish",
-            ["Eag", "the Eagle", "Eagle near", "3.5", "pub near Café Rouge,", ", and", "Caf", "a  family"],
+            "The Eagle; a family-friendly pub; friendly; 3.50; $3.50; Anna; Café Rouge; soup | fish",
+            [
+                "Eag",
+                "the Eagle",
+                "Eagle near",
+                "3.5",
+                "pub near Café Rouge,",
+                ", and",
+                "Caf",
+                "a  family",
+                "none",
+            ],
         ),
         (
             True,
-            "The Eagle; Anna | Eagle | Anna; soup || fish; none",
-            ["Eagle | Eag", "The Eagle |", "a | none of"],
+            "The Eagle; Anna | Eagle | Anna; soup || fish",
+            ["Eagle | Eag", "The Eagle |", "none"],
         ),
     ],
 )
 def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad):
     tokenizer = tokenizer_of("_gpt2")
     codec, kind = TextCodec(tokenizer, "", 99, END), field("list" if listed else "string")
-    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, kind, "none"))
+    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, kind))
     assert [text for text in good.split("; ") if not fits(allowed, codec.ids([text])[0])] == []
     assert [text for text in ["", *bad] if fits(allowed, codec.ids([text])[0])] == []
-    held = field(kind.kind, maxLength=9, maxItems=1, minItems=1, absent=("never",))
-    short = Grammar(tokenizer, END, span_grammar(SOURCE, held, "none"))
-    texts = ["The Eagle", "Anna", "The Eagle is", "Anna | Eagle", "none"]
+    held = field(kind.kind, maxLength=9, maxItems=1, minItems=1)
+    short = Grammar(tokenizer, END, span_grammar(SOURCE, held))
+    texts = ["The Eagle", "Anna", "The Eagle is", "Anna | Eagle"]
     assert [text for text in texts if fits(short, codec.ids([text])[0])] == texts[:2]
-    trained = Grammar(tokenizer, END, span_grammar(SOURCE, kind, ""))
-    assert fits(trained, []) and fits(trained, codec.ids(["The Eagle"])[0])
-    nothing = Grammar(tokenizer, END, span_grammar(" ", kind, "none"))
-    assert fits(nothing, codec.ids(["none"])[0]) and not fits(nothing, codec.ids(["a"])[0])
+
+
+def test_a_row_that_may_be_empty_may_say_nothing_or_a_part_of_its_source():
+    tokenizer = tokenizer_of("_gpt2")
+    codec = TextCodec(tokenizer, "", 99, END)
+    allowed = Grammar(tokenizer, END, span_grammar(SOURCE, field(), may_be_empty=True))
+    assert fits(allowed, [])
+    assert fits(allowed, codec.ids(["The Eagle"])[0])
+    assert not fits(allowed, codec.ids(["Eag"])[0])
+
+
+def test_of_a_blank_source_no_row_says_anything():
+    tokenizer = tokenizer_of("_gpt2")
+    codec = TextCodec(tokenizer, "", 99, END)
+    nothing = Grammar(tokenizer, END, span_grammar(" ", field()))
+    assert {codec.decode([token]) for token in tokens_in(nothing([]))} <= {"", " "}
+    assert not fits(nothing, codec.ids(["a"])[0])
 
 
 @pytest.mark.parametrize("held", [field(), field("any"), field("list"), field(pattern="^a|b$")], ids=repr)
