@@ -1,48 +1,63 @@
-"""Fits to right answers how improbable "no value" must be in a blind row for its value to count."""
+"""What right answers say of blind rows: the values of a key that has few, and how sure a value must be to count."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pipedec_cli.data.fields import leaves, text_of, value_texts
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.tree import Part
 from pipedec_cli.model.asked import Asked
 from pipedec_cli.model.decoder import Decoder
-from pipedec_cli.model.rows import EVEN, BlindPlan
+from pipedec_cli.model.rows import BlindPlan
 from pipedec_cli.pipeline.decode import Finished
 
-#: Thresholds that keep all values, and none.
-ALL: Final = 1.0
-NO_VALUES: Final = -1.0
+#: The least confidences that keep all values, and none.
+ALL: Final = 0.0
+NO_VALUES: Final = 2.0
 
 
 class Tried(NamedTuple):
-    """A value that a row gives if it must: its `absence`, and whether it is right."""
+    """A value that a row gives if it must: its confidence, and whether it is right."""
 
-    absence: float
+    confidence: float
     is_right: bool
 
 
-def calibrate(
-    decoder: Decoder, records: Iterable[Record], batch_size: int, advance: Callable[[], None]
-) -> None:
-    """Fit to records with targets, for each key, the `absence` above which a blind row has no value.
+def learn_choices(plan: BlindPlan, records: Sequence[Record]) -> dict[Part, tuple[str, ...]]:
+    """The values of those strings that have so few that each of them must be one of these.
 
-    Keys of lists of objects keep all their values. `advance` is called after each record that is answered.
+    Each value comes twice at least, and there are at most as many values as the square root of the number of right answers.
+    """
+    rights = [_right_texts(plan, record) for record in records]
+    learnt = dict[Part, tuple[str, ...]]()
+    for number, asked in enumerate(plan.asked):
+        field = asked.part.field
+        counts = Counter(right[number] for right in rights if right[number])
+        is_string = field.kind == "string" and not (field.enum or field.scalars)
+        if is_string and counts and min(counts.values()) > 1 and len(counts) ** 2 <= counts.total():
+            learnt[asked.part] = tuple(sorted(counts))
+    return learnt
+
+
+def calibrate(
+    decoder: Decoder, records: Sequence[Record], batch_size: int, advance: Callable[[], None]
+) -> None:
+    """Fit to records with targets, for each key, the confidence below which a blind row has no value.
+
+    Keys with few values choose among these from now on. Keys of lists of objects keep all their values. `advance` is
+    called after each record that is answered.
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
     plan.thresholds = (ALL,) * len(plan.asked)
+    plan.choices = learn_choices(plan, records)
     method = dataclasses.replace(decoder.method(), confident=True)
-    wanted = list[Sequence[str]]()
-
-    def sources() -> Iterator[str]:
-        for record in records:
-            wanted.append(_right_texts(plan, record))
-            yield record.source
-
+    wanted = [_right_texts(plan, record) for record in records]
+    sources = [record.source for record in records]
     tried: list[list[Tried]] = [[] for _ in plan.asked]
-    for event in decoder.run(sources(), method, batch_size):
+    for event in decoder.run(sources, method, batch_size):
         if not isinstance(event, Finished):
             continue
         advance()
@@ -51,11 +66,12 @@ def calibrate(
         for values, asked, right in zip(tried, plan.asked, rights, strict=True):
             text = answered.texts[asked.at]
             if text != "":
-                values.append(Tried(answered.rows[asked.at].absence, _is_same(asked, text, right)))
+                confidence = answered.rows[asked.at].value_confidence
+                values.append(Tried(confidence, _is_same(asked, text, right)))
     thresholds = list[float]()
     for number, (asked, values) in enumerate(zip(plan.asked, tried, strict=True)):
         filled = sum(bool(texts[number]) for texts in wanted)
-        thresholds.append(best_threshold(values, filled) if asked.part.shape == "value" else EVEN)
+        thresholds.append(best_threshold(values, filled) if asked.part.shape == "value" else ALL)
     plan.thresholds = tuple(thresholds)
 
 
@@ -80,19 +96,19 @@ def _is_same(asked: Asked, text: str | None, right: str) -> bool:
 
 
 def best_threshold(values: Sequence[Tried], filled: int) -> float:
-    """The most `absence` of values that are kept so that their F1 is the best.
+    """The least confidence of values that are kept so that their F1 is the best.
 
-    `filled` is the number of records with a value. The threshold lies between two neighbours.
+    `filled` is the number of records with a value. The threshold is the geometric mean of two neighbours.
     """
-    ranked = sorted(values)
+    ranked = sorted(values, reverse=True)
     best = 0.0
     threshold = NO_VALUES
     right = 0
     for kept, value in enumerate(ranked, start=1):
         right += value.is_right
-        following = ranked[kept].absence if kept < len(ranked) else ALL
+        following = ranked[kept].confidence if kept < len(ranked) else ALL
         f1 = 2 * right / (kept + filled)
-        if f1 > best and following > value.absence:
+        if f1 > best and following < value.confidence:
             best = f1
-            threshold = float(f"{(value.absence + following) / 2:.4g}")
+            threshold = float(f"{(value.confidence * following) ** 0.5:.4g}")
     return threshold

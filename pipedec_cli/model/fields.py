@@ -190,7 +190,7 @@ class FieldCodec:
             answered.rows[place] = row
             answered.texts[place] = self._text(opening, row, field, grid.method.source)
             if opening.must and opening.lacks(row):
-                answered.missing[path_name(place)] = float(f"{row.absence:.4g}")
+                answered.missing[path_name(place)] = float(f"{opening.absence(row):.4g}")
         return answered
 
     def _text(self, opening: Opening, row: Subsequence, field: Field, source: str) -> str | None:

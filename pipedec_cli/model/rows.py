@@ -53,8 +53,6 @@ SHOTS_PROMPT: Final = "Text: {source}\n{question}\n\n"
 VALUE_MAX: Final = 64
 #: The same with lists of objects: of the names of all items and, behind them, of the longest value.
 LIST_MAX: Final = 256
-#: A row has no value if "no value" is more probable than the value, unless right answers say otherwise.
-EVEN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class BlindPlan:
         tree = rows.whole
         #: What the rows that start at once ask for, in the order of the schema.
         self.asked = [*asked_of(Asked(tree))]
-        #: For each of these the most `absence` of a value, from `calibrate`.
+        #: For each of these the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
         self._has_names = any(part.shape in ("list", "map") for part in rows.tree.inner())
         tokenizer = plain.checkpoint.tokenizer
@@ -130,6 +128,8 @@ class BlindPlan:
         self.fields = FieldCodec(self.text, fields, tree)
         self._parts = [part for part in tree.inner() if part.shape != "object"]
         self._learnt = self._learn_readings()
+        #: The values of keys that have few in many right answers, from `calibrate`.
+        self.choices: dict[Part, tuple[str, ...]] = {}
         usual = (KEYS_PROMPT if rows.tree.parts else ASK_PROMPT) if self.chat else SHOTS_PROMPT
         self._read(template or usual)
 
@@ -227,7 +227,7 @@ class BlindPlan:
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
-        read = [self.text.prompt and self.text.prompt.parts, self.known]
+        read = [self.text.prompt and self.text.prompt.parts, self.known, [*self.choices.values()]]
         fields = to_builtins([part.field for part in self._parts])
         digest = hashlib.sha256(json.dumps([read, fields]).encode()).hexdigest()
         made = {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
@@ -270,10 +270,10 @@ class BlindPlan:
     def _of_source(self, method: Method, source: str) -> Method:
         """The method for a source: with the answers that are known, and free values that are parts of it."""
         rules = self._rules(source)
-        thresholds = self.thresholds or [EVEN] * len(self.asked)
+        thresholds = self.thresholds or [None] * len(self.asked)
         openings = list[Opening]()
-        for asked, known, threshold in zip(self.asked, self.known, thresholds, strict=True):
-            openings.append(self._opening(asked, known, source, rules, threshold))
+        for asked, known, least in zip(self.asked, self.known, thresholds, strict=True):
+            openings.append(self._opening(asked, known, source, rules, least))
         return dataclasses.replace(method, openings=tuple(openings), source=source)
 
     def _opening(
@@ -282,7 +282,7 @@ class BlindPlan:
         known: tuple[int, ...],
         source: str,
         rules: Rules,
-        threshold: float = EVEN,
+        least: float | None = None,
     ) -> Opening:
         """How a row begins, which answers are known, and which rows it opens."""
         rule = rules[asked.part]
@@ -292,7 +292,8 @@ class BlindPlan:
             return opening
         answers = [*(rule.known or ()), Known(NONE, "")]
         opening = self._with_answers(opening, self._words(asked), answers, written=rule.known is None)
-        return dataclasses.replace(opening, most_absence=threshold, must=asked.part.field.must)
+        several = asked.part.field.kind == "list"
+        return dataclasses.replace(opening, least=least, several=several, must=asked.part.field.must)
 
     def _with_answers(
         self, opening: Opening, words: str, answers: Sequence[Known], *, written: bool
@@ -318,6 +319,8 @@ class BlindPlan:
         """How the rows of a part are answered for a source."""
         if self._is_question(part):
             return RowRule()
+        if part in self.choices:
+            return RowRule(tuple(Known(choice, choice) for choice in self.choices[part]))
         learnt = self._learnt.get(part)
         return self.fields.rule(part.field, self.end, source, learnt, grounded=self.grounded)
 
@@ -353,7 +356,7 @@ class BlindPlan:
             answered.rows[asked.at] = row
             answered.texts[asked.at] = text
             if opening.must and opening.lacks(row):
-                answered.missing[path_name(asked.place)] = float(f"{row.absence:.4g}")
+                answered.missing[path_name(asked.place)] = float(f"{opening.absence(row):.4g}")
             if asked.part.shape == "list" and asked.part.name_key:
                 for number, name in enumerate(names_in(text or ""), start=1):
                     answered.rows[asked.named(number)] = row

@@ -94,8 +94,11 @@ class Opening:
     #: itself, and its known answer is "no value" alone.
     answers: tuple[Answer, ...] = ()
     written: bool = True
-    #: The row has no value if the `absence` is above this. A row that `must` have a value has the best one in any case.
-    most_absence: float = 0.5
+    #: The least confidence of a value, if one is known. Else a value counts if it is more probable than "no value"; of
+    #: `several` items, which are less probable the more they are, the first token counts. A row that `must` have a value
+    #: has the best one in any case.
+    least: float | None = None
+    several: bool = False
     must: bool = False
 
     @property
@@ -103,15 +106,35 @@ class Opening:
         """Whether the row takes one of its answers."""
         return bool(self.answers) and not self.written
 
+    def absence(self, row: Subsequence) -> float:
+        """The probability of "no value" against that of the row's value; 0 if "no value" is no answer."""
+        value = row.first if self.several else row.value_probability
+        return row.nothing / (row.nothing + value) if row.nothing else 0.0
+
     def lacks(self, row: Subsequence) -> bool:
         """Whether a row with this opening says that there is no value."""
-        return row.absence > self.most_absence
+        if self.least is not None:
+            return row.value_confidence < self.least
+        return self.absence(row) > _EVEN
+
+    def is_hopeless(self, row: Subsequence) -> bool:
+        """Whether a row will say that there is no value, whatever it still writes."""
+        if self.must or not self.answers:
+            return False
+        if self.several:
+            return self.least is None and self.lacks(row)
+        most = max(row.best[0], row.probability)
+        return row.nothing > most if self.least is None else most < self.least
 
     def text(self, row: Subsequence) -> str:
         """What the answer means that a row has taken; "" for no value."""
         if row.answer < 0 or (self.lacks(row) and not self.must):
             return ""
         return self.answers[row.answer].text
+
+
+#: "No value" is chosen above this, if nothing else is known.
+_EVEN: Final = 0.5
 
 
 #: Of rows whose number is not known: made once, since it is asked for at every token.
@@ -453,7 +476,7 @@ class Grid:
         # A blind row ends when no later end can be more probable: no other row sees its tokens.
         if method.blind and row.probability < row.best[0]:
             token = slot.end
-        elif method.blind and opening.lacks(row) and not opening.must:
+        elif method.blind and opening.is_hopeless(row):
             token = method.eos
         row.tokens.append(token)
         row.ended = token == method.eos or token in method.ends

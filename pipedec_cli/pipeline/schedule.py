@@ -62,12 +62,9 @@ class Subsequence:
         return self.text_tokens if self.ended else None
 
     @property
-    def absence(self) -> float:
-        """The probability of "no value" against that of a value, from 0 to 1; 0 if "no value" is no answer.
-
-        A value that a row writes counts as its first token does: the longer a value, the less probable is all of it.
-        """
-        return self.nothing / (self.nothing + self.first) if self.nothing else 0.0
+    def value_probability(self) -> float:
+        """The probability of the value among all texts: of its best beginning, if ends are noted."""
+        return self.best[0] if self.best[1] >= 0 else self.probability
 
     @property
     def value_confidence(self) -> float:
