@@ -49,9 +49,11 @@ def test_what_is_written_validates_or_names_what_it_violates(plain, tenth, texts
         for text in decoder.texts(["a text"] * texts, decoder.method(time_max=40), 8):
             assert bool(text.violations) == (not validator.is_valid(text.fields)), (kind, text.fields)
             assert json.loads(text.text) == text.fields
-            # What was cut, does not fit, or is "none" may be missing; else rows are held to all but what was said.
+            # What was cut or does not fit may be missing, and what is said too often; else rows are held to all
+            # but what was said.
             is_cut = text.values_lost or text.truncated or not all(text.fields.values()) or not text.fields
-            assert not text.violations or says == "checked" or is_cut, (kind, text.fields, text.violations)
+            is_short = all("has less than" in violation for violation in text.violations)
+            assert is_short or says == "checked" or is_cut, (kind, text.fields, text.violations)
             filled += any(value not in (None, [], {}) for value in text.fields.values())
     assert filled > 10 * texts, "values are written"
 
