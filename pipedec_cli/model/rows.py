@@ -292,8 +292,7 @@ class BlindPlan:
             return opening
         answers = [*(rule.known or ()), Known(NONE, "")]
         opening = self._with_answers(opening, self._words(asked), answers, written=rule.known is None)
-        several = asked.part.field.kind == "list"
-        return dataclasses.replace(opening, least=least, several=several, must=asked.part.field.must)
+        return dataclasses.replace(opening, least=least, must=asked.part.field.must)
 
     def _with_answers(
         self, opening: Opening, words: str, answers: Sequence[Known], *, written: bool

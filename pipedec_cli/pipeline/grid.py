@@ -94,11 +94,9 @@ class Opening:
     #: itself, and its known answer is "no value" alone.
     answers: tuple[Answer, ...] = ()
     written: bool = True
-    #: The least confidence of a value, if one is known. Else a value counts if it is more probable than "no value"; of
-    #: `several` items, which are less probable the more they are, the first token counts. A row that `must` have a value
-    #: has the best one in any case.
+    #: The least confidence of a value, if one is known. Else a value counts if it is more probable than "no value". A row
+    #: that `must` have a value has the best one in any case.
     least: float | None = None
-    several: bool = False
     must: bool = False
 
     @property
@@ -108,8 +106,7 @@ class Opening:
 
     def absence(self, row: Subsequence) -> float:
         """The probability of "no value" against that of the row's value; 0 if "no value" is no answer."""
-        value = row.first if self.several else row.value_probability
-        return row.nothing / (row.nothing + value) if row.nothing else 0.0
+        return row.nothing / (row.nothing + row.value_probability) if row.nothing else 0.0
 
     def lacks(self, row: Subsequence) -> bool:
         """Whether a row with this opening says that there is no value."""
@@ -121,8 +118,6 @@ class Opening:
         """Whether a row will say that there is no value, whatever it still writes."""
         if self.must or not self.answers:
             return False
-        if self.several:
-            return self.least is None and self.lacks(row)
         most = max(row.best[0], row.probability)
         return row.nothing > most if self.least is None else most < self.least
 
@@ -470,8 +465,6 @@ class Grid:
         if ending and ending >= row.best[0]:  # of equals the longest
             row.best = ending, len(row.tokens)
         row.probability *= chance.answer * chance.allowed
-        if not row.tokens:
-            row.first = row.probability
         token = answer
         # A blind row ends when no later end can be more probable: no other row sees its tokens.
         if method.blind and row.probability < row.best[0]:
@@ -514,7 +507,7 @@ class Grid:
         if opening.written:
             return []
         row.answer = verdict.best
-        row.first = row.probability = verdict.probability
+        row.probability = verdict.probability
         row.confidence = verdict.share
         row.forced = max(0.0, 1 - verdict.known)
         taken = verdict.best

@@ -32,7 +32,6 @@ class Subsequence:
     scores: list[float] = field(default_factory=list)
     answer: int = -1
     nothing: float = 0.0
-    first: float = 0.0  # the probability of the first token of what it writes, or of the answer that it takes
     #: The tokens that the row is to have, if its answer is one of these and other rows see it.
     script: tuple[int, ...] = ()
     at_once: bool = False  # whether one call gave all its tokens
