@@ -144,16 +144,21 @@ class FieldCodec:
         return RowRule(allowed=allowed, items={known.text: known.means for known in stand})
 
     def _written_rule(self, field: Field, end: int, source: str, *, grounded: bool) -> RowRule:
-        """How the row of a field is written: as a part of the source, or as the schema says."""
-        if grounded and is_free(field):
-            span = Field("", field.kind, keywords=_counts(field))  # fields with such values share a grammar
-            rule = RowRule(allowed=allowed_of(self.codec.tokenizer, end, span, (), source), end=end)
+        """How the row of a field is written: as a part of the source, or as the schema says.
+
+        A single part of the source ends where that is most probable. A list has all items that the model writes: the
+        more they are, the less probable is each end.
+        """
+        tokenizer = self.codec.tokenizer
+        in_source = source if grounded and is_free(field) else None
+        if in_source is None:
+            allowed = allowed_of(tokenizer, end, field, self._spelled[field])
         else:
-            texts = self._spelled[field]
-            rule = RowRule(allowed=allowed_of(self.codec.tokenizer, end, field, texts))
-        if field.kind != "list":
-            return rule
-        return replace(rule, allowed=names_as_often(rule.allowed, self.codec.decode, end, source))
+            span = Field("", field.kind, keywords=_counts(field))  # fields with such values share a grammar
+            allowed = allowed_of(tokenizer, end, span, (), in_source)
+        if field.kind == "list":
+            return RowRule(allowed=names_as_often(allowed, self.codec.decode, end, source))
+        return RowRule(allowed=allowed, end=-1 if in_source is None else end)
 
     def openings(
         self, places: Sequence[int], item: int = 1, source: str | None = None

@@ -28,7 +28,7 @@ from pipedec_cli.data.fields import Field, Keys, any_item, leaves, path_name, te
 from pipedec_cli.data.json_schema import Check, checker
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.tree import Part, tree_of
-from pipedec_cli.model.asked import NONE, Asked, asked_of, is_none, names_in, numbered, sample_of, shown
+from pipedec_cli.model.asked import NONE, Asked, asked_of, names_in, numbered, sample_of, shown
 from pipedec_cli.model.candidates import Known, Reading, as_it_stands, as_number, learnt_reading
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
@@ -365,29 +365,29 @@ class BlindPlan:
     def _answer_text(self, opening: Opening, row: Subsequence, source: str) -> str | None:
         """The text of a row's value; "" for no value, and None if it was cut."""
         asked, rule = opening.place
+        field: Field = asked.part.field
         if opening.chooses:
             return opening.text(row) if row.ended else None
         if opening.lacks(row) and not opening.must:
             return ""
-        is_question = self._is_question(asked.part)
-        text = self._written(row, is_question=is_question)
-        if text is None or is_question:
-            return text
-        if is_none(text) and not opening.must:
-            return ""
-        if asked.part.field.kind != "list":
-            return as_number(asked.part.field, text)
-        names = as_often(names_in(text), source)
-        return text_of([rule.items.get(name, name) for name in names])
+        text = self._written(row)
+        is_whole = row.ended or row.best[1] >= 0
+        if self._is_question(asked.part):
+            return text if is_whole else text.rstrip("\ufffd").rstrip()  # it may stop within a character
+        if field.kind == "list":
+            items = text if is_whole else text.rpartition("|")[0]  # the last item was cut
+            names = as_often(names_in(items), source)
+            return text_of([rule.items.get(name, name) for name in names])
+        if not is_whole:
+            return None
+        return as_number(field, text)
 
-    def _written(self, row: Subsequence, *, is_question: bool) -> str | None:
-        """What a row has written; None of a value that was cut. A question's answer is kept as far as it was written."""
+    def _written(self, row: Subsequence) -> str:
+        """The text that a row has written, up to its best end."""
+        if row.best[1] >= 0 and row.value_tokens:
+            return self.text.decode(row.value_tokens)
         end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
-        is_part = row.best[1] >= 0
-        text = self.text.decode((is_part and row.value_tokens) or [*row.text_tokens, *end])
-        if row.ended or is_part:
-            return text
-        return text.rstrip("\ufffd").rstrip() if is_question else None  # it may stop within a character
+        return self.text.decode([*row.text_tokens, *end])
 
 
 def _refuse_others(plain: Decoder) -> None:
