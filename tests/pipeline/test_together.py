@@ -232,7 +232,7 @@ nested = st.recursive(st.tuples(st.integers(0, 4), st.just(())), lambda inner: s
 
 def opening_of(tree):
     _, inner = tree
-    opens = (lambda row: tuple(map(opening_of, inner))) if inner else None
+    opens = (lambda opening, row: tuple(map(opening_of, inner))) if inner else None
     return Opening((5,), place=tree, opens=opens)
 
 
