@@ -29,7 +29,7 @@ from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.arguments import computes_bfloat16
 from pipedec_cli.model.candidates import is_worded
 from pipedec_cli.model.chunks import Chunk, Chunks
-from pipedec_cli.model.decoder import Decoder, choose_batch_size
+from pipedec_cli.model.decoder import Decoder, TextPlan, choose_batch_size
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
@@ -185,7 +185,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         "stop_on_repeat": method.stop_on_repeat if has_starts else None,
         "exact": draft,
         **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
-        **({"grounded": bool(method.of_source)} if decoder.fields else {}),
+        **({"grounded": _is_grounded(decoder)} if decoder.fields else {}),
         **asdict(method.limits),
         **decoder.text.described,
         **({"rows": blind.described} if blind else {}),
@@ -208,6 +208,12 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         used=used,
         chunks=chunks,
     )
+
+
+def _is_grounded(decoder: Decoder) -> bool:
+    """Whether values are parts of the source."""
+    plan = decoder.plan
+    return not isinstance(plan, TextPlan) and plan.grounded
 
 
 #: Characters of a source in the heading of the live view.

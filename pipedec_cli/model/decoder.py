@@ -408,8 +408,7 @@ class Decoder:
             empty=grid.empty,
             row_budget_exhausted=grid.row_budget_exhausted,
             stopped_on_repeat=grid.stopped_on_repeat,
-            # The rows tell the time of every call, unless rows were dropped, or a call makes several tokens.
-            calls=tuple(source.calls) if grid.stopped_on_repeat or grid.method.guesses else (),
+            calls=() if grid.is_regular else tuple(source.calls),
             taken_back=tuple(source.taken_back),
             source_ids=tuple(source.ids),
             source_cut=source.cut,

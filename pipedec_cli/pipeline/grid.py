@@ -262,6 +262,12 @@ class Grid:
         return [row for row in self.subsequences if not row.ended]
 
     @property
+    def is_regular(self) -> bool:
+        """Whether the rows tell the time of every call: none was dropped, and no call made several tokens of a row."""
+        has_scores = any(row.scores for row in self.subsequences)
+        return not (self.stopped_on_repeat or self.method.guesses or has_scores)
+
+    @property
     def wants_odds(self) -> bool:
         """Whether the planned call is to tell probabilities."""
         return self.method.confident or bool(self._trials)
