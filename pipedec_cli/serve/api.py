@@ -1,4 +1,4 @@
-"""OpenAI's API as far as it is served: paths, keys, limits, answers, streams, log lines and metrics."""
+"""OpenAI's API as far as it is served: paths, keys, limits, answers, streams and log lines."""
 
 import asyncio
 import hmac
@@ -7,19 +7,16 @@ import re
 import signal
 import time
 import uuid
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from ipaddress import ip_address
 from itertools import accumulate
 from pathlib import Path
 from threading import current_thread, main_thread
 from time import monotonic
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct, field
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as Http
 from starlette.responses import Response, StreamingResponse
@@ -29,101 +26,31 @@ from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.grammar import spelled
-from pipedec_cli.serve.service import BusyError, Request, Service, TooLongError
+from pipedec_cli.serve.body import RefusalError, read_body
+from pipedec_cli.serve.metrics import Metrics
+from pipedec_cli.serve.service import EndingError, FullError, Request, Service, TooLongError
 
 PAGE: Final = Path(__file__).with_name("page.html")
 #: The most bytes of a request's body.
 MOST_BYTES: Final = 1_000_000
-#: The page loads nothing from elsewhere.
+#: The page loads nothing from elsewhere, and no page shows it within itself.
 _POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+    "frame-ancestors 'none'"
 )
-#: Parameters without effect here.
-_SILENT: Final = frozenset(
-    str.split(
-        "user metadata seed store service_tier safety_identifier prompt_cache_key parallel_tool_calls reasoning_effort"
-    )
-)
-#: Parameters that are not served, by the reason; but for values without effect, which are null, 0, empty and `_IDLE`.
-_UNSERVED: Final = {
-    "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
-    "the answer is sent alone": "echo suffix",
-    "no model here calls tools": "tools tool_choice functions function_call",
-    "answers are texts": "modalities audio",
+_COMPLETIONS: Final = ("/v1/completions", "/v1/chat/completions")
+_FOR_ALL: Final = ("/", "/health", "/ready")  # without a key
+#: The paths that the metrics name.
+_ROUTES: Final = (*_COMPLETIONS, "/v1/models", "/metrics", *_FOR_ALL)
+#: The first bytes of what gzip compressed.
+_GZIP: Final = b"\x1f\x8b"
+#: The headers of a refusal, by its status; those of others are `_CLOSE`.
+_CLOSE: Final = {"connection": "close"}  # part of the request may be unread
+_HEADERS: Final = {
+    415: {"accept-encoding": "identity", **_CLOSE},
+    429: {"retry-after": "1"},
+    503: {"retry-after": "1", **_CLOSE},
 }
-_REASONS: Final = {name: reason for reason, names in _UNSERVED.items() for name in names.split()}
-_CALLS: Final = dict.fromkeys(("tool_choice", "function_call"), ("none", "auto"))
-_IDLE: Final = {"top_p": (1,), "n": (1,), "best_of": (1,), "modalities": (["text"],), **_CALLS}
-
-_Text = Annotated[str, Meta(pattern=r"\S")]
-_Tokens = Annotated[int, Meta(ge=1)] | None
-
-
-class _Part(Struct, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: str
-
-
-class _Message(Struct):  # an answer that is sent back has fields that hold nothing; names are not read
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part] | None = None
-
-    @property
-    def turn(self) -> tuple[str, str]:
-        """The role and the text. A `RefusalError` for a message of a user or a model without text."""
-        role = "system" if self.role == "developer" else self.role
-        content = self.content or ""
-        text = content if isinstance(content, str) else "\n".join(part.text for part in content)
-        if not text.strip() and role != "system":
-            what = f"a message of the {role} has no text; send its text as content"
-            raise RefusalError(400, what, "messages")
-        return role, text
-
-
-class _StreamOptions(Struct, forbid_unknown_fields=True):
-    include_usage: bool = False
-    include_obfuscation: bool = False  # nothing is sent for it
-    pipedec_rows: bool = False
-
-
-class _Completion(Struct, kw_only=True, forbid_unknown_fields=True):
-    model: str
-    prompt: _Text
-    max_tokens: _Tokens = None
-    max_completion_tokens: _Tokens = None
-    stop: str | Annotated[list[str], Meta(max_length=4)] = ()  # type: ignore[assignment]
-    logprobs: bool | Annotated[int, Meta(ge=0, le=5)] = False
-    top_logprobs: Annotated[int, Meta(ge=0, le=5)] = 0
-    stream: bool = False
-    stream_options: _StreamOptions = field(default_factory=_StreamOptions)
-    response_format: dict[str, Any] = field(default_factory=lambda: {"type": "text"})
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The texts before which the text ends."""
-        return tuple(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop))
-
-    @property
-    def top(self) -> int:
-        """How many alternatives of each token are wanted; −1 without probabilities."""
-        if self.logprobs is False:
-            return -1
-        return self.top_logprobs if self.logprobs is True else self.logprobs
-
-
-class _Chat(_Completion, kw_only=True, forbid_unknown_fields=True):
-    prompt: str = ""
-    messages: Annotated[list[_Message], Meta(min_length=1, max_length=64)]
-
-
-class RefusalError(Exception):
-    """A refusal in the shape of OpenAI's errors."""
-
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        self.status = status
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 class Api:
@@ -135,11 +62,14 @@ class Api:
         self.service, self.settings, self.keys, self.log = service, service.settings, keys, log
         self.model: dict[str, Any] = {"id": service.name, "object": "model", "owned_by": "pipedec"}
         self.model["created"] = int(time.time())
-        self.counts = Counter[str]()
+        self.metrics = Metrics(service)
+        self.answering = set[str]()  # the ids of requests that have a place, until their answer is sent
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request, whatever happens, and log it."""
-        http, began, status = Http(scope, receive), time.perf_counter(), 0
+        http = Http(scope, receive)
+        began = time.perf_counter()
+        status = 0
         entry: dict[str, Any] = {"id": uuid.uuid4().hex, "method": http.method, "path": http.url.path[:200]}
 
         async def note(message: Any) -> None:
@@ -149,53 +79,59 @@ class Api:
 
         try:
             async with asyncio.timeout(self.settings.timeout):
-                await (await self._respond(http, entry))(scope, receive, note)
+                response = await self._respond(http, entry)
+                await response(scope, receive, note)
         except ClientDisconnect:
             entry["left"] = True
         except Exception as error:
-            refused = _refusal(error)
-            name = type(error).__name__
-            entry["error"] = f"{name}: {error}" if refused.status == 500 else name
+            refused = _noted(error, entry)
             if not status:
-                headers = {"retry-after": "1"} if refused.status in (429, 503) else {"connection": "close"}
+                headers = _HEADERS.get(refused.status, _CLOSE)
                 await _json(refused.body, refused.status, headers)(scope, receive, note)
-        self.counts[f'requests_total{{status="{status}"}}'] += 1
-        self.log("request", **entry, status=status, seconds=round(time.perf_counter() - began, 4))
+        self.answering.discard(entry["id"])
+        seconds = time.perf_counter() - began
+        self.metrics.count_request(_route(http.url.path), status, seconds)
+        self.log("request", **entry, status=status, seconds=round(seconds, 4))
 
-    async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
-        host, origin = (http.headers.get(name, "").lower() for name in ("host", "origin"))
-        # Refuse what a browser sends for a page of another site, whose name may have this machine's address.
-        name, site = (re.sub(r"^.*://|:\d*$", "", text).strip("[]") for text in (host, origin))
-        allowed = [*map(str.lower, self.settings.allow_host)]
+    def _refuse_other_sites(self, http: Http) -> None:
+        """Refuse what a browser sends for a page of another site, whose name may have this machine's address."""
+        host = http.headers.get("host", "").lower()
+        origin = http.headers.get("origin", "").lower()
+        name = _name_in(host)
+        allowed = [other.lower() for other in self.settings.allow_host]
         if (self.is_local or allowed) and not (is_local(name) or name in allowed):
-            raise RefusalError(403, f"{name[:80]!r} is not served: ask localhost, or serve with --allow-host")
-        if origin and origin.partition("://")[2] != host and site not in allowed:
+            todo = "ask localhost, or a name that the server is started with (--allow-host)"
+            raise RefusalError(403, f"{name[:80]!r} is not served; {todo}")
+        if origin and origin.partition("://")[2] != host and _name_in(origin) not in allowed:
             raise RefusalError(403, "pages of other sites may not ask this server")
-        path, given = http.url.path, http.headers.get("authorization", "")
+
+    def _refuse_strangers(self, http: Http) -> None:
+        """Refuse who sends none of the keys, where there are any."""
+        given = http.headers.get("authorization", "")
         scheme, _, key = given.partition(" ")  # bytes come as characters of Latin 1
         sent = (key.strip() if scheme.lower() == "bearer" else given).encode("latin-1")
         right = [hmac.compare_digest(sent, key) for key in self.keys]  # all of them, in constant time
-        if self.keys and not any(right) and path not in ("/", "/health", "/ready"):
+        if self.keys and not any(right):
             what = "the API key is missing or wrong; send the header Authorization: Bearer KEY"
             raise RefusalError(401, what, code="invalid_api_key")
+
+    async def _respond(self, http: Http, entry: dict[str, Any]) -> Response:
+        self._refuse_other_sites(http)
+        path = http.url.path
+        if path not in _FOR_ALL:
+            self._refuse_strangers(http)
         match http.method.replace("HEAD", "GET"), path:  # uvicorn leaves the body out
-            case "POST", "/v1/completions" | "/v1/chat/completions":
+            case "POST", _ if path in _COMPLETIONS:
                 return await self._complete(http, entry, chat="chat" in path)
             case "GET", "/":
                 page = PAGE.read_bytes()
                 return Response(page, media_type="text/html", headers={"content-security-policy": _POLICY})
             case "GET", "/ready" if self.service.closing:
-                raise BusyError("the server ends")
+                raise EndingError
             case "GET", "/health" | "/ready":
                 return _json({"status": "ok"})
             case "GET", "/metrics":
-                now = {"running": len(self.service.running), "waiting": len(self.service.waiting)}
-                kept = self.service.kept
-                now |= {"cached_tokens_total": kept.hits, "cache_bytes": kept.bytes}
-                now |= {"cache_evictions_total": kept.evictions}
-                counts = sorted({**self.counts, **now}.items())
-                lines = "".join(f"pipedec_{name} {count}\n" for name, count in counts)
-                return Response(lines, media_type="text/plain; version=0.0.4")
+                return Response(self.metrics.written, media_type="text/plain; version=0.0.4")
             case "GET", "/v1/models":
                 return _json({"object": "list", "data": [self.model]})
             case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
@@ -209,10 +145,12 @@ class Api:
         what = f"there is no model {name[:80]!r}; this server has {self.service.name!r}"
         raise RefusalError(404, what, "model", "model_not_found")
 
-    async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
+    async def _body(self, http: Http) -> bytes:
+        """The bytes of a body of JSON. A `RefusalError` if it is something else, too long or too slow."""
         if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # Another site's page must ask before it sends this.
             raise RefusalError(415, "send JSON with the header Content-Type: application/json")
+        coding = http.headers.get("content-encoding", "identity").strip().lower()
         data = bytearray()
         try:
             async with asyncio.timeout(self.settings.read_timeout):
@@ -222,7 +160,12 @@ class Api:
                         raise RefusalError(413, f"a body has at most {MOST_BYTES:,} bytes")
         except TimeoutError:
             raise RefusalError(408, "the body did not come in time") from None
-        body, request = _read(data, chat=chat)
+        if coding != "identity" or data.startswith(_GZIP):
+            raise RefusalError(415, "the body is compressed; send it as it is, without Content-Encoding")
+        return bytes(data)
+
+    async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
+        body, request = read_body(await self._body(http), chat=chat)
         self._named(body.model)
         if body.stops and request.schema is not None:
             raise RefusalError(400, "stop is for texts; leave it out with a response_format", "stop")
@@ -238,7 +181,7 @@ class Api:
                 of_values = {"confidence": end.confidence, "forced": end.forced, "missing": end.missing}
                 of_values["spans"] = spans_of(end.fields, request.source)
                 made.update((f"pipedec_{name}", value) for name, value in of_values.items() if value)
-            said = [*request.unchecked, *(end.violations if end else ())]
+            said = [*request.warnings, *request.unchecked, *(end.violations if end else ())]
             if end and end.values_lost:
                 said += [f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"]
             if said:
@@ -264,8 +207,10 @@ class Api:
                     if end and body.stream_options.include_usage:
                         yield _sse(part | {"choices": []} | _usage(request, end))
                 yield b"data: [DONE]\n\n"
+            except ClientDisconnect:
+                entry["left"] = True
             except Exception as error:
-                yield _sse(_refusal(error).body)
+                yield _sse(_noted(error, entry).body)
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
@@ -285,6 +230,7 @@ class Api:
 
         request.tell = tell
         self.service.submit(request)
+        self.answering.add(entry["id"])
         watcher, event = asyncio.create_task(watch()), None
         try:
             while not isinstance(event, Generated):
@@ -294,7 +240,7 @@ class Api:
                 if isinstance(event, Generated):
                     read, generated = request.prompt_tokens, event.tokens
                     made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
-                    self.counts.update({f"{name}_total": count for name, count in made.items()})
+                    self.metrics.count_answer(read, generated, event.steps)
                     entry |= made
                 yield event
         finally:
@@ -302,58 +248,16 @@ class Api:
             request.gone = True
 
 
+def _name_in(place: str) -> str:
+    """The name or the address in a host or an origin, without scheme and port."""
+    return re.sub(r"^.*://|:\d*$", "", place).strip("[]")
+
+
 def is_local(name: str) -> bool:
     """Whether a name or an address is of this machine alone."""
     with suppress(ValueError):
         return ip_address(name).is_loopback
     return name == "localhost" or name.endswith(".localhost")
-
-
-def _read(data: bytearray, *, chat: bool) -> tuple[_Completion, Request]:
-    """A body, and the request that it makes. A `RefusalError` names the parameter that is at fault."""
-    kind = _Chat if chat else _Completion
-    own, other = ("messages", "prompt") if chat else ("prompt", "messages")
-    try:
-        found = msgspec.json.decode(data, type=dict[str, Any])
-        sent = {name: value for name, value in found.items() if value is not None and name not in _SILENT}
-        for name in sorted(_REASONS.keys() & sent.keys()):
-            if (value := sent.pop(name)) and value not in _IDLE.get(name, ()):
-                what = f"{name} is not served: {_REASONS[name]}; leave {name} out"
-                raise RefusalError(400, what, name, "unsupported_parameter")
-        if sent.get(other):
-            todo = f"send {own}, or ask /v1/{'' if chat else 'chat/'}completions"
-            raise RefusalError(400, f"{other} is not served here; {todo}", other)
-        if isinstance(prompt := sent.get("prompt"), list) and len(prompt) == 1:
-            (sent["prompt"],) = prompt
-        body = msgspec.convert(sent, kind)
-    except (ValueError, RecursionError) as error:
-        what, _, path = str(error).partition(" - at `$")
-        name = path.strip(".`") or what.partition("field `")[2].rstrip("`")
-        if "unknown field" in what:
-            close = get_close_matches(name[:80], kind.__struct_fields__, 1)
-            what += f"; send {close[0]}" if close and not path else "; leave it out"
-        elif "Invalid enum" in what:
-            what += f"; send {'text' if name.endswith('type') else 'system, user or assistant'}"
-        raise RefusalError(400, f"{name}: {what}" if path else what, name or None) from None
-    given = body.messages if isinstance(body, _Chat) else [_Message("user", body.prompt)]
-    *turns, (role, source) = (message.turn for message in given)
-    if role != "user":
-        raise RefusalError(400, "the last message must be the user's", "messages")
-    most = body.max_completion_tokens or body.max_tokens
-    strict = False
-    match body.response_format:
-        case {"type": "text"}:
-            schema = None
-        case {"type": "json_object"}:
-            schema = b""
-        case {"type": "json_schema", "json_schema": {"schema": dict() as wanted, **more}}:
-            schema, strict = msgspec.json.encode(wanted), more.get("strict") is True
-        case _:
-            todo = "give text, json_object, or json_schema with a JSON Schema as json_schema.schema"
-            raise RefusalError(400, todo, "response_format")
-    rows = body.stream_options.pipedec_rows
-    how: Any = {"stop": body.stops, "top": body.top}
-    return body, Request(source, (*turns,), schema, most, body.stream, rows, strict, **how)
 
 
 def _answer(
@@ -394,16 +298,34 @@ def _usage(request: Request, end: Generated) -> dict[str, Any]:
     return {"usage": usage | {"prompt_tokens_details": {"cached_tokens": request.grid.cached}}}
 
 
+def _route(path: str) -> str:
+    """The path as metrics name it: clients make up no names."""
+    if path.startswith("/v1/models/"):
+        return "/v1/models"
+    return path if path in _ROUTES else "other"
+
+
+def _noted(error: Exception, entry: dict[str, Any]) -> RefusalError:
+    """What a client is told of an error, which the entry of the log names, and the parameter that is at fault."""
+    refused = _refusal(error)
+    name = type(error).__name__
+    entry["error"] = f"{name}: {error}" if refused.status == 500 else name
+    if refused.param:
+        entry["param"] = refused.param
+    return refused
+
+
 def _refusal(error: Exception) -> RefusalError:
+    if isinstance(error, RefusalError):
+        return error
     if isinstance(error, UserError):
-        parts = (error.todo or "").split(", or ")  # no client can follow what names options, commands or keys
-        todo = ", or ".join(part for part in parts if not re.search("--|pipedec|time_max", part))
         code = "context_length_exceeded" if isinstance(error, TooLongError) else None
-        return RefusalError(400, str(UserError(error.what, where=error.where, todo=todo)), error.where, code)
-    if isinstance(error, BusyError):
-        return RefusalError(429 if "wait" in str(error) else 503, str(error))
-    status, what = (504, "took too long") if isinstance(error, TimeoutError) else (500, "could not be served")
-    return error if isinstance(error, RefusalError) else RefusalError(status, f"the request {what}")
+        return RefusalError(400, str(error), error.where, code)
+    if isinstance(error, TimeoutError):
+        return RefusalError(504, "the request took too long")
+    if isinstance(error, FullError | EndingError):
+        return RefusalError(429 if isinstance(error, FullError) else 503, str(error))
+    return RefusalError(500, "the request could not be served")
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -412,6 +334,11 @@ def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None
 
 def _sse(content: Any) -> bytes:
     return b"data: " + msgspec.json.encode(content) + b"\n\n"
+
+
+#: Seconds between two looks whether an ending server has sent all answers, and to send those that the end has cut.
+_TICK: Final = 0.05
+_LAST_WORDS: Final = 2
 
 
 class Listener(Server):  # type: ignore[misc]
@@ -466,8 +393,12 @@ class Listener(Server):  # type: ignore[misc]
         yield
 
     async def _end(self) -> None:
-        """Refuse newcomers. What runs has the grace to finish, unless a second signal has come."""
-        self.force_exit, self.should_exit = self.service.closing, True
+        """Refuse newcomers, and close the port when all answers are sent, the grace is over or a second signal has come."""
+        self.force_exit = self.service.closing
         self.service.close()
-        await asyncio.sleep(0 if self.force_exit else self.settings.grace)
+        over = monotonic() + self.settings.grace
+        while self.api.answering and monotonic() < over and not self.force_exit:
+            await asyncio.sleep(_TICK)
         self.service.close(at_once=True)
+        self.config.timeout_graceful_shutdown = _LAST_WORDS
+        self.should_exit = True

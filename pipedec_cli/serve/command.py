@@ -68,7 +68,9 @@ def serve(settings: ServeSettings) -> None:
     try:
         from pipedec_cli.serve.api import Listener
     except ImportError:
-        raise UserError("starlette or uvicorn is not installed", todo="pip install '.[serve]'") from None
+        raise UserError(
+            "starlette, uvicorn or prometheus_client is not installed", todo="pip install '.[serve]'"
+        ) from None
     from pipedec_cli.serve.service import Service
 
     file = settings.api_key_file

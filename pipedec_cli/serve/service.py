@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count, takewhile
@@ -37,8 +37,22 @@ class TooLongError(UserError):
     """A text has more tokens than the model reads."""
 
 
-class BusyError(Exception):
-    """A request that is not taken now, or that the end of the service has cut."""
+class FullError(Exception):
+    """A request that is not taken, because so many run and wait already."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self.running = running
+        self.waiting = waiting
+        super().__init__(
+            f"the server is full, with {running} running and {waiting} waiting requests; ask again later"
+        )
+
+
+class EndingError(Exception):
+    """A request that is not taken, or is cut, because the service ends."""
+
+    def __init__(self) -> None:
+        super().__init__("the server ends")
 
 
 @dataclass(eq=False)
@@ -56,6 +70,7 @@ class Request:
     rows: bool = False  # whether the tokens of rows are wanted
     strict: bool = False  # whether a schema is refused that values are not held to in all
     unchecked: Sequence[str] = ()  # what values are not held to
+    warnings: Sequence[str] = ()  # what was asked for and is taken for something else
     tell: Callable[[Any], Any] = print
     stop: tuple[str, ...] = ()  # texts before which the text ends
     stopped: bool = False  # one of them has come
@@ -103,10 +118,14 @@ class Service:
             thread.start()
 
     def submit(self, request: Request) -> None:
-        """Let a request wait for its place. A `BusyError` if too many wait, or the service ends."""
-        waiting = sum(not one.gone for one in [*self.waiting])
-        if self.closing or len(self.running) + waiting >= self.settings.batch_size + self.settings.queue:
-            raise BusyError("the server ends" if self.closing else f"{waiting} requests are waiting")
+        """Let a request wait for its place. A `FullError` if too many wait, an `EndingError` if the service ends."""
+        if self.closing:
+            raise EndingError
+        running = set(self.running.values())
+        # One that is admitted just now is in both.
+        waiting = [other for other in [*self.waiting] if not other.gone and other not in running]
+        if len(running) + len(waiting) >= self.settings.batch_size + self.settings.queue:
+            raise FullError(len(running), len(waiting))
         if request.schema is None and not self._drafter:
             request.decoder, request.method = self.decoder, self.usual
         self.waiting.append(request)
@@ -118,7 +137,7 @@ class Service:
             request = self._unread.get()
             try:
                 if request.gone:
-                    raise BusyError("the server ends")
+                    raise EndingError
                 if request.schema is None and self._drafter:
                     request.decoder, method, how = self.decoder, self.usual, _limited(self.usual, request)
                     request.draft = self._drafter.guess(request.source, request.turns, how)
@@ -140,7 +159,7 @@ class Service:
         self._wake.set()
         for request in [*self.running.values(), *self.waiting] if at_once else ():
             request.gone = True
-            request.tell(BusyError("the server ends"))
+            request.tell(EndingError())
 
     def _work(self) -> None:
         running = self.running
@@ -167,7 +186,7 @@ class Service:
             try:
                 self.waiting.remove(request)
                 if self.closing or request.gone:
-                    raise BusyError("the server ends")
+                    raise EndingError
                 self._begin(number, request)
             except Exception as error:  # of this request alone
                 self.running.pop(number).tell(error)
@@ -182,11 +201,10 @@ class Service:
         """Read a request. A `UserError` if it cannot be decoded."""
         decoder, how = request.decoder, request.method
         chat, turns = decoder.text.prompt and decoder.text.prompt.chat, request.turns
-        try:
+        with _advising("messages", "send the user's message alone"):
             text = decoder.text.after(turns if chat else [turn for turn in turns if turn[1].strip()])
-        except UserError as error:
-            raise UserError(error.what, where="messages", todo="send the user's message alone") from None
-        ids, cut = text.source(request.source)
+        with _advising(None, "send a shorter text"):
+            ids, cut = text.source(request.source)
         request.read = Source(ids, cut, request.source)
         if request.read.cut:
             most = decoder.text.max_source_tokens
@@ -203,7 +221,8 @@ class Service:
         """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
         plain, settings, where, unchecked = self.decoder, self.settings, "response_format", list[str]()
         own = None if plain.drafter else plain.fields
-        if not own and (plain.checkpoint.bos is not None or plain.drafter):
+        is_usual = plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
+        if not own and (plain.drafter or not is_usual):
             raise UserError("the model does not write such objects", where=where)
         if not own and not schema:
             raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
@@ -225,8 +244,10 @@ class Service:
         # A prompt may be meant for texts.
         template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
         rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
-        made = blind_decoder(plain, rows, template=template, chat=chat)
-        method, room = method_of(settings, made), 32 * settings.max_keys
+        with _advising(where, None):
+            made = blind_decoder(plain, rows, template=template, chat=chat)
+            method = method_of(settings, made)
+        room = 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
             raise UserError(what, where=where, todo="leave keys out, or shorten what describes them")
@@ -245,7 +266,7 @@ class Service:
             del self.running[event.example]
             if request.streamed:
                 request.tell((generated.text.removeprefix(request.sent), []))
-            request.tell(BusyError("the server ends") if request.gone else generated)
+            request.tell(EndingError() if request.gone else generated)
         elif request.streamed or request.stop:
             text, rows = _settled(request), [*_rows(request, event.step.made)] if request.rows else []
             request.stopped = (whole := request.ended(text)) != text
@@ -255,6 +276,15 @@ class Service:
             request.sent += more
             if request.streamed and (more or rows):
                 request.tell((more, rows))
+
+
+@contextmanager
+def _advising(where: str | None, todo: str | None) -> Iterator[None]:
+    """Give an error the place and the advice that fit a client: no client can change an option or a setting."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(error.what, where=where, todo=todo) from None
 
 
 def _limited(method: Method, request: Request) -> Method:

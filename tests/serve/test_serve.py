@@ -28,7 +28,7 @@ from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.serve.command import ServeSettings
-from pipedec_cli.serve.service import Request, Service, _settled
+from pipedec_cli.serve.service import FullError, Request, Service, _settled
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.test_fields import SCHEMA
@@ -101,11 +101,11 @@ def serving(model, *, keys=(), **more):
 
 @contextmanager
 def held(service):
-    """Decoder calls wait until the block ends."""
+    """Decoder calls wait until the block ends, or sets what it is given."""
     gate, step = threading.Event(), service.engine.step
     service.engine.step = lambda rows: gate.wait(300) and step(rows)
     try:
-        yield
+        yield gate
     finally:
         gate.set()
         service.engine.step = step
@@ -350,8 +350,8 @@ def test_what_was_streamed_is_never_taken_back(texts, delay, stops, rule):
         ({"max_tokens": 0}, "max_tokens: Expected `int` >= 1"),
         ({"prompt": " "}, "prompt: Expected"),
         ({"prompt": "name[ " * 2_000}, "the text is too long.*; send a shorter text"),
-        ({"extra_body": {"colour": 1}}, "unknown field `colour`; leave it out"),
-        ({"extra_body": {"maxtokens": 1}}, "unknown field `maxtokens`; send max_tokens"),
+        ({"extra_body": {"colour": 1}}, "no parameter 'colour'; leave it out"),
+        ({"extra_body": {"maxtokens": 1}}, "no parameter 'maxtokens'; send max_tokens"),
         ({"extra_body": {"messages": [1]}}, "send prompt, or ask /v1/chat/completions"),
         ({"extra_body": {"response_format": {"type": "xml"}}}, "give text, json_object, or json_schema"),
         ({"extra_body": {"response_format": {"type": "json_object"}}}, "such objects"),
@@ -427,6 +427,37 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
         chat.chat("a", response_format=form)
 
 
+@pytest.mark.parametrize(
+    ("how", "wrong"),
+    [
+        ({"time_max": 1_000_000}, {"response_format": form_of(SCHEMA)}),
+        ({"prompt_template": "{source}{question}"}, {"response_format": form_of(SCHEMA)}),
+        ({"max_source_tokens": 40}, {"messages": [{"role": "user", "content": "name[ " * 40}]}),
+        (
+            {"max_source_tokens": 40},
+            {"messages": [{"role": role, "content": "a " * 40} for role in ("system", "user")]},
+        ),
+        ({"chat": False}, {"messages": [{"role": role, "content": "a"} for role in ("system", "user")]}),
+    ],
+)
+def test_no_client_is_told_to_change_a_setting_of_the_server(models, how, wrong):
+    body = {"model": "chat", "messages": [{"role": "user", "content": "a"}]} | wrong
+    with serving(models / "chat", **how) as made:
+        status, _, answer = made.raw("POST", "/v1/chat/completions", json.dumps(body).encode())
+    error = json.loads(answer)["error"]
+    assert status == 400
+    assert not re.search("--|pipedec|time_max|template|line break", error["message"].partition("; ")[2])
+
+
+def test_a_pipelined_model_without_fields_refuses_objects_and_does_not_tell_where_it_lies(tmp_path):
+    asked = {"response_format": form_of(SCHEMA)}
+    model = tiny_checkpoint(tmp_path / "secret", family="llama")
+    with serving(model, name="m") as made, pytest.raises(openai.BadRequestError) as error:
+        made.client.completions.create(model="m", prompt="a", extra_body=asked)
+    assert error.value.param == "response_format"
+    assert "secret" not in str(error.value) and "--" not in str(error.value)
+
+
 def test_pages_of_other_sites_cannot_ask_a_local_server(models):
     body = b'{"model": "pipelined", "prompt": "a"}'
     with serving(models / "pipelined", allow_host=("box.lan",)) as made:
@@ -484,7 +515,7 @@ def test_a_full_queue_says_when_to_come_again_and_a_client_that_leaves_frees_its
                 until(lambda: (len(made.service.running), len(made.service.waiting)) == (1, number))  # noqa: B023
             status, told, _ = made.raw("POST", "/v1/completions", body)
             assert status == 429 and "retry-after: 1" in told
-            with pytest.raises(openai.RateLimitError, match="1 requests are waiting"):
+            with pytest.raises(openai.RateLimitError, match="1 running and 1 waiting requests"):
                 made.text("a")
             waiting = made.service.waiting[0]
             leaving[1].close()
@@ -559,6 +590,52 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
     made.client.close()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_ending_server_answers_until_the_last_answer_is_sent(models, stream):
+    """The signal comes to the main thread, which serves here; other clients come before the call that runs has ended."""
+    service = Service(ServeSettings(model=str(models / "pipelined"), device="cpu", grace=60))
+    made = Served(service, start=False)
+    body = {"model": "pipelined", "prompt": SOURCES[3], "stream": stream}
+    ask = partial(made.raw, "POST", "/v1/completions", json.dumps(body).encode())
+    with held(service) as gate, ThreadPoolExecutor(2) as pool:
+
+        def end():
+            try:
+                until(lambda: service.running)
+                os.kill(os.getpid(), signal.SIGTERM)
+                until(lambda: service.closing)
+                time.sleep(0.5)  # uvicorn looks for its end ten times a second
+                return [ask(), made.raw("GET", "/ready"), made.raw("GET", "/health")]
+            finally:
+                gate.set()
+
+        runs = pool.submit(ask)
+        others = pool.submit(end)
+        made.run()
+        newcomer, ready, health = others.result()
+        status, _, answer = runs.result()
+    made.client.close()
+    assert (newcomer[0], ready[0], health[0]) == (503, 503, 200)
+    assert all("retry-after: 1" in head for _, head, _ in (newcomer, ready))
+    assert status == 200
+    assert (b"[DONE]" if stream else b"Book early!") in answer
+    with pytest.raises(ConnectionRefusedError):
+        ask()
+
+
+def test_a_refusal_of_a_full_server_counts_what_runs_and_waits(models):
+    with serving(models / "pipelined", batch_size=1, queue=0) as made, ThreadPoolExecutor(1) as pool:
+        with held(made.service):
+            runs = pool.submit(made.text, "a")
+            until(lambda: made.service.running and not made.service.waiting)
+            with pytest.raises(FullError) as full:
+                made.service.submit(Request("a"))
+            with pytest.raises(openai.RateLimitError):
+                made.text("a")
+        assert runs.result() == "A.; B.; C.; D."
+    assert (full.value.running, full.value.waiting) == (1, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_text_ends_before_the_first_of_its_stops(pipelined, stream):
@@ -609,7 +686,7 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
         with ThreadPoolExecutor(4) as pool:
             reads = [pool.submit(made.chat, "a", response_format=form_of(SCHEMA)) for _ in range(4)]
             until(lambda: len(made.service.waiting) == 4)
-            with pytest.raises(openai.RateLimitError, match="4 requests are waiting"):
+            with pytest.raises(openai.RateLimitError, match="0 running and 4 waiting requests"):
                 made.chat("a")
             for one in reads:
                 with pytest.raises(openai.APIStatusError, match="took too long"):

@@ -32,6 +32,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from pipedec_cli.data.inputs import read_records
 
@@ -112,8 +113,9 @@ class Server:
 
     def counts(self) -> dict[str, int]:
         """The metrics."""
-        lines = self.send(b"", "/metrics")[1].decode().splitlines()
-        return {name.removeprefix("pipedec_"): int(count) for name, count in map(str.split, lines)}
+        families = text_string_to_metric_families(self.send(b"", "/metrics")[1].decode())
+        samples = [sample for family in families for sample in family.samples]
+        return {sample.name.removeprefix("pipedec_"): int(sample.value) for sample in samples}
 
     def places(self) -> tuple[int, int]:
         """How many requests run and wait."""
