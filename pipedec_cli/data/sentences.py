@@ -8,6 +8,7 @@ from itertools import islice, pairwise
 from typing import Any, Final
 from unicodedata import category
 
+import regex
 from msgspec import Struct
 
 #: The characters that Punkt is trained on, at most. More does not improve its statistics; it reads some 300,000 a second.
@@ -63,13 +64,48 @@ _SURE_END = re.compile(
 #: Marks of a footnote, such as ``[7]`` or ``²``, and quotation marks that open or close.
 _FOOTNOTE: Final = r"\[(?:\d{1,3}|[a-z]|note[ ]\d{1,3})\]|[¹²³⁰-⁹]"
 _QUOTES: Final = "\"'“‘«‹„"
-_CLOSING = re.compile(
-    rf"(?: [{_SURE_CLOSERS}]* (?:{_FOOTNOTE})+ | [{_SURE_CLOSERS}]* [{_QUOTES}{_SURE_CLOSERS}]+ (?=[\s,;:.!?…，、)\]]|$) )+",
-    re.VERBOSE,
+#: Characters without a width, such as the marks of a writing direction; two of them stand where a space may.
+_UNSEEN: Final = "\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe0e\ufe0f\ufeff"
+_UNSEEN_SPACES: Final = "\u200b\ufeff"
+_EMOJI: Final = (
+    r"(?:\p{Emoji_Presentation}|(?<=\u200d)\p{Extended_Pictographic}|\p{Extended_Pictographic}\ufe0f|[☺♥❤])"
+)
+_SIGNS: Final = rf"(?:[{_UNSEEN}]|{_EMOJI})+"
+#: Signs that belong to the mark before them: at once, or with space around them.
+_BEHIND: Final = rf"(?:{_SIGNS}|(?:[ \t\u00a0\u202f\u3000]+{_SIGNS}(?=\s|$))+)"
+_LEANING = regex.compile(_BEHIND)
+_CLOSING = regex.compile(
+    rf"""
+    (?: [{_SURE_CLOSERS}]* (?:{_FOOTNOTE})+
+    | [{_SURE_CLOSERS}]* [{_QUOTES}{_SURE_CLOSERS}]+ (?= [\s,;:.!?…，、)\]] | $ | {_BEHIND} )
+    | (?: \s[»›] )+ (?=\s|$)
+    | {_BEHIND}
+    )+
+    """,
+    regex.VERBOSE,
+)
+#: Signs in whose place Punkt must see a space: it takes what has none behind it for a part of a word.
+_UNSPACED = regex.compile(
+    rf"""
+    (?<= [.!?…] [{_QUOTES}{_SURE_CLOSERS}]{{,4}} )
+    (?: [{_UNSEEN}]+ (?= [{_QUOTES}{_SURE_CLOSERS}]{{,4}} (?:\s|$) )
+    | [{_UNSEEN}]* (?: [{_UNSEEN_SPACES}] | {_EMOJI} ) (?:{_SIGNS})?
+    )
+    """,
+    regex.VERBOSE,
 )
 _STRAIGHT: Final = '"'
-#: What follows shows that the sentence goes on: a comma, the rest of a word as in ``Ph.D.'s``, the next dot of ``. . .``
-_GOES_ON = re.compile(r"[,;:，、]|(?<=\w[.!?])['’][^\W\d_]|\s+\.(?=[\s.]|$)")
+#: What follows shows that the sentence goes on: a comma, the rest of a word as in ``Ph.D.'s``, the next dot of ``. . .``, the
+#: Japanese particle that follows what somebody said, which begins words as well
+_GOES_ON = re.compile(
+    r"""
+    [,;:，、] | (?<=\w[.!?])['’][^\W\d_] | \s+\.(?=[\s.]|$)
+    | (?<=[」』]) (?: って | と (?! ても | ころ | にかく | うとう | りあえず | きどき | もかく ) )
+    """,
+    re.VERBOSE,
+)
+#: The same in a text with capitals: a small letter behind a quotation.
+_GOES_ON_SMALL = regex.compile(r"(?<=[\"'’”»›)])\s+\p{Ll}")
 #: The colon before a list in a line whose items are sentences, ``1. …. 2. ….``
 _BEFORE_LIST = re.compile(r":(?=\s+\(?1[.)]\s.*[.!?]\s+\(?2[.)]\s)")
 _WORD = re.compile(rf"[{_SPACELESS}][^\w\s]*|[^\s{_SPACELESS}]+")
@@ -80,7 +116,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 _CLAUSE_END = re.compile(
     rf"""
     (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # ends a clause where white space follows;
-    ["'{_SURE_CLOSERS}]* (?=\s)                          # Punkt judges the single full stop
+    ["'{_SURE_CLOSERS}]* (?=[{_UNSEEN}]*\s)              # Punkt judges the single full stop
     | [{_CLAUSE_ENDERS}] [{_CLAUSE_ENDERS}!?]* [{_SURE_CLOSERS}]*  # ends a clause anywhere,
     (?! (?<=\d[{_CLAUSE_ENDERS}]) \d )                           # except inside a number
     """,
@@ -155,13 +191,15 @@ class SentenceModel:
         belongs to the piece before it, and the number of a list to the piece after it.
         """
         ends = {len(text)}
+        has_capitals = text != text.lower()
         for start, line in _lines(text):
             marks = (match.end() for match in _SURE_END.finditer(line))
-            closed = (_closed(line, end) for end in (*self._punkt_ends(line), *marks))
+            spaced = _UNSPACED.sub(lambda match: " " * len(match[0]), line)
+            closed = (_closed(line, end, has_capitals) for end in (*self._punkt_ends(spaced), *marks))
             lists = (match.end() for match in _BEFORE_LIST.finditer(line))
             ends.update(start + end for end in (len(line), *lists, *closed) if end is not None)
         kept = _ends_of_words(text, ends)
-        clause_ends = (match.end() for match in _CLAUSE_END.finditer(text))
+        clause_ends = (_behind_signs(text, match.end()) for match in _CLAUSE_END.finditer(text))
         return _ends_of_words(text, {*kept, *clause_ends}) if clauses else kept
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
@@ -270,7 +308,7 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
     return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
 
 
-def _closed(line: str, end: int) -> int | None:
+def _closed(line: str, end: int, has_capitals: bool) -> int | None:
     """The end of a sentence behind the marks that close it; None if what follows shows that the sentence goes on."""
     if _GOES_ON.match(line, end):
         return None
@@ -278,7 +316,15 @@ def _closed(line: str, end: int) -> int | None:
         end += 1  # the second mark of a pair
     if closing := _CLOSING.match(line, end):
         end = closing.end()
-    return None if _GOES_ON.match(line, end) else end
+    if _GOES_ON.match(line, end) or (has_capitals and _GOES_ON_SMALL.match(line, end)):
+        return None
+    return end
+
+
+def _behind_signs(text: str, end: int) -> int:
+    """The place behind the signs that belong to the mark that ends there."""
+    signs = _LEANING.match(text, end)
+    return signs.end() if signs else end
 
 
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:

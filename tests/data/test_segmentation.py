@@ -47,6 +47,19 @@ def sentences(model, text):
         '"这是对的。"| 他说。| 她走了。',
         "「はい。」、と言った。| 彼は行った。",
         "It was a surprise.[7][8]| They went home.| He left.²| She stayed.[a]",
+        # A small letter behind what somebody said goes on, in a text with capitals.
+        "He said: “She told me ‘Go.’ and left.”| Then he slept.",
+        "He said: \"She told me 'Go.' and left.\"| Then he slept.",
+        "“‘Why?’” he asked.| (She said “Go.”) and left.",
+        "« ‹ Va. › » dit-il.| Puis il dort.| « Va. »| « Oui. »| Fin.",
+        "he told me “go.”| and left.",
+        "彼は「行け。」と言った。|『行け！』って？|「行け。」|ところが寝た。",
+        # Characters that nobody sees, and emoji, belong to the mark before them.
+        "It is on.\u200f| It is off!\u200e| יפה.\u200f| יצאנו.\u2060| It was “on.\u200f”| Yes.",
+        "It is on.\u200b|It is off.\ufeff|It is 3.\u200f5 bar.\u200b| Yes。\u200b|是。\ufeff| 好。",
+        "It is on. 😀| It is off!😀👍🏽| It is on? 👨‍👩‍👧 ❤️| Yes.🎉|No “Go!”🎉| Yes.",
+        "今日は晴れ。😀|出かけた！🎉| 帰った。",
+        "It is on.| 🎉It is off.| ©2020 it was.",
         # Nothing is cut within a word, or within a spaced ellipsis.
         "It was the Ph.D.'s duty to check.| She agreed.",
         "Yahoo!'s plan failed.| It was off.",
@@ -73,6 +86,12 @@ def sentences(model, text):
 )
 def test_sentences_end_where_a_reader_would_end_them(model, marked):
     assert sentences(model, marked.replace("|", "")) == [part.strip() for part in marked.split("|")]
+
+
+def test_signs_behind_the_mark_of_a_clause_belong_to_it(model):
+    text = "It is on, 😀 and it is off!🎉 Yes;\u200f no.\n😀 Well, here."
+    clauses = SentenceSegmenter(model, clauses=True).cut(text)
+    assert clauses == ("It is on, 😀", "and it is off!🎉", "Yes;\u200f", "no.", "😀 Well,", "here.")
 
 
 LEARNT = {
