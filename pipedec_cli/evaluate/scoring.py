@@ -21,11 +21,9 @@ from pipedec_cli.data.reading import as_json, some_names
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
 from pipedec_cli.evaluate.failures import Failures, count_failures
-from pipedec_cli.evaluate.metrics import TASK_OF, Task
+from pipedec_cli.evaluate.metrics import PROTOCOLS, TASK_OF, Task, measure_of
 from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, reliability
-from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
-from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 
 CONFIDENCE: Final = 0.95
@@ -97,7 +95,7 @@ def score_differences(first: Scores, second: Scores, resamples: int = RESAMPLES)
     return dict(zip(measure.columns, map(Difference, values, *ends), strict=True))
 
 
-_KINDS: Final[Sequence[type[Measure]]] = (Rouge, Chan2019, Meng2017, MultiSpanQA, Fields)
+_KINDS: Final = [measure_of(name) for name in PROTOCOLS]
 #: The names of metrics in tables.
 LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
 #: The field of a record that may hold its right answers as a list, from before `segment` merged any of them.

@@ -1,15 +1,16 @@
 """Scores: corpus and example values, subsets, counts, protocols, what a metric is given; failures; texts side by side."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, record_of
 from pipedec_cli.evaluate.failures import aligned, aligned_by_key, count_failures, dropped, duplicates
+from pipedec_cli.evaluate.metrics import PROTOCOLS, measure_of
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem, score
 from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.scoring import make_protocol, scoring_item
@@ -34,6 +35,33 @@ def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted
         alone = score([item for item in QUESTIONS if item.id in names], MultiSpanQA())
         assert scores.values_of(list(names)) == pytest.approx(alone.values)
     assert set(scores.values_of([]).values()) == {None}
+
+
+class Right(Measure):
+    """The share of predictions that are equal to the right answer, and nothing that is counted."""
+
+    name = "right"
+    headline: ClassVar = {"right": "right"}
+    primary = "right"
+    columns = ("right",)
+
+    @property
+    def _settings(self) -> str:
+        return ""
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+        return (float(item.segments == item.gold),)
+
+
+def test_a_measure_that_counts_nothing_counts_the_examples():
+    scores = score(QUESTIONS, Right())
+    assert scores.counts == {"examples": 3, "not_scorable": 0}
+    assert scores.values == {"right": pytest.approx(100 / 3)}
+    assert scores.examples["a"] == {"right": 100.0}
+
+
+def test_each_protocol_is_the_measure_of_its_name():
+    assert [measure_of(name).name for name in PROTOCOLS] == [*PROTOCOLS]
 
 
 @pytest.mark.parametrize(

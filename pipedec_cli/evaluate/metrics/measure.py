@@ -134,10 +134,13 @@ class Scores:
     def counts(self) -> dict[str, int]:
         """The number of examples, of those not scorable, and what the protocol counted."""
         names = self.measure.counted
-        sums = self.statistics.sum(axis=0)[-len(names) :] if self.ids else [0] * len(names)
         lost = len(self.not_scorable)
         counts = {"examples": len(self.ids) + lost, "not_scorable": lost}
-        return {**counts, **dict(zip(names, map(int, sums), strict=True))}
+        if not self.ids:
+            return counts | dict.fromkeys(names, 0)
+        sums = self.statistics.sum(axis=0).tolist()
+        own = sums[len(sums) - len(names) :]
+        return counts | dict(zip(names, map(int, own), strict=True))
 
     @property
     def notes(self) -> list[str]:
