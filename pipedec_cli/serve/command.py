@@ -55,7 +55,7 @@ class ServeSettings(RunSettings):
 
 EXAMPLES = """
 pipedec serve                                     # the workspace's model, at 127.0.0.1:8000
-pipedec serve --model ./my-t5 --dtype int8 --port 9000
+pipedec serve --model ./my-t5 --dtype bfloat16 --port 9000
 pipedec serve --host 0.0.0.0 --api-key-file keys  # for other machines; a key a line
 """
 
