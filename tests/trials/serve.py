@@ -12,6 +12,7 @@ the JSON of a request in whose prompt ``{source}`` stands.
 """
 
 import argparse
+import gzip
 import http.client
 import json
 import random
@@ -183,7 +184,8 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
         return bytes(data)
     if kind == 2:
         long = [b"[" * 50_000, b"\x00" * 99, b'{"a":' * 9_999, b" " * 2_000_000]
-        return draw.choice([b"{}", b"null", b'"a"', *long])
+        twice = body[:-1] + b"," + body[1:]
+        return draw.choice([b"{}", b"null", b'"a"', twice, gzip.compress(body), *long])
     given = json.loads(body)
     names = ["max_tokens", "stream", "stream_options", "response_format", "temperature"]
     odd = [None, -1, 2**70, 1e308, "", "\ud800", [], {}, True, [[]], {"type": "json_schema"}]
