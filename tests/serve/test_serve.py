@@ -499,7 +499,8 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
     assert pipelined.raw("POST", "/v1/completions", good, **{"CONTENT-TYPE": "Application/JSON"})[0] == 200
     assert [pipelined.raw("HEAD", path)[::2] for path in ("/", "/health", "/v1/models")] == [(200, b"")] * 3
     status, head, page = pipelined.raw("GET", "/")
-    assert status == 200 and "default-src 'none'" in head and b"<title>" in page
+    assert status == 200 and b"<title>" in page
+    assert "default-src 'none'" in head and "frame-ancestors 'none'" in head
     status, _, told = pipelined.raw("GET", "/metrics")
     assert status == 200 and b"pipedec_running 0" in told and b"pipedec_cache_bytes " in told
     assert b'pipedec_requests_total{status="413"} 1' in told
