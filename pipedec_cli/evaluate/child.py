@@ -241,10 +241,10 @@ class Worker:
     """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
 
     def __init__(
-        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, eos: int
+        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, ends: Sequence[int]
     ) -> None:
-        """Generate at most, or `exactly`, `max_tokens` tokens a text, which ends with `eos`."""
-        self.max_tokens, self.exactly, self.eos = max_tokens, exactly, eos
+        """Generate at most, or `exactly`, `max_tokens` tokens a text, which each of `ends` ends."""
+        self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
         self.settings = {
             "version": f"{package} {version(package)}",
             "decoding": "greedy",
@@ -265,7 +265,7 @@ class Worker:
             calls += max(map(len, found))
             reading.append(seconds)
             for ids in found:
-                tokens = ids if self.exactly else [token for token in ids if token != self.eos]
+                tokens = ids if self.exactly else [token for token in ids if token not in self.ends]
                 outputs.append(Output(tuple(tokens), len(ids)))
         return Pass(tuple(outputs), calls, combine_known(reading, sum))
 

@@ -11,16 +11,24 @@ import torch
 from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
-from pipedec_cli.data.reading import contents, mended
+from pipedec_cli.data.reading import as_json, contents, mended
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
-from pipedec_cli.model.families import Backbone, backbone_of, eos_of
+from pipedec_cli.model.families import Backbone, backbone_of, ends_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_files
-from pipedec_cli.model.pretrained import CONFIG, KEY, load_pretrained, quiet
+from pipedec_cli.model.pretrained import (
+    CONFIG,
+    GENERATION,
+    KEY,
+    load_pretrained,
+    named_ends,
+    quiet,
+    read_generation,
+)
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, language_id, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
@@ -34,7 +42,7 @@ _WORDS: Final = {
 }
 
 #: Files that do not change what is generated: logs and manifests of the training, and transformers' decoding defaults.
-_WITHOUT_EFFECT: Final = frozenset({"generation_config.json", "trainer_state.json", "training.json"})
+_WITHOUT_EFFECT: Final = frozenset({GENERATION, "trainer_state.json", "training.json"})
 _WITH_EFFECT: Final = frozenset({".bin", ".jinja", ".json", ".model", ".safetensors", ".txt"})
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -83,6 +91,8 @@ class Checkpoint:
     name: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     segmenter: Segmenter | None = None
+    #: The first of its `ends`, if it is not the first that its files name: in a chat the end of a turn.
+    main_end: int | None = None
 
     @property
     def backbone(self) -> Backbone:
@@ -111,12 +121,19 @@ class Checkpoint:
 
     @property
     def eos(self) -> int:
-        """The id that ends a subsequence or a source."""
-        return eos_of(self.model.config)
+        """The id that ends a source, and each subsequence that is learnt."""
+        return self.ends[0]
 
     @eos.setter
     def eos(self, token: int) -> None:
-        self.model.config.eos_token_id = token
+        self.main_end = token
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All ids that end a subsequence, `eos` first. None of them is a part of a text."""
+        named = ends_of(self.model.config)
+        main = named[0] if self.main_end is None else self.main_end
+        return main, *(end for end in named if end != main)
 
     @property
     def positions(self) -> int | None:
@@ -165,13 +182,13 @@ class Checkpoint:
         return head, tail
 
     def end_as_usual(self, *, chat: bool | None = None) -> None:
-        """Let a decoder-only model from elsewhere end its texts as its tokenizer says, in a `chat` with a turn.
+        """Let a decoder-only model from elsewhere end its texts as its tokenizer says, in a `chat` also with a turn.
 
         `chat` is as the settings say by default. Other models stay as they are.
         """
         if self.backbone.prompted:
             chat = (self.settings or PLAIN).chat if chat is None else chat
-            self.eos = text_end(self.tokenizer, self.eos, chat=chat)
+            self.eos = text_end(self.tokenizer, ends_of(self.model.config), chat=chat)
 
 
 def fingerprint(checkpoint: Checkpoint) -> str | None:
@@ -185,12 +202,20 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
     skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
-    if b'"decoder_start_token_id"' not in contents(folder / CONFIG):
-        skipped -= {"generation_config.json"}  # which then names <bos>
+    if _is_completed(folder):
+        skipped -= {GENERATION}
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in _WITH_EFFECT and file.name not in skipped:
             digest.update(f"{file.name} {file_sha256(file)}\n".encode())
     return digest.hexdigest()
+
+
+def _is_completed(folder: Path) -> bool:
+    """Whether a folder's generation_config.json names what opens a text, or what ends it, and config.json does not."""
+    config, generation = contents(folder / CONFIG), folder / GENERATION
+    if b'"decoder_start_token_id"' not in config:
+        return True
+    return generation.exists() and bool(named_ends(as_json(config, CONFIG), read_generation(generation)))
 
 
 def load_checkpoint(
@@ -240,7 +265,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
     model = checkpoint.model
     setattr(model.config, KEY, msgspec.to_builtins(checkpoint.settings))
-    # The base's own sampling and ending do not fit what was trained: `generate` is greedy and ends at this eos.
+    model.config.eos_token_id = checkpoint.eos if len(checkpoint.ends) == 1 else [*checkpoint.ends]
+    # The base's own sampling does not fit what was trained: `generate` is greedy and ends as the config says.
     model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:

@@ -109,7 +109,8 @@ class TextPlan:
 
     def method(self, choice: Choice) -> Method:
         """How to decode. Raises a UserError for a choice that does not apply."""
-        usual, ends = self.settings, (self.checkpoint.bos, self.checkpoint.eos)
+        usual, checkpoint = self.settings, self.checkpoint
+        marks: Any = {"bos": checkpoint.bos, "eos": checkpoint.eos, "ends": frozenset(checkpoint.ends)}
         schedule, time_max, max_tokens = choice.schedule(self.checkpoint), choice.time_max, choice.max_tokens
         # Where a row waits for the end of all rows before it, the rules for empty rows are the same.
         rule = choice.empty_rows or (usual.empty_rows if isinstance(schedule, Fixed) else "retry")
@@ -121,14 +122,14 @@ class TextPlan:
         else:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
         if isinstance(schedule, Whole):
-            made = Method(schedule, *ends, limits=Limits(time_max, choice.sub_max, max_tokens))
+            made = Method(schedule, **marks, limits=Limits(time_max, choice.sub_max, max_tokens))
             if (first := self.checkpoint.first) is not None:
                 begins = Opening((), lambda tokens: b"" if tokens else mask_of([first]))
                 return dataclasses.replace(made, free=begins)
             return dataclasses.replace(made, free=self.fields.of_whole) if self.fields else made
         repeats = usual.stop_on_repeat if choice.stop_on_repeat is None else choice.stop_on_repeat
         limits = Limits(time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens)
-        return Method(schedule, *ends, limits, rule, repeats)
+        return Method(schedule, limits=limits, empty_rows=rule, stop_on_repeat=repeats, **marks)
 
 
 class FieldPlan:
@@ -155,6 +156,7 @@ class FieldPlan:
             checkpoint.bos,
             checkpoint.eos,
             limits=Limits(choice.time_max or time_max, None, choice.max_tokens),
+            ends=frozenset(checkpoint.ends),
             confident=self.grounded,
             of_source=self._with_rows if self.grounded else None,
         )

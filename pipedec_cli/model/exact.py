@@ -63,7 +63,10 @@ class Drafter:
         limits = Limits(None, None, max_tokens or SEQUENTIAL_LIMITS.max_tokens)
         checkpoint = self.plain.checkpoint
         jacobi, free = self.kind == "jacobi", self.plain.plan.method(Choice()).free
-        return Verify(checkpoint.bos, checkpoint.eos, limits, jacobi=jacobi, costs=costs, free=free)
+        ends = frozenset(checkpoint.ends)
+        return Verify(
+            checkpoint.bos, checkpoint.eos, limits, ends=ends, jacobi=jacobi, costs=costs, free=free
+        )
 
     def guess(self, source: str, turns: Sequence[tuple[str, str]], method: Method) -> list[int]:
         """Draft one text: ids as of `ids`. A decoder that reads no chat drafts from the source without its earlier turns."""

@@ -17,10 +17,16 @@ from pipedec_cli.model.engine.torch.parts import Function, Modules, output_scale
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
-def eos_of(config: Any) -> int:
-    """The id that ends a subsequence or a source."""
-    eos = config.eos_token_id
-    return int(eos[0] if isinstance(eos, list) else eos)
+def listed(ids: Any) -> list[Any]:
+    """The ids that a config names under one key: none, one or a list."""
+    if ids is None:
+        return []
+    return ids if isinstance(ids, list) else [ids]
+
+
+def ends_of(config: Any) -> tuple[int, ...]:
+    """All ids that end a text."""
+    return tuple(listed(config.eos_token_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Backbone:
         names = ("bos_token_id",) if self.prompted else OPENERS
         given = (getattr(config, name, None) for name in names)
         opener = next((value for value in given if value is not None), None)
-        return eos_of(config) if opener is None else int(opener)
+        return ends_of(config)[0] if opener is None else int(opener)
 
     def fresh(self, config: Any) -> Any:
         """A model in float32 with weights drawn from torch's global generator."""
@@ -97,11 +103,11 @@ def check_config(config: Any) -> None:
     halves = [getattr(config, half, None) for half in ("encoder", "decoder")]
     for part in filter(None, (config, *halves, getattr(halves[0], "text_config", None))):
         _check_sizes(part)
-    eos = config.eos_token_id
-    if eos is None or eos == []:
+    ends = listed(config.eos_token_id)
+    if not ends:
         raise ValueError("it names no eos_token_id, which ends a text")
     ids = [(name, getattr(config, name, None)) for name in OPENERS]
-    ids += [("eos_token_id", each) for each in (eos if isinstance(eos, list) else [eos])]
+    ids += [("eos_token_id", end) for end in ends]
     for name, value in ids:
         is_known = type(value) is int and 0 <= value < config.vocab_size
         if not is_known and (value is not None or name == "eos_token_id"):

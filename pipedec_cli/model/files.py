@@ -25,7 +25,15 @@ from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.packing import DECODERS, check_spec, describe, describe_t5
 from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
 from pipedec_cli.model.families import T5, backbone_of, check_config
-from pipedec_cli.model.pretrained import CONFIG, KEY, check_finite, check_tokenizer
+from pipedec_cli.model.pretrained import (
+    CONFIG,
+    GENERATION,
+    KEY,
+    check_finite,
+    check_tokenizer,
+    named_ends,
+    read_generation,
+)
 
 #: Values that transformers leaves out of config.json where they are its defaults.
 _DEFAULTS: Final = {
@@ -191,7 +199,9 @@ def read_folder(
     """
     try:
         content = json.loads((folder / CONFIG).read_bytes())
-        config = SimpleNamespace(**_DEFAULTS | content)
+        generation = folder / GENERATION
+        ends = named_ends(content, read_generation(generation if generation.exists() else None))
+        config = SimpleNamespace(**_DEFAULTS | content | ends)
         is_written = config.transformers_version.startswith("5.") and config.model_type in COMPILED
         if not is_written or any((folder / name).exists() for name in _OLDER):
             return None

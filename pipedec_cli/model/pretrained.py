@@ -2,20 +2,21 @@
 
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from pipedec_cli.data.errors import UserError, first_line, log
+from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
-from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config
+from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config, listed
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.model.training import lora
 
-CONFIG: Final = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Keys of a config.json that are read beside those that transformers' class of the family writes: some are older names.
 _READ: Final = frozenset({*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}) | {
@@ -126,11 +127,17 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
     defaults, opener = transformers.AutoConfig.for_model(kind).to_dict(), OPENERS[0]
     settled = _known(raw, defaults, transformers.PreTrainedConfig().to_dict())
+    path = transformers.utils.cached_file(
+        name, GENERATION, local_files_only=local, _raise_exceptions_for_missing_entries=False
+    )
+    generation = read_generation(path)
+    settled |= named_ends(raw, generation)
+    _check_ends(
+        listed(generation.get("eos_token_id")), (defaults | settled)["vocab_size"], f"{name}/{GENERATION}"
+    )
     if kind in FAMILIES:
         if settled.get(opener) is None:
-            with suppress(OSError):  # a checkpoint need not have a generation_config.json
-                made = transformers.GenerationConfig.from_pretrained(name, local_files_only=local)
-                settled[opener] = made.decoder_start_token_id
+            settled[opener] = generation.get(opener)
         given = defaults | settled
         settled[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
     try:
@@ -141,6 +148,33 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     except Exception as error:  # whatever transformers raises at a value
         raise _not_built(kind, name, error) from error
     return config, raw.get(KEY)
+
+
+def read_generation(path: Path | str | None) -> dict[str, Any]:
+    """What a generation_config.json says; nothing if there is none. A UserError if it is no object."""
+    if path is None:
+        return {}
+    found = as_json(contents(Path(path)), str(path))
+    if not isinstance(found, dict):
+        raise UserError("not a JSON object", where=str(path), todo="get the file again, or remove it")
+    return found
+
+
+def named_ends(config: Mapping[str, Any], generation: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``eos_token_id`` that a config.json and a generation_config.json name together; nothing if neither names one."""
+    named = listed(config.get("eos_token_id"))
+    more = [end for end in listed(generation.get("eos_token_id")) if end not in named]
+    if not more:
+        return {}
+    return {"eos_token_id": named + more}
+
+
+def _check_ends(ends: Sequence[Any], vocab_size: Any, where: str) -> None:
+    """Refuse ends that are no tokens of the model. Those of config.json are checked with its other ids."""
+    for end in ends:
+        if type(end) is not int or end < 0 or (isinstance(vocab_size, int) and end >= vocab_size):
+            what = f"eos_token_id {end!r} is not below vocab_size {vocab_size} of {CONFIG}"
+            raise UserError(what, where=where, todo="take the file that belongs to the weights")
 
 
 def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:

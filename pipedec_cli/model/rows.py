@@ -257,7 +257,7 @@ class BlindPlan:
             eos,
             eos,
             limits=Limits(time_max, MOST_ROWS, choice.max_tokens),
-            ends=self.ends,
+            ends=self.ends.union(self.checkpoint.ends),
             confident=bool(self.thresholds) or self.grounded,
             of_source=self._of_source,
             blind=True,

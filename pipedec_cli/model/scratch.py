@@ -1,5 +1,6 @@
 """The model that training starts from: a checkpoint, or fresh weights with a tokenizer trained on the user's data."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -78,7 +79,8 @@ def start_checkpoint(
     """
     if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
-        model = like.backbone.fresh(like.model.config)
+        model = like.backbone.fresh(copy.deepcopy(like.model.config))  # a model keeps the config it is given
+        model.config.eos_token_id = like.eos
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
     if (shape := shape_of(name, family)) is not None:
         torch.manual_seed(seed)
@@ -93,6 +95,7 @@ def start_checkpoint(
     checkpoint = load_checkpoint(name, dtype=dtype)
     checkpoint.settings, checkpoint.segmenter = settings, segmenter
     checkpoint.end_as_usual()
+    checkpoint.model.config.eos_token_id = checkpoint.eos  # what is learnt ends in one way
     return checkpoint
 
 

@@ -387,15 +387,19 @@ def _behind(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -
     return made
 
 
-def text_end(tokenizer: Any, eos: int, *, chat: bool) -> int:
-    """The id that ends what a decoder-only model writes: the tokenizer's eos or, in a `chat`, the end of a turn."""
+def text_end(tokenizer: Any, named: Sequence[int], *, chat: bool) -> int:
+    """The main end of what a decoder-only model writes: in a `chat` the end of a turn, else one of those `named` in its files.
+
+    This is the tokenizer's eos, if it is one of them.
+    """
+    usual = tokenizer.eos_token_id if tokenizer.eos_token_id in named else named[0]
     if not chat:
-        return eos if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
+        return int(usual)
     turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
     _, _, behind = _rendered(tokenizer, *turns).rpartition(SOURCE)
     # The end of a turn need not have a name among the tokenizer's special tokens.
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return next((token for token in template_ids(tokenizer, behind) if token in special), eos)
+    return next((token for token in template_ids(tokenizer, behind) if token in special), int(usual))
 
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:

@@ -53,7 +53,8 @@ class _Traced:
         if not isinstance(entry.runner, EngineRunner) or not any(each.grid for each in made):
             return None
         words, method = entry.runner.decoder.text.decode, entry.runner.method
-        special = ({} if method.bos is None else {method.bos: BOS}) | {method.eos: EOS}
+        special = {} if method.bos is None else {method.bos: BOS}
+        special |= dict.fromkeys((*method.ends, method.eos), EOS)
 
         @cache
         def piece(before: int | None, token: int) -> str:
@@ -127,7 +128,7 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     if by.method.bos is not None:
         openings = [one_line(by.words(one.known).strip()) for one in openings_of(by.method, made.grid)]
     for number, (start, tokens) in enumerate(made.grid):
-        ended = tokens[-1:] == (by.method.eos,)
+        ended = not {by.method.eos, *by.method.ends}.isdisjoint(tokens[-1:])
         text = tokens[: len(tokens) - ended]
         pieces = [by.piece(before, token) for before, token in zip((None, *text), text, strict=False)]
         rows.append((start, ended, BETWEEN.join(pieces), *openings[number : number + 1]))

@@ -121,14 +121,15 @@ class Verification(Grid):
         guesses = [slot.token for slot in fed[1:]]
         kept = _alike(guesses, answers)
         agreed = list(answers[: kept + 1])
-        if self.method.eos in agreed:
-            del agreed[agreed.index(self.method.eos) + 1 :]
+        ends = self.method.ends | {self.method.eos}
+        first = next((place for place, token in enumerate(agreed) if token in ends), len(agreed))
+        del agreed[first + 1 :]
         counts = zip(self._counts[self._drafted], _FLOOR, (kept, min(kept + 1, len(guesses))), strict=True)
         right, tried = (_FADE * before + (1 - _FADE) * floor + new for before, floor, new in counts)
         self._counts[self._drafted] = right, tried
         self._text.extend(agreed)
         self.subsequences[0].tokens.extend(agreed)
-        self.subsequences[0].ended = agreed[-1] == self.method.eos
+        self.subsequences[0].ended = agreed[-1] in ends
         self._answers = tuple(answers[kept + 1 :])
         self._follow(agreed)
         self.time = len(self._text.tokens)

@@ -459,7 +459,7 @@ class Grid:
             token = self._write(row, slot, answer, chance)
             made.append(Slot(slot.subsequence, self.time, token))
         made += self._follow_scripts()
-        if self.method.stop_on_repeat and any(slot.token == self.method.eos for slot in made):
+        if self.method.stop_on_repeat and any(self.subsequences[slot.subsequence - 1].ended for slot in made):
             self._drop_repeats()
         return Step(self.steps, self.time, fed, tuple(made), tried=tried)
 
@@ -548,7 +548,7 @@ class Grid:
 
     def _drop_repeats(self) -> None:
         """Drop the rows from where the text begins to repeat itself. No row sees a later row: they leave no trace."""
-        rows = [tuple(row.tokens) if row.ended and not row.empty else None for row in self.subsequences]
+        rows = [tuple(row.text_tokens) if row.ended and not row.empty else None for row in self.subsequences]
         if (kept := before_repeats(rows)) < len(rows):
             del self.subsequences[kept:]
             self.stopped_on_repeat = True

@@ -309,5 +309,6 @@ def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:
     for number, at, token, *_ in made:
         label = openings[number - 1].label if openings else ""
         ended = any(row.ended for row in rows[number - 1 : number])
-        text = request.decoder.text.decode([token])
+        is_end = any(row.end == at for row in rows[number - 1 : number])
+        text = "" if is_end else request.decoder.text.decode([token])
         yield {"row": number, "time": at, "text": text, "ended": ended, "label": label}

@@ -49,6 +49,7 @@ def folder(tmp_path):
     ],
 )
 def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, field, values):
+    (folder / "generation_config.json").unlink()  # which names an end as well
     for value in values:
         change(folder / "config.json", **{field: value})
         line = refused(folder)

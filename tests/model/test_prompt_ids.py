@@ -260,6 +260,7 @@ class Unweighted:
     segmenter: Any = None
     name: str = "model"
     eos: int = 1
+    ends: tuple[int, ...] = (1,)
 
     def end_as_usual(self, *, chat: bool) -> None:
         """Texts end as they do."""

@@ -113,11 +113,12 @@ def test_a_chat_template_renders_as_in_transformers(template, monkeypatch):
         assert prompt_text(tokenizer, SOURCE, chat=True) == expected
 
 
-def test_a_text_ends_at_the_tokenizers_eos_and_in_a_chat_at_the_end_of_a_turn():
+def test_a_text_ends_at_the_tokenizers_eos_if_the_files_name_it_and_in_a_chat_at_the_end_of_a_turn():
     tokenizer = chat_tokenizer()
-    assert text_end(tokenizer, 77, chat=False) == EOS
-    assert text_end(tokenizer, 77, chat=True) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert text_end(tokenizer, [77, EOS], chat=False) == EOS
+    assert text_end(tokenizer, [77], chat=False) == 77
+    assert text_end(tokenizer, [77], chat=True) == tokenizer.convert_tokens_to_ids("<|im_end|>")
     tokenizer.chat_template = CHATML.replace("<|im_end|>", "")
-    assert text_end(tokenizer, 77, chat=True) == 77, "no token ends a turn"
+    assert text_end(tokenizer, [77], chat=True) == 77, "no token ends a turn"
     tokenizer.eos_token = None
-    assert text_end(tokenizer, 77, chat=False) == 77
+    assert text_end(tokenizer, [77, EOS], chat=False) == 77

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -23,13 +24,14 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.model import rows
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
+from pipedec_cli.model.decoder import load
 from pipedec_cli.model.exact import Drafter
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.serve.command import ServeSettings
 from pipedec_cli.serve.service import FullError, Request, Service, _settled
-from tests.checkpoints import TOLD, tiny_checkpoint
+from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.test_fields import SCHEMA
 from tests.model.chats import foreign
@@ -244,6 +246,18 @@ def test_earlier_turns_are_read_as_transformers_reads_them(models, chat):
         chat.client.chat.completions.create(model="chat", messages=messages[:-1])
     with pytest.raises(openai.BadRequestError, match="all may take 2048"):
         chat.chat("a", ("system", "name[ " * 2_000))
+
+
+def test_a_served_text_ends_at_each_end_that_the_models_files_name(models, tmp_path):
+    plain = load(models / "chat", device="cpu")
+    plain.read_sources(chat=True)
+    (longer,) = plain.texts(SOURCES[:1], plain.method(max_tokens=24))
+    folder = shutil.copytree(models / "chat", tmp_path / "ends")
+    change(folder / "config.json", eos_token_id=[1, longer.grid[0][1][5]])
+    wanted = generated(models, "--model", folder, "--chat", "--max-tokens", "24")
+    assert len(wanted[0]) < len(longer.text)
+    with serving(folder, max_tokens=24) as made:
+        assert [made.chat(source).choices[0].message.content for source in SOURCES] == wanted
 
 
 def test_a_model_for_fields_writes_its_own_keys(models):

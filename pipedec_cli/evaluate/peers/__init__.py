@@ -106,7 +106,7 @@ def make_peer(
     from pipedec_cli.evaluate.child import PeerProcess
 
     program = _PROGRAMS[family]
-    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "eos": checkpoint.eos}
+    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "ends": checkpoint.ends}
     options |= {"max_tokens": max_tokens, "exactly": exactly}
     try:
         if program.gguf:

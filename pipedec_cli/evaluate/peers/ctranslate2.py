@@ -38,7 +38,7 @@ class CTranslate2(Worker):
     def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], None]:
         """See `Worker.generate`; the time to read the source is not known."""
         least = self.max_tokens if self.exactly else 0  # its default forbids an empty text
-        how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[self.eos]]}
+        how = {"beam_size": 1, "return_end_token": True, "end_token": [self._words[end] for end in self.ends]}
         words = [[self._words[token] for token in source] for source in batch]
         if self.prompted:
             how |= {"max_length": self.max_tokens, "min_length": least, "include_prompt_in_result": False}

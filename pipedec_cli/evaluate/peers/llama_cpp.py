@@ -24,6 +24,6 @@ class LlamaCpp(Worker):
         for token in model.generate(list(source), temp=0.0):
             seconds = seconds or clock() - began
             ids.append(token)
-            if len(ids) == self.max_tokens or (not self.exactly and token == self.eos):
+            if len(ids) == self.max_tokens or (not self.exactly and token in self.ends):
                 break
         return [ids], seconds

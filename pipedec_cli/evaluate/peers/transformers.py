@@ -46,7 +46,7 @@ class Transformers:
         The first call reads the prompt, if there is one, and gives the first token as well.
         """
         outputs: list[Output] = []
-        model, eos = self.checkpoint.model, self.checkpoint.eos
+        model, ends = self.checkpoint.model, self.checkpoint.ends
         find, reading = self.checkpoint.backbone.encoder, 0.0
         # With an encoder the decoder's calls are only counted; without one, the first call of each batch is timed.
         encoder, decoder_clock = (find(model), lambda: 0.0) if find else (None, clock)
@@ -54,7 +54,7 @@ class Transformers:
             for first in range(0, len(sources), batch_size):
                 before = len(decoding)
                 for row in self._generate(sources[first : first + batch_size]):
-                    tokens = tuple(takewhile(lambda token: token != eos, row))
+                    tokens = tuple(takewhile(lambda token: token not in ends, row))
                     steps = len(decoding) - before if batch_size == 1 else min(len(tokens) + 1, len(row))
                     outputs.append(Output(tokens, steps))
                 reading += decoding[before]
@@ -69,7 +69,7 @@ class Transformers:
 
         model, device, eos = self.checkpoint.model, self.checkpoint.device, self.checkpoint.eos
         filler = eos if model.config.pad_token_id is None else model.config.pad_token_id
-        ends = {"eos_token_id": eos, "pad_token_id": filler}
+        ends = {"eos_token_id": [*self.checkpoint.ends], "pad_token_id": filler}
         ragged = [torch.tensor(source) for source in sources]
         side = "left" if self._prompted else "right"
         pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True, padding_side=side)
