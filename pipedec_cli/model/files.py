@@ -29,6 +29,7 @@ from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,
     KEY,
+    OLDER,
     check_finite,
     check_tokenizer,
     named_ends,
@@ -44,6 +45,8 @@ _DEFAULTS: Final = {
 _ADAPTERS: Final = ("adapter_config.json", "adapter_model.safetensors")
 _OLDER: Final = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates", *_ADAPTERS)
 _NAMED: Final = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+#: What a T5's config calls otherwise; transformers takes these names as well.
+_T5_OTHERS: Final = frozenset({"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim"})
 #: A weight that the first T5s hold and nothing reads.
 _UNREAD: Final = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
 
@@ -190,6 +193,14 @@ class FileTokenizer:
         return getattr(self._transformers, name)
 
 
+def _has_older_names(content: dict[str, Any]) -> bool:
+    """Whether a config.json says something under a name that transformers reads, and that is not read here."""
+    older = OLDER | (_T5_OTHERS if content["model_type"] in T5.model_types else set())
+    rope = content.get("rope_parameters") or {}
+    kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
+    return not older.isdisjoint(content) or any("type" in kind for kind in kinds)
+
+
 def read_folder(
     folder: Path, dtype: torch.dtype, computed: torch.dtype
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
@@ -203,7 +214,7 @@ def read_folder(
         ends = named_ends(content, read_generation(generation if generation.exists() else None))
         config = SimpleNamespace(**_DEFAULTS | content | ends)
         is_written = config.transformers_version.startswith("5.") and config.model_type in COMPILED
-        if not is_written or any((folder / name).exists() for name in _OLDER):
+        if not is_written or any((folder / name).exists() for name in _OLDER) or _has_older_names(content):
             return None
         check_config(config)
         if config.is_encoder_decoder and config.decoder_start_token_id is None:

@@ -18,11 +18,15 @@ from pipedec_cli.model.training import lora
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
-#: Keys of a config.json that are read beside those that transformers' class of the family writes: some are older names.
-_READ: Final = frozenset({*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}) | {
-    *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern"),
-    *("partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
-}
+#: Older names of what transformers 5 writes into other keys. It still reads them, and prefers some to the new ones.
+OLDER: Final = frozenset(
+    {
+        *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern"),
+        *("partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
+    }
+)
+#: Keys of a config.json that are read beside those that transformers' class of the family writes.
+_READ: Final = OLDER | {*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}
 #: Keys that would change how transformers computes, and that no model needs here.
 _UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_cache"})
 
@@ -125,8 +129,9 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     if kind not in FAMILIES and not is_text:
         todo = f"use a decoder-only model for texts, or one of these families with an encoder: {', '.join(FAMILIES)}"
         raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
-    defaults, opener = transformers.AutoConfig.for_model(kind).to_dict(), OPENERS[0]
-    settled = _known(raw, defaults, transformers.PreTrainedConfig().to_dict())
+    usual, opener = transformers.AutoConfig.for_model(kind), OPENERS[0]
+    defaults, others = usual.to_dict(), usual.attribute_map  # names that other families have for the same
+    settled = _known(raw, {**others, **defaults}, transformers.PreTrainedConfig().to_dict())
     path = transformers.utils.cached_file(
         name, GENERATION, local_files_only=local, _raise_exceptions_for_missing_entries=False
     )

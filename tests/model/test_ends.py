@@ -38,6 +38,8 @@ LAYOUTS = {
 def elsewhere(kind, folder):
     """A small model of a family, as one that pipedec has not trained."""
     change(saved(folder, kind) / "config.json", "pipedec")
+    if kind == "t5gemma":  # whose halves have a size of their own
+        change(folder / "config.json", vocab_size=VOCABULARY)
     return folder
 
 

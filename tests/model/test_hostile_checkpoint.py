@@ -112,8 +112,8 @@ def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(fold
 
 def test_what_no_t5_has_is_left_aside(folder):
     """Other settings of transformers cannot turn up in it by the back door."""
-    others = {"hidden_size": 3, "num_labels": 10**9, "_attn_implementation": "nobody/kernels"}
-    change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, quantization_config=1, **others)
+    others = {"num_labels": 10**9, "_attn_implementation": "nobody/kernels", "quantizer": 1}
+    change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, **others)
     config = load_checkpoint(str(folder)).model.config
     assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
     change(folder / "config.json", tokenizer_class="T5Tokenizer")  # as UMT5 does
