@@ -99,7 +99,8 @@ def fresh_toy(
 ) -> Checkpoint:
     """A model of random weights for the toy data, its tokenizer trained on it."""
     texts = (text for source, segments in TOY for text in (source, *segments))
-    tokenizer = train_tokenizer(texts, 300, begins=shape.family not in ("t5", "bart"))
+    begins = shape.family not in ("t5", "bart")
+    tokenizer = train_tokenizer(texts, 300, begins=begins, family=shape.family)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         model = make_model(shape, len(tokenizer)).eval()
@@ -200,7 +201,7 @@ def trained_once(name: str, train_into: Callable[[Path], object]) -> Checkpoint:
 
 def _train(decoder: DecoderKind, family: Family) -> Checkpoint:
     texts, prompted = [text for source, told in TOLD for text in (source, *told)], not family.endswith("t5")
-    tokenizer = train_tokenizer(texts * 4, 500, begins=prompted)
+    tokenizer = train_tokenizer(texts * 4, 500, begins=prompted, family=family)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _fresh(family, len(tokenizer))

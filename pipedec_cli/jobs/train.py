@@ -13,6 +13,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs, to_builtins
@@ -35,7 +36,13 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.hyperparameters import Hyperparameters, count, hyperparameters, is_main
+from pipedec_cli.model.training.hyperparameters import (
+    Hyperparameters,
+    TrainResult,
+    count,
+    hyperparameters,
+    is_main,
+)
 from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
@@ -287,6 +294,8 @@ def estimate(
 
 
 _DEFAULT_MODEL: Final = "scratch-tiny"
+#: So many texts are read with the saved tokenizer before a training begins; all of them when it has ended.
+_FIRST: Final = 200
 #: Updates that a model from scratch needs at least: those of docs/results.md took 2,700 to 3,000.
 FEW_UPDATES: Final = 500
 #: How gloo and NCCL say that another process, with which this one adds up gradients, has ended.
@@ -414,7 +423,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.checkpoint import MethodSettings
     from pipedec_cli.model.training import trainer
-    from pipedec_cli.model.training.collate import Encoded, encode, fit_limits
+    from pipedec_cli.model.training.collate import Encoded, check_ids, encode, fit_limits
 
     choose_device(settings.device)
     method = MethodSettings(  # its time_max is fitted later
@@ -441,6 +450,7 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
     time_max = settings.time_max or fitted.time_max
     checkpoint.settings = structs.replace(fitted, time_max=time_max, max_source_tokens=longest)
     if is_main():
+        _check_first(checkpoint, data.train[:_FIRST], examples[:_FIRST])
         estimate(checkpoint, data, examples, dev, hyper, settings, target, listen)
         artifact.start(record)
     measure = dev_measure(data.segmentation.level)
@@ -457,18 +467,36 @@ def _train(artifact: Artifact, folder: Path, settings: TrainSettings, listen: Li
             score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
             **settings.some("resume", "log_to"),
         )
-    if result.updates < hyper.updates(len(examples)):
-        missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
-        log.info(f"ended after {many(result.updates, 'update')}: {missed}")
-    which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
-    weights = f"its weights are those of update {result.weights_update:,}, {which}"
-    log.info(f"trained in {duration(result.seconds)}; checkpoint in {target}; {weights}")
-    for doubt in doubts:
-        log.warning(f"not yet a model to go on with: {doubt}. More updates or records may help")
+    if is_main():
+        again = track(listen, data.train, len(data.train), "reading the texts with the saved tokenizer")
+        check_ids(checkpoint, target, again, examples)
+    _say_end(result, hyper, len(examples), doubts)
     record["result"] = to_builtins(result)
     if is_main():
         artifact.finish(record["result"])  # from here on the folder holds a model
     return Trained(target, record["result"], checkpoint, record, folder, len(examples))
+
+
+def _say_end(result: TrainResult, hyper: Hyperparameters, examples: int, doubts: Sequence[str]) -> None:
+    """Say how a training has ended, and why its model may be of no use yet."""
+    if result.updates < hyper.updates(examples):
+        missed = f"{many(hyper.patience or 0, 'evaluation')} without a better one"
+        log.info(f"ended after {many(result.updates, 'update')}: {missed}")
+    which = "the last" if result.best_by is None else f"the best by {result.best_by.replace('_', ' ')}"
+    weights = f"its weights are those of update {result.weights_update:,}, {which}"
+    log.info(f"trained in {duration(result.seconds)}; checkpoint in {result.checkpoint}; {weights}")
+    for doubt in doubts:
+        log.warning(f"not yet a model to go on with: {doubt}. More updates or records may help")
+
+
+def _check_first(checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]) -> None:
+    """See `check_ids`: a training whose tokenizer does not come back as it is does not begin."""
+    from pipedec_cli.model.training.collate import check_ids
+
+    with TemporaryDirectory() as saved:
+        checkpoint.model.config.save_pretrained(saved)
+        checkpoint.tokenizer.save_pretrained(saved)
+        check_ids(checkpoint, Path(saved), records, examples)
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:

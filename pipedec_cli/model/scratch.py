@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -85,7 +86,8 @@ def start_checkpoint(
     if (shape := shape_of(name, family)) is not None:
         torch.manual_seed(seed)
         texts = _texts(records[:_TOKENIZER_RECORDS], settings)
-        tokenizer = train_tokenizer(texts, shape.vocabulary, begins=shape.family not in ("t5", "bart"))
+        begins = shape.family not in ("t5", "bart")
+        tokenizer = train_tokenizer(texts, shape.vocabulary, begins=begins, family=shape.family)
         model = make_model(shape, len(tokenizer))
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     require_start(name)
@@ -111,17 +113,24 @@ def _texts(records: Iterable[Record], settings: MethodSettings) -> Iterable[str]
         yield from [plain_text(segments, fields)] if fields and segments else segments
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, *, begins: bool = False) -> Any:
+def train_tokenizer(
+    texts: Iterable[str], vocabulary: int, *, begins: bool = False, family: Family = "t5"
+) -> Any:
     """A byte-level BPE tokenizer of at most so many tokens, with T5's special tokens. It can encode any text.
 
-    With `begins`, <s> stands before each text; else </s> stands after it.
+    With `begins`, <s> stands before each text; else </s> stands after it. It divides texts as transformers does when it
+    loads the tokenizer of a model of the `family`.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
     backend = Tokenizer(models.BPE())
-    # A space before the first word as well, so that a word is the same token wherever it stands.
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    if family == "qwen2":
+        own = Qwen2Tokenizer().backend_tokenizer
+        backend.normalizer, backend.pre_tokenizer = own.normalizer, own.pre_tokenizer
+    else:
+        # A space before the first word as well, so that a word is the same token wherever it stands.
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -134,7 +143,13 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, *, begins: bool = Fal
     backend.post_processor = processors.TemplateProcessing(single=around[0], special_tokens=around[1])
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "extra_special_tokens": []}
     special |= {"bos_token": "<s>"} if begins else {}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    made = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    if family != "qwen2":
+        return made
+    # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its vocabulary.
+    with TemporaryDirectory() as folder:
+        made.save_pretrained(folder)
+        return Qwen2Tokenizer.from_pretrained(folder)
 
 
 def make_model(shape: Shape, vocabulary: int) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.model.checkpoint import save_checkpoint
-from pipedec_cli.model.scratch import SHAPES
+from pipedec_cli.model.scratch import SHAPES, train_tokenizer
 from tests import running
 from tests.checkpoints import change
 from tests.running import lines_of, read_json, run, write_lines
@@ -316,3 +316,28 @@ def test_a_file_is_no_data_to_train_on(tmp_path):
     path = write_lines(tmp_path / "data.jsonl", {"source": "a", "target": "b"})
     told = running.refused("train", path, "-w", tmp_path / "work")
     assert told == f"{path}: is a file; run `pipedec segment` on it, and give the folder that it writes"
+
+
+def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(workspace, monkeypatch):
+    """transformers makes another tokenizer of any that a Qwen2 has."""
+    usual = lambda texts, size, *, begins, family: train_tokenizer(texts, size, begins=begins)  # noqa: E731
+    monkeypatch.setattr("pipedec_cli.model.scratch.train_tokenizer", usual)
+    told = refused(workspace, "--set", "family=qwen2", "--out", str(workspace / "qwen2"))
+    assert "train.jsonl:1: the tokenizer of scratch-tiny gives this text other ids" in told
+    assert not (workspace / "qwen2" / "config.json").exists()
+
+
+def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(workspace, monkeypatch):
+    """A file of the tokenizer that is spoilt while a training runs is noticed at its end."""
+    folder, write = pipelined(workspace), save_checkpoint
+
+    def spoilt(checkpoint: Any, place: Path) -> None:
+        write(checkpoint, place)
+        content = read_json(place / "tokenizer.json")
+        content["pre_tokenizer"]["add_prefix_space"] = False
+        write_lines(place / "tokenizer.json", content)
+
+    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", spoilt)
+    assert "gives this text other ids" in refused(workspace, "--overwrite")
+    monkeypatch.undo()
+    assert "has not come to its end" in running.refused("generate", "--text", "a", "--model", folder)

@@ -1,5 +1,6 @@
 """Every family from scratch: made, trained, saved, loaded by plain transformers, and generating; configs that are none."""
 
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -11,10 +12,20 @@ from pipedec_cli.data.records import Family, Record
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.decoder import Decoder, load
 from pipedec_cli.model.training import lora
-from pipedec_cli.model.training.collate import Turn, collator, encode
+from pipedec_cli.model.training.collate import Turn, check_ids, collator, encode
 from pipedec_cli.model.training.loss import TeacherForcing, recompute
 from pipedec_cli.model.training.trainer import _Trainer, run_longest, train
-from tests.checkpoints import QUICK, SMALL, TOY, change, examples_of, fresh_toy, refused, weights_of
+from tests.checkpoints import (
+    QUICK,
+    SMALL,
+    TOY,
+    change,
+    examples_of,
+    fresh_toy,
+    refused,
+    toy_records,
+    weights_of,
+)
 from tests.running import extra, read_json
 
 FAMILIES = get_args(Family)
@@ -272,3 +283,22 @@ def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tm
     ids = checkpoint.model.generate(torch.tensor([codec.source(text)[0]]), max_new_tokens=5, do_sample=False)
     tokens = list(made.grid[0][1])
     assert tokens == ids[0, 1 : 1 + len(tokens)].tolist()
+
+
+def test_a_saved_tokenizer_gives_the_ids_that_were_learnt(saved):
+    ours, texts = load_checkpoint(str(saved)), [text for source, told in TOY for text in (source, *told)]
+    family = saved.name[:-1]
+    check_ids(fresh(family), saved, toy_records(), examples_of(fresh(family)))
+    for more in ("It's  12 o'clock,\n\nsays Zoë.", " white", "e\u0301"):
+        assert ours.codec().ids([*texts, more]) == fresh(family).codec().ids([*texts, more])
+
+
+def test_a_tokenizer_that_comes_back_with_other_ids_is_refused_with_the_record(tmp_path):
+    checkpoint = fresh("llama")
+    save_checkpoint(checkpoint, tmp_path)
+    content = read_json(tmp_path / "tokenizer.json")
+    content["pre_tokenizer"]["add_prefix_space"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        check_ids(checkpoint, tmp_path, toy_records(), examples_of(checkpoint))
+    assert error.value.where == toy_records()[0].where

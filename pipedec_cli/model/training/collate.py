@@ -7,11 +7,13 @@ the next one: Σ(m_i + 1) + 1 predictions.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import torch
@@ -19,10 +21,12 @@ from msgspec.structs import replace
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.records import Record
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, MethodSettings
 from pipedec_cli.model.fields import FieldCodec, place_rows
+from pipedec_cli.model.pretrained import load_config, load_tokenizer, quiet
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
 from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
@@ -114,6 +118,25 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
         else:
             texts = [ids for ids in codec.ids(record.target_segments or (), written=True) if ids or fields]
         yield Encoded(source, tuple(texts), cut)
+
+
+def check_ids(
+    checkpoint: Checkpoint, folder: Path, records: Iterable[Record], examples: Iterable[Encoded]
+) -> None:
+    """A UserError if the tokenizer in a folder gives a record other ids than those of its example.
+
+    transformers reads the tokenizers of some families in another way than it has written them.
+    """
+    with quiet():
+        config, _ = load_config(str(folder), local=True)
+        tokenizer = load_tokenizer(str(folder), config, local=True)
+    loaded = dataclasses.replace(checkpoint, tokenizer=tokenizer)
+    # Both are read once: there may be too many for the memory.
+    for record, learnt in zip(records, examples, strict=True):
+        (found,) = encode(loaded, [record])
+        if found != learnt:
+            what = f"the tokenizer of {checkpoint.name} gives this text other ids once it is saved and loaded"
+            raise UserError(what, where=record.where, todo="train from another --model")
 
 
 def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
