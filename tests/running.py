@@ -1,8 +1,12 @@
 """Commands as the tests run them, and the JSON lines that go in and come out."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ from typer.testing import CliRunner, Result
 from pipedec_cli.cli.app import app
 from pipedec_cli.data.errors import UserError
 
+#: A user who owns nothing.
+NOBODY = 65_534
 #: A parameter whose test takes long, beside others of the same test that stay in the default set.
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -50,3 +56,19 @@ def lines_of(path: str | Path) -> list[dict[str, Any]]:
 
 def read_json(path: str | Path) -> Any:
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def unprivileged() -> Iterator[Path]:
+    """A new folder of a user who is not root, and may read and write what permissions say. Root becomes that user."""
+    is_root = os.geteuid() == 0
+    with TemporaryDirectory(dir="/tmp") as folder:
+        if not is_root:
+            yield Path(folder)
+            return
+        os.chown(folder, NOBODY, -1)
+        os.setresuid(NOBODY, NOBODY, 0)
+        try:
+            yield Path(folder)
+        finally:
+            os.setresuid(0, 0, 0)

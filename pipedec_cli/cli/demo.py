@@ -13,6 +13,7 @@ from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.predictions import read_predictions
+from pipedec_cli.data.reading import require_writable
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
@@ -67,6 +68,7 @@ def demo(settings: DemoSettings) -> None:
 
 def _demo(settings: DemoSettings) -> None:
     out, shown, quiet = settings.out, quoted(str(settings.out)), settings.quiet
+    require_writable(out)
     if out.exists():
         if not (out / MARK).exists():
             raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")

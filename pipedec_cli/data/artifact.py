@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import read_json, real
+from pipedec_cli.data.reading import read_json, real, require_writable
 from pipedec_cli.data.records import Manifest
 from pipedec_cli.data.writing import only_writer, to_json, write_json
 
@@ -90,6 +90,7 @@ class Artifact:
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
         """Begin anew. Returns the backup of an earlier file; an incomplete run never replaces a complete one."""
+        require_writable(self.path)
         kept = None
         if self.path.is_file():
             backup, manifest_backup = self.backups

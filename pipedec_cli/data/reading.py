@@ -209,3 +209,17 @@ def require_place(path: Path | None, *, folder: bool = False) -> None:
     if there == path and there.is_dir() != folder:
         what, todo = ("is a file", "name a folder") if folder else ("is a folder", "name a file in it")
         raise UserError(what, where=str(path), todo=todo)
+
+
+def require_writable(path: Path) -> None:
+    """Raise a UserError if the user may not write a file, or make a folder, of that path. It names --out and the permission.
+
+    Devices and pipes are left to whoever writes to them.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return
+    above = next(place for place in (real(path), *real(path).parents) if place.is_dir())
+    if os.access(above, os.W_OK | os.X_OK):
+        return
+    what = f"there is no permission to write in {above}"
+    raise UserError(what, where=str(path), todo="give another --out, or change it (`chmod u+w`)")

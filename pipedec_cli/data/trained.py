@@ -13,8 +13,10 @@ from typing import Final, Literal
 
 from pipedec_cli.data.artifact import TRAINING_FILE, Artifact
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.model_files import require_file, require_readable, require_whole
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import Teacher
+from pipedec_cli.data.writing import writer_of
 
 STATE: Final = "trainer_state.json"
 BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
@@ -73,6 +75,15 @@ def is_model(folder: Path) -> bool:
     return (folder / "config.json").exists() and (training.whole or not training.settings)
 
 
+def require_ended(folder: Path) -> None:
+    """A `UserError` if a folder holds no model yet, and a process writes one into it now."""
+    if is_model(folder):
+        return
+    if writer := writer_of(folder):
+        todo = "wait for its end, or give another model"
+        raise UserError(f"is being written by {writer}", where=str(folder), todo=todo)
+
+
 def require_model(name: str) -> bool:
     """Whether this is a folder, and not a GGUF file or a hub name; a `UserError` if it is neither, or holds no finished model."""
     folder = Path(name)
@@ -80,12 +91,17 @@ def require_model(name: str) -> bool:
         if not folder.is_file() and not _HUB_FILE.fullmatch(name):
             todo = "give a path, or OWNER/NAME:FILE.gguf for a file of the hub"
             raise UserError(f"no GGUF file {name!r}", todo=todo)
+        if folder.is_file():
+            require_file(folder)
         return False
     if name == "" or not folder.is_dir():
         if name.count("/") != 1 or name.startswith((".", "/", "~")):
             todo = "give the folder of a model, a GGUF file, or a hub name (OWNER/NAME)"
             raise UserError(f"no checkpoint folder {name!r}", todo=todo)
         return False
+    require_readable(folder)
+    require_ended(folder)
+    require_whole(folder)
     if (folder / TRAINING_FILE).exists() and not is_model(folder):
         todo = "finish it with `pipedec train --resume`, its --out and its settings, or start over with --overwrite"
         raise UserError("its training has not come to its end", where=name, todo=todo)

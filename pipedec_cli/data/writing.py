@@ -20,7 +20,7 @@ from time import strftime
 from typing import Any, Final, Self, TextIO
 
 from pipedec_cli.data.errors import UserError, log, naming
-from pipedec_cli.data.reading import as_json, real
+from pipedec_cli.data.reading import as_json, real, require_writable
 from pipedec_cli.data.records import Record
 
 #: What a file system without locks answers.
@@ -38,7 +38,8 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
     """
     path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
-    made = not lock.parent.exists()
+    if made := not lock.parent.exists():
+        require_writable(lock.parent)
     lock.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         if os.access(lock.parent, os.W_OK):
@@ -49,8 +50,7 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
                 unlocked = f"there are no locks in {lock.parent}"
                 log.warning(f"{unlocked}: make sure that no other command writes to {path}")
             if got_it is False:
-                told = " ".join(os.pread(file, _LONGEST, 0).decode(errors="replace").split())
-                what = f"is being written by {told if told.startswith('process ') else 'another process'}"
+                what = f"is being written by {_told(file)}"
                 raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
             held.callback(_remove, lock, folder=made)  # before it is released: then it may be another's
             command, since = shlex.join(["pipedec", *sys.argv[1:]])[:100], strftime("%Y-%m-%d %H:%M")
@@ -58,6 +58,25 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
             os.truncate(file, 0)
             os.pwrite(file, told.encode(errors="replace")[:_LONGEST], 0)
         yield
+
+
+def writer_of(folder: Path) -> str | None:
+    """The process that writes to a folder now, as its lock tells; None if there is none, or nobody can know."""
+    with suppress(OSError):
+        file = os.open(folder / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _told(file)
+        finally:
+            os.close(file)
+    return None
+
+
+def _told(lock: int) -> str:
+    """Who holds a lock, as its file tells."""
+    told = " ".join(os.pread(lock, _LONGEST, 0).decode(errors="replace").split())
+    return told if told.startswith("process ") else "another process"
 
 
 def _remove(lock: Path, *, folder: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.reading import keep_apart, real
+from pipedec_cli.data.reading import keep_apart, real, require_writable
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.jobs.commands import command_line
@@ -272,6 +272,8 @@ def check_out(settings: RunSettings, path: Path) -> None:
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError("is in a folder of data", where=str(path), todo="give another --out")
+    if not settings.resume:
+        require_writable(path)
     with file.lock():
         pass  # refused now, and not when all is read and loaded
 

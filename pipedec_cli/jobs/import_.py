@@ -17,7 +17,7 @@ from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.reading import real, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
@@ -108,6 +108,8 @@ def import_data(settings: ImportSettings, listen: Listen, emit: Callable[[str], 
                 for line in lines:
                     emit(line)
     else:
+        for path in paths.values():
+            require_writable(path)
         files = _import(settings, paths, listen)
         log.info(f"wrote {', '.join(file.path for file in files)}")
     return ImportedData(settings.name, files)

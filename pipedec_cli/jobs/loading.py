@@ -27,7 +27,7 @@ from pipedec_cli.data.reading import mended_text, some_names
 from pipedec_cli.data.records import FieldNames, Record
 from pipedec_cli.data.schema import learn_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
-from pipedec_cli.data.trained import is_model, require_model
+from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.tree import tree_of
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.events import Listen, silent, stage
@@ -191,6 +191,7 @@ def find_model(name: str | None, place: Workspace) -> str:
     name = name or "pipelined"
     if maker := WORKSPACE_MODELS.get(name):
         folder = place.require(place.model(name), maker)
+        require_ended(folder)
         if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
             raise UserError("its training has not come to its end", where=str(folder), todo=todo)

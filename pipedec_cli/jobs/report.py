@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import paper_figures
-from pipedec_cli.data.reading import read_json, real, require_place
+from pipedec_cli.data.reading import read_json, real, require_place, require_writable
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
@@ -357,6 +357,7 @@ class Compared:
 def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
+    require_writable(settings.out or settings.place.report)
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, listen)

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.json_schema import METRIC, METRICS
-from pipedec_cli.data.reading import keep_apart, require_place
+from pipedec_cli.data.reading import keep_apart, require_place, require_writable
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
@@ -182,6 +182,8 @@ def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence
     inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
     written = (*files, *examples)
     keep_apart(inputs, (*written, *map(_backup, written)), "give another file as --out")
+    for path in written:
+        require_writable(path)
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},

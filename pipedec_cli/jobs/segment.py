@@ -14,7 +14,7 @@ from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.json_schema import read_schema
-from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place
+from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place, require_writable
 from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.data.segmentation import (
@@ -119,6 +119,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
     require_place(settings.out, folder=True)
+    require_writable(folder)
     keep_apart(inputs, [folder, *(folder / f"{name}.jsonl" for name in SPLITS)])
     unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
     for location in filter(is_hub_name, inputs):

@@ -11,6 +11,7 @@ import torch
 from msgspec import Meta, Struct
 
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
+from pipedec_cli.data.model_files import ADAPTER_FILES
 from pipedec_cli.data.reading import as_json, contents, mended
 from pipedec_cli.data.records import DecoderKind, Segmentation
 from pipedec_cli.data.segmentation import Segmenter
@@ -283,7 +284,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         mode = (written / CONFIG).stat().st_mode  # safetensors lets only the owner read its file
         (folder / CONFIG).unlink(missing_ok=True)
         # Older weights of another kind, or in several files, would be taken for a part of these.
-        for other in (*folder.glob("*.safetensors*"), *folder.glob(lora.FILES)):
+        for other in (*folder.glob("*.safetensors*"), *folder.glob(ADAPTER_FILES)):
             other.unlink(missing_ok=True)
         for file in sorted(written.iterdir(), key=lambda file: file.name == CONFIG):
             file.chmod(mode)

@@ -30,6 +30,7 @@ from pipedec_cli.model.pretrained import (
     GENERATION,
     KEY,
     OLDER,
+    QUANTISED,
     check_finite,
     check_tokenizer,
     named_ends,
@@ -47,6 +48,7 @@ _OLDER: Final = ("special_tokens_map.json", "added_tokens.json", "additional_cha
 _NAMED: Final = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 #: What a T5's config calls otherwise; transformers takes these names as well.
 _T5_OTHERS: Final = frozenset({"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim"})
+_NUMBERS: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 #: A weight that the first T5s hold and nothing reads.
 _UNREAD: Final = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
 
@@ -65,8 +67,8 @@ class BareModel(nn.Module):
             with safe_open(path, "pt") as file:
                 for name in filter(lambda name: not _UNREAD.search(name), file.keys()):
                     tensor = file.get_tensor(name)
-                    if not tensor.is_floating_point():
-                        raise ValueError(f"{name} holds whole numbers")
+                    if tensor.dtype not in _NUMBERS:
+                        raise ValueError(f"{name} holds codes of numbers")
                     weights[name] = nn.Parameter(tensor.to(dtype), requires_grad=False)
         is_t5 = config.model_type in T5.model_types
         shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
@@ -198,6 +200,7 @@ def _has_older_names(content: dict[str, Any]) -> bool:
     older = OLDER | (_T5_OTHERS if content["model_type"] in T5.model_types else set())
     rope = content.get("rope_parameters") or {}
     kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]
+    older |= {*QUANTISED}  # of which transformers says the name
     return not older.isdisjoint(content) or any("type" in kind for kind in kinds)
 
 

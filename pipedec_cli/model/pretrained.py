@@ -14,9 +14,9 @@ from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
 from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config, listed
 from pipedec_cli.model.text import TextCodec
-from pipedec_cli.model.training import lora
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+TOKENIZER: Final = "tokenizer.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Older names of what transformers 5 writes into other keys. It still reads them, and prefers some to the new ones.
 OLDER: Final = frozenset(
@@ -30,6 +30,20 @@ _READ: Final = OLDER | {*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddin
 #: Keys that would change how transformers computes, and that no model needs here.
 _UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_cache"})
 
+#: Keys of a config.json that say how weights are quantised, and names of methods as users know them.
+QUANTISED: Final = ("quantization_config", "compression_config")
+_METHODS: Final = {"awq": "AWQ", "gptq": "GPTQ", "compression_config": "compressed-tensors"}
+#: The types of weights that are numbers themselves, and others, as safetensors and torch call them.
+_NUMBERS: Final = frozenset(
+    {
+        *("F64", "F32", "F16", "BF16"),
+        *("torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"),
+    }
+)
+_CODES: Final = dict.fromkeys(("I8", "torch.int8"), "int8") | dict.fromkeys(
+    ("F8_E4M3", "F8_E5M2", "torch.float8_e4m3fn", "torch.float8_e5m2"), "fp8"
+)
+
 _OTHER_SIZES: Final = "its weights are not of the sizes in config.json"
 #: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
 _TRIAL: Final = "a \U0010fffd"
@@ -39,13 +53,11 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
     """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
     import transformers
 
-    if local and any(Path(name).glob(lora.FILES)):  # transformers would load the model that the adapter names
-        todo = "give the folder of the finished training, or merge the adapter with peft"
-        raise UserError("holds an adapter, not a whole model", where=str(Path(name)), todo=todo)
     with quiet():
         config, content = load_config(name, local=local)
-        tokenizer = load_tokenizer(name, config, local=local)
-        check_tokenizer(tokenizer, config.vocab_size, name)
+        tokenizer = _checked_tokenizer(name, config, local=local)
+        if local:
+            require_numbers(Path(name))
         try:
             with torch.device("meta"):
                 count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
@@ -63,6 +75,8 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
             raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
         if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
             raise ValueError(_OTHER_SIZES)
+        if not local:  # by now its files are in the cache
+            require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
         check_finite(model)
         # A model that transformers cannot compute, or that cannot decode a grid, fails here, as it is loaded.
         if backbone_of(config).prompted:
@@ -76,6 +90,21 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
             if logits.isnan().any():
                 raise ValueError("what it computes of one token is no number")
     return model, tokenizer, content
+
+
+def _checked_tokenizer(name: str, config: Any, *, local: bool) -> Any:
+    """The tokenizer, which fits the weights. A UserError says if a folder has none."""
+    try:
+        tokenizer = load_tokenizer(name, config, local=local)
+        check_tokenizer(tokenizer, config.vocab_size, name)
+    except UserError:
+        raise
+    except Exception as error:  # whatever transformers raises where there are no files
+        if not local or (Path(name) / TOKENIZER).exists():
+            raise
+        todo = "copy the tokenizer's files of the model that it was made from"
+        raise UserError(f"holds no {TOKENIZER}", where=name, todo=todo) from error
+    return tokenizer
 
 
 def load_tokenizer(name: str, config: Any, *, local: bool) -> Any:
@@ -115,6 +144,49 @@ def check_finite(model: Any) -> None:
             raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
 
 
+def require_numbers(folder: Path) -> None:
+    """Raise a UserError if a folder's weights are stored as codes that other tensors scale, as in fp8 or int8.
+
+    transformers takes the codes for the weights where config.json does not tell.
+    """
+    for path in sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin")):
+        for name, kind in _stored_kinds(path):
+            if "weight" in name and kind not in _NUMBERS:
+                raise _quantised(_CODES.get(kind, "whole numbers"), f"{path}: {name}")
+
+
+def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
+    """The names of a file's tensors, and their types as safetensors calls them or as torch does. Nothing is read but these."""
+    from safetensors import safe_open
+
+    if path.suffix == ".safetensors":
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield name, file.get_slice(name).get_dtype()
+        return
+    try:
+        tensors = torch.load(path, map_location="meta", mmap=True, weights_only=True)
+        kinds = [(name, str(tensor.dtype)) for name, tensor in tensors.items()]
+    except Exception:  # of an older form, or damaged, as transformers says when it loads the file
+        return
+    yield from kinds
+
+
+def _require_plain(config: Mapping[str, Any], where: str) -> None:
+    """Raise a UserError if a config.json says that the weights are quantised."""
+    for key in QUANTISED:
+        told = config.get(key)
+        if isinstance(told, dict):
+            first = "bitsandbytes" if {"load_in_4bit", "load_in_8bit"} & told.keys() else key
+            method = str(told.get("quant_method") or first)
+            raise _quantised(_METHODS.get(method, method), where)
+
+
+def _quantised(how: str, where: str) -> UserError:
+    todo = "take the model in bfloat16 or float32, which --dtype int8 and int4 round, or a GGUF file of it"
+    return UserError(f"the weights are quantised ({how})", where=where, todo=todo)
+
+
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     """The model's configuration, with nothing but what the family knows, and our settings as they stand there."""
     import transformers
@@ -123,6 +195,7 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
     if (kind := raw.get("model_type")) is None:
         raise ValueError("its config.json names no model_type")
+    _require_plain(raw, f"{name}/{CONFIG}")
     is_text = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not (
         raw.get("is_encoder_decoder") or "text_config" in raw
     )

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from pipedec_cli.data.errors import UserError
 
-#: The files of an adapter, in this tool's folders and in those of peft.
-FILES: Final = "adapter_*"
 _WEIGHTS: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."  # of the names of weights in peft's files
 _NAME: Final = "default"  # of the adapter within the model
