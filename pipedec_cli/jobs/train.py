@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +23,7 @@ from pipedec_cli.data import trained
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.errors import UserError, duration, log, many, naming
 from pipedec_cli.data.predictions import read_predictions
-from pipedec_cli.data.reading import real, require_place
+from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Preparer, Segmenter, joiner_of, make_segmenter, token_counter
 from pipedec_cli.data.stored import Stored, StoredRecords
@@ -294,6 +295,8 @@ def estimate(
 
 
 _DEFAULT_MODEL: Final = "scratch-tiny"
+#: The variable that says which GPUs torch sees.
+_GPUS: Final = "CUDA_VISIBLE_DEVICES"
 #: So many texts are read with the saved tokenizer before a training begins; all of them when it has ended.
 _FIRST: Final = 200
 #: Updates that a model from scratch needs at least: those of docs/results.md took 2,700 to 3,000.
@@ -358,12 +361,8 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
                 "go on with --resume and the settings that it was begun with, or start over with --overwrite"
             )
             raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
-        kind, _, gpu = settings.device.partition(":")
-        if gpu:  # torch is to see no other GPU: the Trainer takes all that it sees
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-            os.environ["CUDA_VISIBLE_DEVICES"] = "".join(seen.split(",")[int(gpu) :][:1]) if seen else gpu
-        settings = replace(settings, device=kind)
-        made = _train(artifact, data, settings, listen)
+        with only_gpu(settings.device) as kind:
+            made = _train(artifact, data, replace(settings, device=kind), listen)
         if is_main():
             trained.forget(trained.best_folders(artifact.path))  # the weights are in the model's folder
             written, keep = trained.checkpoints(artifact.path), settings.keep_checkpoints
@@ -375,6 +374,34 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
     return made
 
 
+@contextmanager
+def only_gpu(device: str) -> Iterator[str]:
+    """Hide all GPUs but that of ``cuda:N`` from torch, since the Trainer takes all that it sees; gives the kind of device.
+
+    Afterwards the environment is as it was. A UserError if torch has counted several GPUs before.
+    """
+    kind, _, number = device.partition(":")
+    if not number:
+        yield kind
+        return
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_initialized() and torch.cuda.device_count() > 1:
+        what = f"this process uses GPUs already, and cannot train on {device} alone any more"
+        raise UserError(what, todo="train in a process of its own")
+    before = os.environ.get(_GPUS)
+    visible = number
+    if before is not None:
+        visible = "".join(before.split(",")[int(number) :][:1])
+    os.environ[_GPUS] = visible
+    try:
+        yield kind
+    finally:
+        if before is None:
+            del os.environ[_GPUS]
+        else:
+            os.environ[_GPUS] = before
+
+
 def _check_settings(settings: TrainSettings, target: Path) -> None:
     if settings.resume and settings.overwrite:
         raise UserError("--resume and --overwrite are both given", todo="give one of them")
@@ -383,6 +410,7 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
     if settings.decoder == "sequential" and settings.asked("delay"):
         log.warning("--delay does not count: a sequential decoder has no Δt")
     require_place(settings.out, folder=True)
+    require_writable(target)
     if settings.data is not None and not settings.data.exists():
         todo = "give the folder that `pipedec segment` wrote"
         raise UserError("no such folder", where=str(settings.data), todo=todo)

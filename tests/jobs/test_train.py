@@ -1,9 +1,11 @@
 """`pipedec train` as a user runs it, on a handful of examples and for a few updates."""
 
 import errno
+import os
 import re
 import resource
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
+from pipedec_cli.jobs.train import only_gpu
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES, train_tokenizer
 from tests import running
@@ -234,6 +238,45 @@ def test_what_cannot_be_trained_is_refused(workspace, monkeypatch):
     for device in ("cuda", "cuda:1"):
         assert "cuda is not here; use --device cpu" in refused(workspace, "--device", device)
     assert "would be written over" in refused(workspace, "--model", str(pipelined(workspace)))
+
+
+@pytest.mark.parametrize(
+    ("before", "device", "seen"),
+    [
+        (None, "cuda:1", "1"),
+        ("3,5", "cuda:1", "5"),
+        ("3,5", "cuda:2", ""),
+        ("", "cuda:0", ""),
+        ("3,5", "cuda", "3,5"),
+        (None, "cpu", None),
+    ],
+)
+def test_one_gpu_alone_is_seen_while_it_is_trained_on_and_the_environment_stays(
+    before, device, seen, monkeypatch
+):
+    name = "CUDA_VISIBLE_DEVICES"
+    monkeypatch.delenv(name, raising=False) if before is None else monkeypatch.setenv(name, before)
+    for error in (None, KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), only_gpu(device) as kind:
+            assert (kind, os.environ.get(name)) == (device.partition(":")[0], seen)
+            if error:
+                raise error
+        assert os.environ.get(name) == before
+
+
+def test_a_refused_training_leaves_the_gpus_that_a_process_sees_as_they_were(workspace, monkeypatch):
+    shutil.rmtree(pipelined(workspace))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "cuda is not here" in refused(workspace, "--device", "cuda:1")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+
+
+def test_a_gpu_is_not_hidden_from_a_process_that_uses_it(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(UserError), only_gpu("cuda:1"):
+        pass
 
 
 def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace):
