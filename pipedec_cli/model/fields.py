@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pipedec_cli.data.fields import (
@@ -122,43 +122,50 @@ class FieldCodec:
         return self._known[item]
 
     def rule(
-        self, field: Field, end: int, source: str, learnt: Reading | None = None, *, grounded: bool
+        self,
+        field: Field,
+        end: int,
+        source: str,
+        learnt: Reading | None = None,
+        *,
+        grounded: bool,
+        may_be_empty: bool = False,
     ) -> RowRule:
-        """How the row of a field is answered that has a value, for a source.
+        """How the row of a field is answered for a source.
 
         Where it is `grounded`, numbers, dates and free values are parts of the source. Strings may be `learnt` to be
-        dates or amounts. An answer ends with the token `end`.
+        dates or prices, say. An answer ends with the token `end`. A row that `may_be_empty` has no value then.
         """
         named = choices(field)
         if named:
             return RowRule(tuple(named))
         stand = candidates(field, source, learnt) if grounded and not is_worded(field) else None
-        if stand is None:
-            return self._written_rule(field, end, source, grounded=grounded)
-        if field.kind != "list" or not stand:
+        if stand is not None and (field.kind != "list" or not stand):
             return RowRule(tuple(stand))
-        texts = tuple(known.text for known in stand)
-        listed = Field("", "list", keywords=_counts(field))
-        allowed = allowed_of(self.codec.tokenizer, end, listed, texts)
-        allowed = names_as_often(allowed, self.codec.decode, end, source)
-        return RowRule(allowed=allowed, items={known.text: known.means for known in stand})
+        make = partial(allowed_of, self.codec.tokenizer, end, may_be_empty=may_be_empty)
+        if stand:
+            texts = tuple(known.text for known in stand)
+            allowed = make(Field("", "list", keywords=_counts(field)), texts)
+            allowed = names_as_often(allowed, self.codec.decode, end, source)
+            return RowRule(allowed=allowed, items={known.text: known.means for known in stand})
+        return self._written_rule(field, end, source, make, in_source=grounded and is_free(field))
 
-    def _written_rule(self, field: Field, end: int, source: str, *, grounded: bool) -> RowRule:
-        """How the row of a field is written: as a part of the source, or as the schema says.
+    def _written_rule(
+        self, field: Field, end: int, source: str, make: Callable[..., Allowed], *, in_source: bool
+    ) -> RowRule:
+        """How the row of a field is written: as a part of the source, or as the schema says. `make` makes `Allowed`.
 
         A single part of the source ends where that is most probable. A list has all items that the model writes: the
         more they are, the less probable is each end.
         """
-        tokenizer = self.codec.tokenizer
-        in_source = source if grounded and is_free(field) else None
-        if in_source is None:
-            allowed = allowed_of(tokenizer, end, field, self._spelled[field])
-        else:
+        if in_source:
             span = Field("", field.kind, keywords=_counts(field))  # fields with such values share a grammar
-            allowed = allowed_of(tokenizer, end, span, (), in_source)
+            allowed = make(span, (), source)
+        else:
+            allowed = make(field, self._spelled[field])
         if field.kind == "list":
             return RowRule(allowed=names_as_often(allowed, self.codec.decode, end, source))
-        return RowRule(allowed=allowed, end=-1 if in_source is None else end)
+        return RowRule(allowed=allowed, end=end if in_source else -1)
 
     def openings(
         self, places: Sequence[int], item: int = 1, source: str | None = None
@@ -176,10 +183,9 @@ class FieldCodec:
     def _held(self, opening: Opening, field: Field, source: str) -> Opening:
         """The opening of a trained row whose value is a part of a source. An empty row has no value."""
         end = self.codec.eos
-        rule = self.rule(field, end, source, grounded=True)
+        rule = self.rule(field, end, source, grounded=True, may_be_empty=not field.forced)
         if rule.known is None:
-            allowed = _or_end(rule.allowed, end) if not field.must else rule.allowed
-            return replace(opening, allowed=allowed, end=rule.end)
+            return replace(opening, allowed=rule.allowed, end=rule.end)
         ids = self.codec.ids([known.text for known in rule.known])
         answers = [Answer((*tokens, end), known.means) for tokens, known in zip(ids, rule.known, strict=True)]
         answers.append(Answer((end,), ""))
@@ -270,21 +276,6 @@ def _counts(field: Field) -> tuple[tuple[str, Any], ...]:
     """The keywords of a field that say how long its values are, and how many."""
     words = ("minLength", "maxLength", "minItems", "maxItems")
     return tuple(pair for pair in field.keywords if pair[0] in words)
-
-
-def _or_end(allowed: Allowed, end: int) -> Allowed:
-    """Allows the end at once as well."""
-
-    def allows(made: Sequence[int]) -> bytes:
-        mask = allowed(made)
-        if made or not mask:
-            return mask
-        of_end = mask_of([end])
-        size = max(len(mask), len(of_end))
-        both = int.from_bytes(mask, "little") | int.from_bytes(of_end, "little")
-        return both.to_bytes(size, "little")
-
-    return allows
 
 
 def place_rows(
