@@ -445,10 +445,14 @@ def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(
     assert [*read_schema(str(tmp_path / "s.json"))] == ["a"]
 
 
-def test_of_mandatory_alternatives_there_is_one_and_a_lost_number_is_within_its_bounds():
+def test_nothing_stands_for_a_lost_label_or_number_that_must_be_there():
     ways = [{"properties": {"kind": {"const": one}, "n": {"type": "integer", "minimum": 5}}} for one in "ab"]
     tree = tree_in({"oneOf": [{**way, "required": ["kind", "n"]} for way in ways]}, "here")
-    assert tree.field.forced and ObjectOf(tree, {(CHOOSING,): None}).read() == {"kind": "a", "n": 5}
+    assert tree.field.forced
+    reading = ObjectOf(tree, {(CHOOSING,): None})
+    assert (reading.read(), reading.lost) == ({}, 1)
+    reading = ObjectOf(tree, {(CHOOSING,): "b", ("kind",): "b", ("n",): None})
+    assert (reading.read(), reading.lost) == ({"kind": "b"}, 1)
 
 
 def test_choices_that_are_no_scalars_or_read_alike_are_chosen_as_json():
