@@ -19,6 +19,9 @@ from pipedec_cli.data.json_schema import FREE, HELD_FORMATS, OF_NUMBERS, searche
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit
+#: A number within bounds lies between −_FAR and _FAR, and is a multiple of _FINEST, unless its bounds say otherwise.
+_FAR: Final = 10**15
+_FINEST: Final = 1e-6
 #: How values of a kind are written.
 _WRITTEN: Final = {
     "integer": f"/{_INTEGER}/",
@@ -93,13 +96,23 @@ def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
         most = "{0,200}" if keywords.get("minItems", 1) > 1 else "*"
         value = " & ".join(f"/{one}/" for one in slashed) or rf"/\S([^|\n]|\|\|){most}/"
     else:
-        bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
+        bounds: dict[str, Any] = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
         bounded = [kind for kind in kinds if bounds and kind != "boolean"]
         value = " | ".join(
-            f"%json {json.dumps({'type': kind, **bounds})}" if kind in bounded else _WRITTEN[kind]
+            f"%json {json.dumps(_bounded(kind, bounds))}" if kind in bounded else _WRITTEN[kind]
             for kind in kinds
         )
     return value, _more(keywords) if is_list else ""
+
+
+def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a number within bounds. Its digits are bounded as well, since some models repeat a digit."""
+    schema: dict[str, Any] = {"type": kind}
+    if all(abs(bound) < _FAR for bound in bounds.values()):
+        schema |= {"minimum": -_FAR, "maximum": _FAR}
+    if kind == "number":
+        schema["multipleOf"] = _FINEST
+    return {**schema, **bounds}
 
 
 def _more(keywords: Mapping[str, Any]) -> str:
