@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,17 +32,12 @@ _UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_ca
 
 #: Keys of a config.json that say how weights are quantised, and names of methods as users know them.
 QUANTISED: Final = ("quantization_config", "compression_config")
-_METHODS: Final = {"awq": "AWQ", "gptq": "GPTQ", "compression_config": "compressed-tensors"}
-#: The types of weights that are numbers themselves, and others, as safetensors and torch call them.
-_NUMBERS: Final = frozenset(
-    {
-        *("F64", "F32", "F16", "BF16"),
-        *("torch.float64", "torch.float32", "torch.float16", "torch.bfloat16"),
-    }
-)
-_CODES: Final = dict.fromkeys(("I8", "torch.int8"), "int8") | dict.fromkeys(
-    ("F8_E4M3", "F8_E5M2", "torch.float8_e4m3fn", "torch.float8_e5m2"), "fp8"
-)
+_METHODS: Final = {"awq": "AWQ", "gptq": "GPTQ", "compression_config": "compressed-tensors"} | {
+    "quantization_config": "bitsandbytes"  # whose first versions do not name themselves
+}
+#: The types of weights that are numbers themselves, and those of fp8 and int8, as safetensors and torch call them.
+_NUMBERS: Final = re.compile(r"B?F(16|32|64)|torch\.b?float(16|32|64)")
+_CODES: Final = {"fp8": re.compile("F8|float8"), "int8": re.compile(r"I8|torch\.int8")}
 
 _OTHER_SIZES: Final = "its weights are not of the sizes in config.json"
 #: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
@@ -151,8 +146,9 @@ def require_numbers(folder: Path) -> None:
     """
     for path in sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin")):
         for name, kind in _stored_kinds(path):
-            if "weight" in name and kind not in _NUMBERS:
-                raise _quantised(_CODES.get(kind, "whole numbers"), f"{path}: {name}")
+            if "weight" in name and not _NUMBERS.fullmatch(kind):
+                how = next((code for code in _CODES if _CODES[code].search(kind)), "whole numbers")
+                raise _quantised(how, f"{path}: {name}")
 
 
 def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
@@ -164,12 +160,9 @@ def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_slice(name).get_dtype()
         return
-    try:
-        tensors = torch.load(path, map_location="meta", mmap=True, weights_only=True)
-        kinds = [(name, str(tensor.dtype)) for name, tensor in tensors.items()]
-    except Exception:  # of an older form, or damaged, as transformers says when it loads the file
-        return
-    yield from kinds
+    with suppress(Exception):  # of an older form, or damaged, as transformers says when it loads the file
+        for name, tensor in torch.load(path, map_location="meta", mmap=True, weights_only=True).items():
+            yield name, str(tensor.dtype)
 
 
 def _require_plain(config: Mapping[str, Any], where: str) -> None:
@@ -177,8 +170,7 @@ def _require_plain(config: Mapping[str, Any], where: str) -> None:
     for key in QUANTISED:
         told = config.get(key)
         if isinstance(told, dict):
-            first = "bitsandbytes" if {"load_in_4bit", "load_in_8bit"} & told.keys() else key
-            method = str(told.get("quant_method") or first)
+            method = str(told.get("quant_method", key))
             raise _quantised(_METHODS.get(method, method), where)
 
 
@@ -211,7 +203,7 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     generation = read_generation(path)
     settled |= named_ends(raw, generation)
     _check_ends(
-        listed(generation.get("eos_token_id")), (defaults | settled)["vocab_size"], f"{name}/{GENERATION}"
+        listed(generation.get("eos_token_id")), (defaults | settled).get("vocab_size"), f"{name}/{GENERATION}"
     )
     if kind in FAMILIES:
         if settled.get(opener) is None:
