@@ -22,7 +22,7 @@ from pipedec_cli.model.scratch import start_checkpoint
 from tests.checkpoints import SOURCES, change, tiny_checkpoint
 from tests.model.chats import foreign
 from tests.model.engines import EOS, FAMILIES, KINDS, VOCABULARY
-from tests.model.test_checkpoint import SETTINGS
+from tests.model.test_checkpoint import SETTINGS, words_tokenizer
 from tests.model.test_files import saved
 from tests.running import read_json
 
@@ -40,6 +40,7 @@ def elsewhere(kind, folder):
     change(saved(folder, kind) / "config.json", "pipedec")
     if kind == "t5gemma":  # whose halves have a size of their own
         change(folder / "config.json", vocab_size=VOCABULARY)
+        words_tokenizer(VOCABULARY).save_pretrained(folder)
     return folder
 
 
