@@ -29,6 +29,7 @@ from pipedec_cli.data.reading import (
     mended,
     mended_text,
     missing_field,
+    require_text,
     unreadable,
 )
 from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, record_of
@@ -239,7 +240,7 @@ def _hub_errors(name: str, todo: str | None = None) -> Iterator[None]:
         while deepest.__cause__ is not None:
             deepest = deepest.__cause__
         what = f"cannot be read: {first_line(deepest)}"
-        if "script" in what:
+        if type(error) is RuntimeError:  # all that the library says of a data set with a script
             what = "needs a loading script, and no program of a data set is run here"
             fetch = f"hf download {name} --repo-type dataset --local-dir DIR"
             todo = f"fetch its files (`{fetch}`) and import those"
@@ -368,7 +369,7 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
 def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
     """The rows of JSON lines, or of plain lines as sources, without blank lines."""
     blank = 0
-    for number, line in _numbered(stream):
+    for number, line in _numbered(stream, name):
         where = f"{name}:{number}"
         if plain and line.decode("utf-8", "replace").strip():
             read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
@@ -384,12 +385,14 @@ def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawR
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file, gzipped or not, each with its number from 1. Only a line feed ends a line."""
     with _opened(path) as file:
-        for number, line in _numbered(file):
+        for number, line in _numbered(file, str(path)):
             yield number, as_text(line.rstrip(b"\r\n"), f"{path}:{number}")
 
 
-def _numbered(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _numbered(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(stream, start=1):
+        if number == 1:
+            require_text(line, name)
         yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
 
 
@@ -409,7 +412,9 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
     # has a cell too many. Here every cell stays text, and such a row is refused.
     csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
     line = 1
-    header = file.peek(1).partition(b"\n")[0]
+    beginning = file.peek(1)
+    require_text(beginning, name)
+    header = beginning.partition(b"\n")[0]
     if separator == "," and b";" in header and b"," not in header:
         what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
         raise UserError(what, where=f"{name}:1", todo=todo)
@@ -417,6 +422,8 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
+            while columns and not columns[-1].strip():  # a spreadsheet leaves some behind the last one
+                del columns[-1]
             if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
@@ -433,6 +440,8 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
 
 
 def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, str]:
+    while len(cells) > len(columns) and not cells[-1].strip():
+        del cells[-1]
     if len(cells) != len(columns):
         todo = "put cells that hold the separator into quotation marks"
         raise UserError(f"{many(len(cells), 'cell')} under {len(columns)} columns", where=where, todo=todo)

@@ -102,6 +102,23 @@ DEEPEST: Final = 100
 _HEADER: Final = re.compile(r"""["']?\w+["']?([,;\t]["']?\w+["']?)+\s*$""")
 
 
+#: How files begin that hold no text: what such a file is, and what to do.
+_NO_TEXT: Final = (
+    (rb"\x1f\x8b", "is compressed with gzip", "end its name in .gz, or unpack it"),
+    (rb"BZh[1-9]1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "is compressed", "unpack it"),
+    (rb"PK\x03\x04", "is a ZIP file, as .xlsx and .zip are", "save a table as CSV, and unpack other files"),
+    (rb"PAR1[\0-\x1f]", "is a parquet file", "end its name in .parquet"),
+    (rb"\xff\xfe|\xfe\xff", "is UTF-16", "save the file as UTF-8"),
+)
+
+
+def require_text(beginning: bytes, where: str) -> None:
+    """Raise a UserError if this is how a file begins that holds no text, as gzip and Excel make them."""
+    for pattern, what, todo in _NO_TEXT:
+        if re.match(pattern, beginning):
+            raise UserError(what, where=where, todo=todo)
+
+
 def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") -> str:
     """Bytes as UTF-8 text."""
     try:
@@ -173,11 +190,13 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file."""
+    """The bytes of a file of text."""
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
+    require_text(content, str(path))
+    return content
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
@@ -199,8 +218,15 @@ def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = 
             raise UserError("would be written over", where=str(given), todo=todo)
 
 
+#: Endings of files that hold something else than the JSON that we write.
+_NO_JSON: Final = (".gz", ".csv", ".tsv", ".parquet", ".xlsx", ".xls")
+
+
 def require_place(path: Path | None, *, folder: bool = False) -> None:
-    """Raise a UserError if no file can be written there, or no `folder` made, because of what stands there or above."""
+    """Raise a UserError if no file can be written there, or no `folder` made, because of what stands there or above.
+
+    A file that we write holds JSON: no name is taken that promises a table or compressed text.
+    """
     if path is None:
         return
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -209,6 +235,9 @@ def require_place(path: Path | None, *, folder: bool = False) -> None:
     if there == path and there.is_dir() != folder:
         what, todo = ("is a file", "name a folder") if folder else ("is a folder", "name a file in it")
         raise UserError(what, where=str(path), todo=todo)
+    if not folder and path.suffix.lower() in _NO_JSON:
+        what = f"JSON is written, and {path.suffix} is no name for it"
+        raise UserError(what, where=str(path), todo="end the name in .jsonl or .json")
 
 
 def require_writable(path: Path) -> None:

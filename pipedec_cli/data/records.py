@@ -34,6 +34,8 @@ SPLIT_NAMES: Final[Mapping[str, SplitName]] = {
     **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+#: A larger number of examples, tokens or time-steps is a mistake.
+MOST: Final = 1_000_000
 #: A count; JSON holds it exactly in any language.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -59,7 +61,7 @@ class Segmentation(Struct, frozen=True):
     separators: tuple[str, ...]  # they end a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
     #: The most subsequences of a text, with the empty subsequence that closes every target.
-    sub_max: Annotated[int, Meta(ge=2, le=1_000_000)] = 20
+    sub_max: Annotated[int, Meta(ge=2, le=MOST)] = 20
     fields: tuple[Field, ...] = ()  # the schema at level field: one row a key, in this order
 
 

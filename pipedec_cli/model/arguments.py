@@ -8,14 +8,13 @@ from typing import Any, Final
 import torch
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.records import MOST
 
 DTYPES: Final[dict[str, torch.dtype]] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8", "int4")
 }
 #: torch's stubs lack it.
 INT4: Final = DTYPES["int4"]
-#: A larger number of examples, tokens or time-steps is a mistake.
-MOST: Final = 1_000_000
 
 
 def check_positive_int(name: str, value: Any, otherwise: str | None = None) -> int | None:

@@ -122,6 +122,44 @@ def test_a_torn_archive_is_refused(write_lines):
         assert "cannot unzip" in refusal(path)
 
 
+GZIPPED = gzip.compress(b'{"source": "a"}\n', mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (GZIPPED, "is compressed with gzip"),
+        (b"BZh91AY&SY\x00", "is compressed"),
+        (b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n\xff", "is a ZIP file, as .xlsx"),
+        (b"PAR1\x15\x04\x15\x10", "is a parquet file"),
+        ('{"source": "a"}\n'.encode("utf-16"), "is UTF-16"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.json", "a.txt"])
+def test_a_file_of_another_kind_than_its_name_says_is_refused_as_what_it_is(tmp_path, name, content, what):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        list(read_rows(path, plain=name == "a.txt"))
+    assert error.value.where == str(path)
+    assert error.value.what.startswith(what) and error.value.todo
+
+
+def test_what_comes_compressed_from_a_pipe_is_said_to_be(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(GZIPPED)))
+    with pytest.raises(UserError) as error:
+        list(read_rows("-"))
+    assert (error.value.where, error.value.what) == ("stdin", "is compressed with gzip")
+
+
+def test_empty_columns_behind_the_last_one_of_a_table_are_passed_over_and_no_value_in_them(write_lines):
+    path = write_lines("a.csv", "source,target,,", "a,b,,", "c,d,", "e,f", '"g ",h, ,')
+    assert [row.value for row in read_rows(path)] == [
+        {"source": source, "target": target} for source, target in ("ab", "cd", "ef", ("g ", "h"))
+    ]
+    assert "a.csv:2: 3 cells under 2 columns" in refusal(write_lines("a.csv", "source,target,,", "a,b,x,"))
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.txt.gz"])
 def test_plain_lines_are_sources_and_their_numbers_identifiers(tmp_path, name, monkeypatch, caplog):
     content = '\ufefffirst\n\n \u00a0 \n{"source": "x"}\r\n[b] \x00\x1b[31m\u2028 two\nlast'.encode()

@@ -298,6 +298,18 @@ def test_hub_data_set_is_read_by_name_and_split_and_one_with_a_program_refused(m
     for look in (lambda name: list(rows_at(name, "train")), splits_at):
         with pytest.raises(UserError, match=message):
             look("midas/kp20k:raw")
+
+    def unreachable(name, config):
+        raise ConnectionError(f"Couldn't reach '{name}' on the Hub (LocalEntryNotFoundError)")
+
+    monkeypatch.setattr("datasets.get_dataset_split_names", unreachable)
+    with pytest.raises(UserError) as error:
+        splits_at("me/transcripts")
+    assert (
+        error.value.what
+        == "cannot be read: Couldn't reach 'me/transcripts' on the Hub (LocalEntryNotFoundError)"
+    )
+    assert error.value.todo == "no such file here either"
     monkeypatch.setattr(layout, "read_rows", rows)
     (example,) = cnn_dailymail("abisee/cnn_dailymail:3.0.0", "test")
     assert example.target == ("H",)
