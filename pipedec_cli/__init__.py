@@ -16,9 +16,11 @@ first used: importing this package imports no torch.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
+TYPE_CHECKING = False  # `typing` takes its time, in which a signal may come; see `__main__.py`
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
     from pipedec_cli.model.decoder import Decoder, load

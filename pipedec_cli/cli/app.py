@@ -18,8 +18,9 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from pipedec_cli.__main__ import leave
 from pipedec_cli.cli import bench, demo, generate, import_, report, score, segment, shard, train
-from pipedec_cli.cli.options import add
+from pipedec_cli.cli.options import SET, add
 from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.model.training.hyperparameters import count, is_main
 from pipedec_cli.serve.command import EXAMPLES, serve
@@ -33,12 +34,14 @@ EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 _PRECEDENCE: Final = 10.0
 #: SIGTERM, once it has come.
 _TERMINATED = threading.Event()
-#: Seconds after which SIGTERM comes again: where it came within an import, and where a library swallowed its exception.
+#: Seconds after which a signal comes again: where it came within an import, and where a library swallowed that of SIGTERM.
 _LATER, _AGAIN = 0.05, 5.0
+#: Whether a signal that came within an import is still to come again, and whether this process has sent it.
+_PUT_OFF, _SENT = threading.Event(), threading.Event()
 
 
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a run as Ctrl-C does. Python notes an exact KeyboardInterrupt, and then ends as by SIGINT."""
+class _StoppedError(KeyboardInterrupt):
+    """Ctrl-C, or SIGTERM, which ends a run alike. Python notes an exact KeyboardInterrupt, and then ends as by SIGINT."""
 
 
 #: What the operating system says of the machine; all else it says of a path that was given.
@@ -65,11 +68,13 @@ def _usage_on_one_line() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        told = error.format_message().replace("Value error, ", "").rstrip(".")
-        option = getattr(error, "option_name", None)  # of one that there is not
-        if option and error.ctx and any(f"--{one.name}" == option for one in error.ctx.command.params):
-            told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
-        keys = "-all" if "'--set'" in told.partition(":")[0] else ""  # --help does not list them
+        told = error.format_message().rstrip(".")
+        if hasattr(error, "possibilities") and error.ctx:  # there is no such option
+            parameters = error.ctx.command.params
+            arguments = [f"--{one.name}" for one in parameters if one.param_type_name == "argument"]
+            if (option := error.option_name) in arguments:
+                told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
+        keys = "-all" if getattr(error, "param_hint", None) == SET else ""  # --help does not list them
         see = f"see `{error.ctx.command_path if error.ctx else 'pipedec'} --help{keys}`"
         _fail(f"{told}{'' if told.endswith('?') else ';'} {see}", EXIT_USAGE)
 
@@ -125,16 +130,20 @@ def main() -> None:
     """Run the app: a user's mistake is one line and exit code 2, a closed pipe no fuss."""
     # Else Python visits the millions of objects of torch and transformers before it ends: half a second to 1.5 s.
     atexit.register(gc.freeze)
-    signal.signal(signal.SIGTERM, _terminate)
-    _prepare_streams()
-    tame_libraries()
     told, code = "", 0
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        if before[signal.SIGINT] is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, _stop)
+        signal.signal(signal.SIGTERM, _stop)
+        _prepare_streams()
+        tame_libraries()
         app()
     except SystemExit as end:
-        if end.code != EXIT_INTERRUPTED or not _TERMINATED.is_set():
+        in_silence = end.code == EXIT_INTERRUPTED and _TERMINATED.is_set()  # by Typer, outside a command
+        if not (in_silence or _PUT_OFF.is_set()):
             raise
-        told, code = _interruption()  # between two commands of its own Typer ends in silence
+        told, code = _interruption()
     except UserError as error:
         told, code = str(error), EXIT_USAGE
     except BrokenPipeError:
@@ -154,7 +163,8 @@ def main() -> None:
         told = "the memory is too small; take smaller batches, shorter texts or a smaller model"
         code = EXIT_ERROR
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if code:  # by now nothing holds a reader of parquet, whose thread would abort the interpreter as it ends
         _fail(told, code)
 
@@ -174,23 +184,35 @@ def _interruption() -> tuple[str, int]:
     return ("terminated", EXIT_TERMINATED) if _TERMINATED.is_set() else ("interrupted", EXIT_INTERRUPTED)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """End the command. Within an import an exception may be swallowed or misread, so the signal comes again later."""
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End the command by an exception. Within an import it may be swallowed or misread: the signal comes again later.
+
+    One that comes from outside by then ends the process at once: what is imported may be a file of the user's.
+    """
+    came_again = _SENT.is_set()
+    _SENT.clear()
+    if number == signal.SIGTERM:
+        _TERMINATED.set()
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
+            if _PUT_OFF.is_set() and not came_again:
+                leave(number)
+            _PUT_OFF.set()
             _send_later(number, _LATER)
             return
         frame = frame.f_back
-    _TERMINATED.set()
-    _send_later(number, _AGAIN)
-    raise _TerminatedError
+    _PUT_OFF.clear()
+    if number == signal.SIGTERM:
+        _send_later(number, _AGAIN)
+    raise _StoppedError
 
 
 def _send_later(number: int, seconds: float) -> None:
     """Send a signal to this process again, unless it has ended its work by then."""
 
     def send() -> None:
-        if signal.getsignal(number) is _terminate:
+        if signal.getsignal(number) is _stop:
+            _SENT.set()
             os.kill(os.getpid(), number)
 
     later = threading.Timer(seconds, send)

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import log
-from pipedec_cli.data.inputs import STDIN
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.writing import to_json
 from pipedec_cli.jobs import generate as job
@@ -25,13 +24,15 @@ pipedec generate docs.jsonl --model my-chat-model --schema person.json  # object
 
 def generate(settings: GenerateSettings) -> None:
     """Generate a text from each source, several subsequences at a time: greedy, no sampling."""
+    gives_text = bool(settings.text) or settings.plain
+    if settings.as_json or settings.confidence or settings.spans:
+        gives_text = False
 
     def show(generated: Generated, line: Mapping[str, Any]) -> None:
-        whole = settings.out or settings.as_json or settings.confidence or settings.spans
-        if whole or (settings.data == STDIN and not settings.plain):
-            write_stdout(to_json(line) + "\n")
-        else:
-            write_stdout((visible(generated.text) if sys.stdout.isatty() else generated.text) + "\n")
+        shown = generated.text if gives_text else to_json(line)
+        if gives_text and sys.stdout.isatty():
+            shown = visible(shown)
+        write_stdout(shown + "\n")
 
     result = job.generate(settings, Terminal(quiet=settings.quiet), show)
     if isinstance(result, str):

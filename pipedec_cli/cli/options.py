@@ -5,10 +5,10 @@ value with the same `Setting.parse`, so a setting means the same wherever it sta
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -24,6 +24,8 @@ from pipedec_cli.jobs.settings import Setting, Settings, settings_of
 from pipedec_cli.view.console import Talk
 
 S = TypeVar("S", bound=Settings)
+#: What an error is about that is in a key of the config file.
+SET: Final = "'--set'"
 
 
 def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
@@ -84,7 +86,7 @@ def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> 
     chosen = dict(_key(pair, settings) for pair in typed.pop("set_keys", ()))
     values = _parsed(typed, settings) | _parsed(chosen, settings, "--set")
     path = values.get("config")
-    file = _parsed(_of_file(path, context, settings), settings, f"in {path}") if path else {}
+    file = _parsed(_of_file(path, context), settings, f"in {path}") if path else {}
     named, merged = values.get("recipe") or file.get("recipe"), dict[str, Any]()
     if named:
         from pipedec_cli.data.paper import recipe as settings_of_recipe
@@ -105,11 +107,11 @@ def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
-        raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="'--set'")
+        raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=SET)
     if name not in settings or settings[name].role != "key":
         keys = ", ".join(one.name for one in settings.values() if one.role == "key")
         known = f"write {settings[name].option} instead" if name in settings else f"the keys are {keys}"
-        raise typer.BadParameter(f"there is no key {name!r}; {known}", param_hint="'--set'")
+        raise typer.BadParameter(f"there is no key {name!r}; {known}", param_hint=SET)
     return name, value
 
 
@@ -121,30 +123,37 @@ def _table(context: typer.Context) -> str:
     return inner.info_name or ""
 
 
-def _of_file(path: Path, context: typer.Context, settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The settings that a config file has for this command: its top-level keys, under those of the command's table."""
+def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
+    """The settings that a config file has for this command: its top-level keys, under those of the command's table.
+
+    A top-level key is for all commands that have it. A `UserError` for one that no command has, and for a table of none.
+    """
     content, command = read_toml(path), _table(context)
+    commands = getattr(context.find_root().command, "commands", {command: context.command})
+    known = {name: _by_name(getattr(one, "settings", ())).keys() for name, one in commands.items()}
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    commands = getattr(context.find_root().command, "commands", content)
-    for name in content.keys() - shared.keys() - set(commands):
-        todo = f"its tables are named after commands: {', '.join(commands)}"
+    for name in content.keys() - shared.keys() - known.keys():
+        todo = f"its tables are named after commands: {', '.join(known)}"
         raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
-    own = content.get(command)
-    given = {**shared, **(own if isinstance(own, dict) else {})}
-    known = _by_name(settings)
-    unknown = [name for name in given if name == "config" or name.replace("-", "_") not in known]
-    if unknown:
-        what = f"unknown setting {min(unknown)!r} for `pipedec {command}`"
-        has_keys = any(one.role == "key" for one in settings.values())
-        see = f"`{context.command_path} --help{'-all' if has_keys else ''}`"
-        raise UserError(what, where=str(path), todo=f"see {see} for the settings")
-    return given
+    own = content[command] if isinstance(content.get(command), dict) else {}
+    _refuse_unknown(shared, set[str]().union(*known.values()), "any command", path, context)
+    _refuse_unknown(own, known[command], f"`pipedec {command}`", path, context)
+    return {name: shared[name] for name in shared if name.replace("-", "_") in known[command]} | own
 
 
-def _by_name(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+def _refuse_unknown(
+    given: Mapping[str, Any], names: Set[str], whose: str, path: Path, context: typer.Context
+) -> None:
+    for name in sorted(given):
+        if name.replace("-", "_") not in names - {"config"}:
+            see = f"see `{context.command_path} --help-all` for the settings"
+            raise UserError(f"unknown setting {name!r} for {whose}", where=str(path), todo=see)
+
+
+def _by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
     """The settings by each name, with ``_`` for ``-``: that of the field, and those of the option."""
-    names = dict(settings)
-    for one in settings.values():
+    names = {one.name: one for one in settings}
+    for one in [*names.values()]:
         for name in one.names:
             names.setdefault(name.partition("/")[0].lstrip("-").replace("-", "_"), one)
     return names
@@ -152,7 +161,7 @@ def _by_name(settings: Mapping[str, Setting]) -> dict[str, Setting]:
 
 def _parsed(given: Mapping[str, Any], settings: Mapping[str, Setting], where: str = "") -> dict[str, Any]:
     """The values of settings by the names of their fields. An error names the option, or the key and its place."""
-    by_name, found = _by_name(settings), {}
+    by_name, found = _by_name(settings.values()), {}
     for name, value in given.items():
         setting = by_name[name.replace("-", "_")]
         try:
@@ -160,7 +169,7 @@ def _parsed(given: Mapping[str, Any], settings: Mapping[str, Setting], where: st
         except ValueError as error:
             hint = setting.option.partition("/")[0] if setting.role == "option" else setting.name
             if where == "--set":
-                raise typer.BadParameter(f"{name}: {error}", param_hint="'--set'") from None
+                raise typer.BadParameter(f"{name}: {error}", param_hint=SET) from None
             place = f" ({where})" if where else ""
             raise typer.BadParameter(f"{error}{place}", param_hint=f"'{name if where else hint}'") from None
     return found

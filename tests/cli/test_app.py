@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from pipedec_cli.data.writing import only_writer
 from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.view.console import one_line, tame_libraries
-from tests.running import refused, run, write_lines
+from tests.running import read_json, refused, run, write_lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +49,7 @@ def found_command(words: Sequence[str]) -> tuple[Any, list[str], list[str]]:
 COMMANDS = sorted({*get_command(app).commands} - {"shard"} | {"shard merge"})  # type: ignore[attr-defined]
 TO_A_FOLDER = ("segment x --out", "train --out", "report --out", "demo --out")
 MOST_OPTIONS_AND_KEYS = 200
+SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 HEAVY = ("torch", "transformers", "datasets", "nltk", "numpy", "scipy", "rouge_score")
 
 
@@ -129,9 +131,7 @@ def test_what_libraries_warn_of_and_log_is_one_line_without_control_characters(c
     assert caplog.messages == ["c␊d␛[2J"]
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
-)
+@pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
 def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, code, word):
     program = [sys.executable, "-m", "pipedec_cli", "segment", "-", "--out", str(tmp_path / "out")]
     # What a shell starts in the background ignores SIGINT, and so do its children.
@@ -148,12 +148,35 @@ def test_ctrl_c_and_sigterm_are_one_line_and_their_exit_code(tmp_path, number, c
     assert not list(tmp_path.rglob("*"))
 
 
+#: A program that gets a signal where it imports a module for the first time.
+SIGNALLED = """
+import os, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder())
+sys.argv[:] = ["pipedec", "segment", "-"]
+from pipedec_cli.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("imported", ["typer", "rich", "pipedec_cli.cli.app", "pipedec_cli.serve.command"])
+@pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
+def test_a_signal_while_the_command_is_being_imported_is_one_line_and_its_exit_code(
+    number, code, word, imported
+):
+    done = python("-c", SIGNALLED.format(module=imported, number=int(number)), stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stderr) == (code, f"error: {word}\n")
+
+
 def test_sigterm_while_options_are_read_ends_with_its_line_and_code(monkeypatch, capsys):
     monkeypatch.setattr(module, "_TERMINATED", threading.Event())
 
     def silent() -> None:  # as Typer ends where no command runs yet
         with suppress(KeyboardInterrupt):
-            module._terminate(signal.SIGTERM, None)
+            module._stop(signal.SIGTERM, None)
         sys.exit(module.EXIT_INTERRUPTED)
 
     monkeypatch.setattr(module, "app", silent)
@@ -162,14 +185,28 @@ def test_sigterm_while_options_are_read_ends_with_its_line_and_code(monkeypatch,
     assert (end.value.code, capsys.readouterr().err) == (143, "error: terminated\n")
 
 
-def test_sigterm_within_an_import_that_swallows_errors_ends_the_command_as_ever(tmp_path):
-    swallow = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\nexcept BaseException:\n    raise ImportError"
-    (tmp_path / "slow.py").write_text(f"{swallow}\nimport time\ntime.sleep(0.3)\n")
+@pytest.mark.parametrize(("number", "code", "word"), SIGNALS)
+@pytest.mark.parametrize("more", ["", "os.kill(os.getpid(), {})\ntime.sleep(9)"])
+def test_a_signal_within_an_import_that_swallows_errors_ends_the_command_as_ever_and_a_second_one_at_once(
+    tmp_path, number, code, word, more
+):
+    swallow = f"import os, time\ntry:\n    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    raise ImportError"
+    (tmp_path / "slow.py").write_text(f"{swallow}\n{more.format(int(number))}\ntime.sleep(0.3)\n")
     program = "import sys; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli.app import main; "
     program += "from pipedec_cli.jobs import segment as job; "
     program += "job.segment = lambda *_: __import__('slow') and __import__('time').sleep(9); main()"
+    began = time.monotonic()
     done = python("-c", program, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
-    assert (done.returncode, done.stderr) == (143, "error: terminated\n")
+    assert (done.returncode, done.stderr) == (code, f"error: {word}\n")
+    assert time.monotonic() - began < 9
+
+
+def test_a_signal_within_the_last_import_is_no_success(tmp_path):
+    (tmp_path / "last.py").write_text("import os\nos.kill(os.getpid(), 2)\n")
+    program = "import sys; sys.argv[:] = ['pipedec', 'segment', '-']; from pipedec_cli.cli.app import main; "
+    program += "from pipedec_cli.cli import segment; segment.job.segment = lambda *_: __import__('last') and sys.exit(); main()"
+    done = python("-c", program, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
 @pytest.mark.parametrize("swallowed", [True, False])
@@ -274,6 +311,7 @@ def test_data_are_utf_8_whatever_the_locale_says(encoding):
         (["report", "-w", "-"], "Invalid value for '--workspace': - is standard output"),
         (["generate", "--max-source-tokens", "65537"], "Invalid value for '--max-source-tokens'"),
         (["--nonsense"], "No such option: --nonsense"),
+        (["segment", "x", "'--set'"], "Got unexpected extra argument(s) ('--set')"),
         (["generate", "--delay"], "Option '--delay' requires an argument"),
     ],
 )
@@ -291,6 +329,9 @@ def test_what_is_wrong_with_an_option_is_said_in_one_line(arguments, told):
         (None, "no such file"),
         ("delay =", "not a TOML file"),
         ("[generate]\nnon-sense = 1\n", "unknown setting 'non-sense' for `pipedec generate`"),
+        ("[generate]\nepochs = 1\n", "unknown setting 'epochs' for `pipedec generate`"),
+        ("non-sense = 1\n", "unknown setting 'non-sense' for any command"),
+        ("config = 'c.toml'\n", "unknown setting 'config' for any command"),
         ("[Generate]\ndelay = 1\n", "[Generate] is no table of pipedec; its tables are named after commands"),
     ],
 )
@@ -306,8 +347,18 @@ def test_a_config_file_that_does_not_fit_is_refused(tmp_path, content, told):
     ("line", "told"),
     [
         ("train --resume --overwrite", "--resume and --overwrite are both given; give one of them"),
-        ("train --epochs 0", "0.0 is not from 0.001 up"),
-        ("bench --subsequences 1000000 --tokens 12", "1000000 is not from 1 to 1000"),
+        ("train --epochs 0", "0.0 is not from 0.001 to 1,000,000,000"),
+        ("train --learning-rate 1e99", "1e+99 is not from 0.0 to 1,000,000,000"),
+        ("train --learning-rate nan", "nan is not from 0.0 to 1,000,000,000"),
+        ("train --seed -1", "-1 is not from 0 to 4,294,967,295"),
+        (f"train --delay {10**20}", "give a whole number from 1 to 1,000,000, or 'any'"),
+        (f"generate --delay {10**20}", "give a whole number from 1 to 1,000,000, or 'wait'"),
+        (f"generate --delay 1{'0' * 5000}", "give a whole number from 1 to 1,000,000, or 'wait'"),
+        ("generate --batch-size 1000001", "give a whole number from 1 to 1,000,000, or 'auto'"),
+        ("train --batch-size 1000001", "1000001 is not from 1 to 1,000,000"),
+        (f"generate --limit {10**20}", f"{10**20} is not from 1 to 1,000,000,000"),
+        (f"report --delays 1,{10**20}", "give whole numbers from 1 to 1,000,000 or 'wait'"),
+        ("bench --subsequences 1000000 --tokens 12", "1000000 is not from 1 to 1,000"),
         ("train -w FILE", "FILE: is a file; name a folder"),
         ("score -", "- is standard input, which is not read here: give a path"),
     ],
@@ -318,6 +369,18 @@ def test_a_mistake_is_refused_before_any_work(tmp_path, monkeypatch, line, told)
     (tmp_path / "pipedec-workspace/data").mkdir(parents=True)
     result = CliRunner().invoke(app, line.split())
     assert result.exit_code and told in result.stderr + str(result.exception)
+
+
+def test_two_commands_share_a_config_file_whose_keys_go_to_those_that_have_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_lines("in.jsonl", {"source": "a", "target": "b"})
+    keys = 'workspace = "w"\nlevel = "clause"\ndelay = 3\nlimit = 1\nepochs = 2\n'
+    Path("c.toml").write_text(f"{keys}[train]\ndelay = 2\n", encoding="utf-8")
+    run("segment", "in.jsonl", "--config", "c.toml")
+    assert read_json("w/data/segmentation.json")["level"] == "clause"
+    assert "w/models/pipelined is not there yet" in refused(
+        "generate", "--config", "c.toml", "--split", "train"
+    )
 
 
 def test_a_config_file_is_not_written_over(tmp_path):
@@ -362,7 +425,7 @@ def test_what_is_no_value_of_an_option_is_refused_in_a_config_file_too(tmp_path,
         ("nonsense=1", "there is no key 'nonsense'; the keys are keep, held_out, "),
         ("level=phrase", "there is no key 'level'; write --level instead"),
         ("held_out=2", "held_out: 2.0 is not from 0.0 to 1.0"),
-        ("held_out=nan", "held_out: nan cannot be used"),
+        ("held_out=nan", "held_out: nan is not from 0.0 to 1.0"),
         ("sub_max=many", "sub_max: 'many' is not a whole number"),
         ("keep=a\0b", "cannot be used"),
     ],
