@@ -14,7 +14,7 @@ from pipedec_cli.data.tree import tree_of
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.decoder import load
-from pipedec_cli.model.rows import Rows, best_threshold, blind_decoder
+from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.decode import Finished
 from tests.checkpoints import tiny_checkpoint

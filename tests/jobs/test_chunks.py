@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.tree import tree_of
-from pipedec_cli.model.chunks import Chunks
+from pipedec_cli.model.chunks import Chunk, Chunks
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.rows import Rows, blind_decoder
 from tests.jobs.test_blind import FEW
@@ -53,7 +53,8 @@ def words(text, size):
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(8, 60))
 def test_chunks_cover_a_text_and_are_no_longer_than_asked(lengths, size):
     text, at = " ".join(chr(0x4E00 + n) * length for n, length in enumerate(lengths)), 0
-    chunks = words(text, size)
+    cut = words(text, size)
+    chunks = [chunk.text for chunk in cut]
     assert (chunks == [text]) == (sum(lengths) <= size or len(lengths) == 1)
     for chunk in chunks:
         length = len("".join(chunk.split()))
@@ -61,11 +62,12 @@ def test_chunks_cover_a_text_and_are_no_longer_than_asked(lengths, size):
         assert text.index(chunk) <= at, "nothing is left out"
         at = text.index(chunk) + len(chunk)
     assert at == len(text)
+    assert all(text[chunk.start :].startswith(chunk.text) for chunk in cut)
 
 
 def test_chunks_share_an_eighth_of_their_length():
-    assert words("aa bb cc dd ee ff gg hh ii", 16) == ["aa bb cc dd ee ff gg hh", " hh ii"]
-    assert words("x" * 200, 70) == ["x" * 64] * 3 + ["x" * 8]
+    assert words("aa bb cc dd ee ff gg hh ii", 16) == [("aa bb cc dd ee ff gg hh", 0), (" hh ii", 20)]
+    assert [chunk.text for chunk in words("x" * 200, 70)] == ["x" * 64] * 3 + ["x" * 8]
 
 
 def part(fields, confidence, **more):
@@ -90,7 +92,9 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
         {"name": 0.6, "a": {"b": 0.3}, "tags": 0.7, "menu": [{"dish": 0.8}, {"dish": 0.1, "price": 0.2}]},
         forced={"name": 0.2, "tags": 0.7, "menu": [{"dish": 0.6}, {}]},
     )
-    made = Chunks(decoder, 20).merged([one, two, part({"name": None}, {"name": 0.9})])
+    first, second = Chunk("x u v soup pie"), Chunk(" v soup pie w tea", 3)
+    parts = [(first, one), (second, two), (Chunk("", 20), part({"name": None}, {"name": 0.9}))]
+    made = Chunks(decoder, 20).merged(parts)
     assert (made.forced["name"], made.forced["tags"], made.forced["menu"][2]) == (0.2, 0.7, {"dish": 0.6})
     dishes = [{"dish": "soup", "price": 4}, {"dish": "pie"}, {"dish": "tea"}]
     assert made.fields == {"name": "y", "a": {"b": 7}, "tags": ["u", "v", "w"], "menu": dishes}
@@ -100,7 +104,40 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
     assert (made.steps, made.tokens, made.seconds, made.values_lost) == (6, 9, 1.5, 1)
     assert (made.truncated, made.source_ids) == ("time_max", (1, 2))
     assert made.grid == made.calls == made.taken_back == (), "no part's grid is the grid of all"
-    assert Chunks(decoder, 20).merged([one]) is one
+    assert Chunks(decoder, 20).merged([(first, one)]) is one
+
+
+def merged_lists(decoder, *parts):
+    """The tags and the dishes of chunks, each with its tags and dishes."""
+    generated = []
+    for chunk, tags, dishes in parts:
+        fields = {"tags": tags, "menu": [{"dish": dish} for dish in dishes]}
+        sure = {"tags": 0.5, "menu": [{"dish": 0.5} for _ in dishes]}
+        generated.append((chunk, part(fields, sure)))
+    fields = Chunks(decoder, 20).merged(generated).fields
+    return fields["tags"], [item["dish"] for item in fields["menu"]]
+
+
+def test_equal_items_in_different_places_stay_and_one_in_the_overlap_of_chunks_is_one(decoder):
+    """The source says cable three times, the second of them in both chunks."""
+    first, second = Chunk("cable, cable,"), Chunk(" cable, tea, cable", 6)
+    names = ["cable", "cable"], ["cable", "tea", "cable"]
+    wanted = ["cable", "cable", "tea", "cable"]
+    assert merged_lists(decoder, (first, names[0], names[0]), (second, names[1], names[1])) == (wanted, wanted)
+
+
+def test_items_of_chunks_that_stand_nowhere_are_told_apart_by_their_values(decoder):
+    chunks = Chunk("a"), Chunk("b", 1)
+    wanted = ["x", "y"]
+    assert merged_lists(decoder, (chunks[0], ["x"], ["x"]), (chunks[1], wanted, wanted)) == (wanted, wanted)
+
+
+def test_a_value_of_chunks_that_must_be_there_keeps_how_probable_it_is_that_there_is_none(decoder):
+    """That of the chunk whose value is taken."""
+    one = part({"name": "x", "none": "a"}, {"name": 0.5, "none": 0.6}, missing={"name": 0.9, "none": 0.8})
+    two = part({"name": "y", "none": "b"}, {"name": 0.4, "none": 0.7})
+    made = Chunks(decoder, 20).merged([(Chunk("x"), one), (Chunk("y", 1), two)])
+    assert (made.fields, made.missing) == ({"name": "x", "none": "b"}, {"name": 0.9})
 
 
 def generate(place, *more, name="out.jsonl"):

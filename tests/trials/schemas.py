@@ -24,7 +24,8 @@ from pipedec_cli.data.fields import Keys
 from pipedec_cli.data.json_schema import MOST, checker, tree_in
 from pipedec_cli.data.tree import ObjectOf
 from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.rows import Asked, Rows, asked_of, blind_decoder, names_in
+from pipedec_cli.model.rows import Rows, blind_decoder
+from pipedec_cli.model.asked import Asked, asked_of, names_in, numbered
 from pipedec_cli.serve.command import ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
@@ -115,13 +116,12 @@ def say(rows: Iterable[Asked], chance: Random, texts: dict[Keys, str | None]) ->
         if asked.part.shape == "choice":
             say(asked.chosen(text or ""), chance, texts)
         elif asked.part.shape != "value" and len(texts) < 200:
-            names = [*enumerate(names_in(text or ""), start=1)]
-            texts |= {asked.named(number): name for number, name in names if asked.part.name_key}
-            say(
-                asked.items((number if asked.part.shape == "list" else name, name) for number, name in names),
-                chance,
-                texts,
-            )
+            is_list = asked.part.shape == "list"
+            named = names_in(text or "")
+            names = numbered(enumerate(named, start=1) if is_list else ((name, name) for name in named))
+            if asked.part.name_key:
+                texts |= {asked.named(name.key): name.name for name in names}
+            say(asked.items(names), chance, texts)
 
 
 def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[str]]:
