@@ -50,6 +50,12 @@ def write_lines(path: str | Path, *rows: dict[str, Any]) -> Path:
     return Path(path)
 
 
+def generated(workspace: Path, name: str) -> Path:
+    """The predictions of that name and a hash in a workspace."""
+    (path,) = (workspace / "generations").glob(f"{name}-{'[0-9a-f]' * 8}.jsonl")
+    return path
+
+
 def lines_of(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 

@@ -1,18 +1,19 @@
 """`pipedec demo`: the whole workflow on data that the package makes, by the functions of the other commands."""
 
+from __future__ import annotations
+
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pipedec_cli.cli.report import report
+from pipedec_cli.cli.report import show_report
 from pipedec_cli.cli.segment import segment
 from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError, duration, log, many
-from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.reading import require_writable
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
@@ -24,6 +25,9 @@ from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import Settings, option
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.progress import Terminal
+
+if TYPE_CHECKING:
+    from pipedec_cli.evaluate.entry import Entry
 
 EXAMPLES = """
 pipedec demo                                      # one to two minutes on two cores, no network
@@ -105,21 +109,19 @@ def _demo(settings: DemoSettings) -> None:
     describe(train.run(replace(usual, teacher=teacher), listen))
     step(5, "compare them", f"report --compare sequential --delays 1,2,3 -w {shown}")
     compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
-    report(replace(compared, batch_size=8, workspace=out, quiet=quiet))
+    made = show_report(replace(compared, batch_size=8, workspace=out, quiet=quiet)).report
 
     log.info("")
-    counts, rules = {}, "-stop-norepeat"
-    for name in (*(f"pipelined-delay{delay}{rules}" for delay in compared.delays or ()), "sequential"):
-        count = Counter(right=0, wrong=0, missing=0)
-        for made in read_predictions(place.generations(f"{name}-first{settings.test}")):
-            if made.record is not None:
-                count.update(check_facts(made.text, made.record.source))
-        counts[name.removesuffix(rules)] = dict(count)
+    counts = {}
+    baseline, *pipelined = made.entries
+    for entry in (*pipelined, baseline):
+        count = _facts(entry)
+        name = "sequential" if entry is baseline else f"pipelined-delay{entry.delay}"
+        counts[name] = dict(count)
         stated = count["right"] + count["missing"]
         if stated:
             share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            called = name.removesuffix(rules).replace("pipelined-delay", "Δt = ")
-            log.info(f"{called}: {share}, {many(count['wrong'], 'wrong sentence')}")
+            log.info(f"{entry.name}: {share}, {many(count['wrong'], 'wrong sentence')}")
     write_json(place.report / "facts.json", counts)
     log.info(
         f"\nAll of it is in {out}; report/report.html replays every text. Next:\n"
@@ -130,3 +132,12 @@ def _demo(settings: DemoSettings) -> None:
         "* JSON with training, data.jsonl with a `source` and an object as its `target` a line:\n"
         "  pipedec segment data.jsonl --level field && pipedec train --model Qwen/Qwen3-0.6B"
     )
+
+
+def _facts(entry: Entry) -> Counter[str]:
+    """How many facts of the sources a decoder's texts state, leave out, or make up."""
+    count, scored = Counter(right=0, wrong=0, missing=0), entry.quality.scored
+    for prediction in scored.run.predictions if scored else ():
+        if prediction.record is not None:
+            count.update(check_facts(prediction.text, prediction.record.source))
+    return count

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import read_json, real, require_writable
 from pipedec_cli.data.records import Manifest
-from pipedec_cli.data.writing import only_writer, to_json, write_json
+from pipedec_cli.data.writing import backups, only_writer, to_json, write_json
 
 #: Settings that change the speed and not the result. A run that goes on may have other values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
@@ -34,8 +34,6 @@ class Artifact:
         self.made_by, self.free = made_by, free
         self.is_folder = manifest_path.parent == path
         self.spell: Callable[[str], str] = str  # a setting's name as a user types it
-        #: Where an earlier file and its manifest are kept; beside the file that a link leads to.
-        self.backups = [file.with_name(f"{file.name}.bak") for file in (real(path), real(manifest_path))]
 
     @classmethod
     def training(cls, folder: Path) -> Self:
@@ -89,17 +87,15 @@ class Artifact:
         return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
-        """Begin anew. Returns the backup of an earlier file; an incomplete run never replaces a complete one."""
+        """Begin anew. Returns the path under which an earlier file is kept, beside the file that a link leads to."""
         require_writable(self.path)
         kept = None
-        if self.path.is_file():
-            backup, manifest_backup = self.backups
-            if self.manifest_path.exists() and not self.whole and backup.exists():
-                real(self.path).unlink()
-            elif self.path.stat().st_size:
-                kept = real(self.path).replace(backup)  # a link stays
-                with suppress(FileNotFoundError):
-                    real(self.manifest_path).replace(manifest_backup)
+        if self.path.is_file() and self.path.stat().st_size:
+            file, manifest_file = real(self.path), real(self.manifest_path)
+            kept, kept_manifest = backups(file, manifest_file)
+            file.replace(kept)  # a link stays
+            with suppress(FileNotFoundError):
+                manifest_file.replace(kept_manifest)
         # The old file is gone before the new manifest comes: a kill in between leaves no file with a wrong manifest.
         write_json(self.manifest_path, manifest)
         return kept

@@ -15,10 +15,19 @@ from pipedec_cli.data.fields import mapped
 from pipedec_cli.data.inputs import Shard, read_rows
 from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
-from pipedec_cli.data.writing import file_sha256, read_whole_lines, to_json, write_json, write_json_lines
+from pipedec_cli.data.writing import (
+    file_sha256,
+    read_whole_lines,
+    require_own,
+    to_json,
+    write_json,
+    write_json_lines,
+)
 
 #: The ending of the file that lists invalid records.
 INVALID: Final = ".invalid.jsonl"
+#: What each line of ours holds, whatever was asked for.
+_OWN: Final = frozenset({"id", "prediction", "steps", "truncated"})
 
 
 def line(
@@ -88,6 +97,12 @@ def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     return mapped(values, lambda _, value: spans(value))
 
 
+def limit_options(limits: Iterable[str]) -> str:
+    """The options of `generate` that allow more than limits that cut texts, such as ``--set time_max=N``."""
+    options = {"max_tokens": "--max-tokens N"}
+    return " ".join(options.get(name, f"--set {name}=N") for name in limits)
+
+
 def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
@@ -130,6 +145,13 @@ class PredictionsFile(Artifact):
         super().__init__(path, path.with_name(f"{name}.manifest.json"), "pipedec generate")
         self.invalid_path = path.with_name(f"{name}{INVALID}")
         self.shard = Shard.named(path.name)
+
+    def require_own(self) -> None:
+        """A `UserError` if something stands there that no run of ours wrote, such as the weights of a model."""
+        require_own(self.manifest_path, {"settings", "versions"}, self.made_by)
+        if not self.manifest_path.is_file():
+            require_own(self.path, _OWN, self.made_by)
+        require_own(self.invalid_path, {"where", "what"}, self.made_by)
 
     @property
     def begun(self) -> bool:

@@ -12,20 +12,19 @@ Loading raises a `UserError` for what is not there or is not what `segment` writ
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
 from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
-from pipedec_cli.data.errors import UserError, naming
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import read_records
-from pipedec_cli.data.reading import checked, read_json, real, require_place
+from pipedec_cli.data.reading import checked, read_json, require_place
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
-from pipedec_cli.data.writing import atomic_writer, record_fields, to_json, write_json
+from pipedec_cli.data.writing import record_fields, to_json, write_json, write_together
 
 SENTENCES_FILE: Final = "sentences.json"
 
@@ -109,20 +108,16 @@ def save_segmented(
     artifact = Artifact.segmentation(folder)
     texts: dict[Path, Iterable[str]] = {}
     for name in SPLITS:
-        texts[folder / f"{name}.jsonl"] = map(to_json, map(record_fields, splits.get(name, ())))
-    texts[artifact.manifest_path] = [to_json({**msgspec.to_builtins(segmentation), **details}, indent=2)]
+        records = splits.get(name, ())
+        texts[folder / f"{name}.jsonl"] = (to_json(record_fields(record)) + "\n" for record in records)
+    texts[artifact.manifest_path] = [
+        to_json({**msgspec.to_builtins(segmentation), **details}, indent=2) + "\n"
+    ]
     if isinstance(segmenter, SentenceSegmenter):
-        texts[folder / SENTENCES_FILE] = [to_json(msgspec.to_builtins(segmenter.model.parameters), indent=2)]
-    with artifact.lock(), ExitStack() as stack:
-        # Files get their names when all are written, the first entered last. The manifest goes before and comes last:
-        # a kill in between leaves no mixture of old and new files that seems whole.
-        manifest_first = sorted(texts, key=lambda path: path != artifact.manifest_path)
-        files = {path: stack.enter_context(atomic_writer(path)) for path in manifest_first}
-        for path, lines in texts.items():
-            with naming(path):
-                files[path].writelines(line + "\n" for line in lines)
-                files[path].flush()
-        real(artifact.manifest_path).unlink(missing_ok=True)
+        parameters = msgspec.to_builtins(segmenter.model.parameters)
+        texts[folder / SENTENCES_FILE] = [to_json(parameters, indent=2) + "\n"]
+    with artifact.lock():
+        write_together(texts, last=artifact.manifest_path)
     return list(texts)
 
 

@@ -6,14 +6,16 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import socket
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from io import RawIOBase
+from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import strftime
@@ -121,6 +123,16 @@ def _lock(path: Path) -> tuple[int, bool | None]:
         os.close(file)  # the path now is another file, or none
 
 
+def backups(*paths: Path) -> list[Path]:
+    """Where earlier files are kept: beside them, as FILE.bak, or with a number behind it where one of these is taken."""
+    for number in count(1):
+        ending = ".bak" if number == 1 else f".bak{number}"
+        kept = [path.with_name(path.name + ending) for path in paths]
+        if not any(map(os.path.lexists, kept)):
+            break
+    return kept
+
+
 PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets", "nltk")
 
 
@@ -150,6 +162,23 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def write_together(texts: Mapping[Path, Iterable[str]], last: Path) -> None:
+    """Write text files that belong together: all of them or, on an error, none.
+
+    The file `last` stands for the others. It goes before they come, and comes when they are there: a kill in between leaves
+    no mixture of old and new files that seems whole.
+    """
+    with ExitStack() as stack:
+        files: dict[Path, TextIO] = {}
+        for path in sorted(texts, key=lambda path: path != last):  # the first one entered gets its name last
+            files[path] = stack.enter_context(atomic_writer(path))
+        for path, parts in texts.items():
+            with naming(path):
+                files[path].writelines(parts)
+                files[path].flush()
+        real(last).unlink(missing_ok=True)
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
@@ -265,6 +294,22 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
+def first_object(path: Path) -> dict[str, Any]:
+    """The object in the first line of a JSON-lines file, or in a JSON file; {} for another file."""
+    with path.open("rb") as file, suppress(UserError):
+        line = file.readline()
+        value = as_json(line + file.read() if line == b"{\n" else line, str(path))
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def require_own(path: Path, keys: Set[str], made_by: str) -> None:
+    """Raise a UserError if a file stands there that the command `made_by` did not write: it lacks these keys."""
+    if path.is_file() and path.stat().st_size and not keys <= first_object(path).keys():
+        raise UserError(f"was not written by `{made_by}`", where=str(path), todo="give another --out")
+
+
 def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) -> dict[str, Any]:
     """What made a result, to be saved beside it: versions, machine, resolved settings and hashes of what was read.
 
@@ -278,6 +323,13 @@ def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) 
         "inputs": [hashed(path) for path in inputs],
         "settings": json.loads(json.dumps(dict(settings), default=os.fspath)),
     }
+
+
+def named_by_hash(parts: Iterable[str], identity: Mapping[str, Any]) -> str:
+    """A file's name without its ending: words to read, and a short hash of what makes the file what it is."""
+    words = re.sub(r"[^\w.-]+", "-", "-".join(parts))
+    content = json.dumps(identity, sort_keys=True, default=str)
+    return f"{words[:48]}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def hashed(path: Path | str) -> dict[str, str | None]:

@@ -268,7 +268,7 @@ def check_out(settings: RunSettings, path: Path) -> None:
         return
     file, place = PredictionsFile(path), settings.place
     read = [] if settings.text else [settings.data or str(place.split(settings.split or "test"))]
-    keep_apart(read, [path, file.manifest_path, file.invalid_path, *file.backups])
+    keep_apart(read, [path, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
         raise UserError("is in a folder of data", where=str(path), todo="give another --out")

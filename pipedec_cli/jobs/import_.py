@@ -17,11 +17,11 @@ from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.paper import TARGET_LENGTHS
-from pipedec_cli.data.reading import real, require_writable
+from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
-from pipedec_cli.data.writing import atomic_writer, rounded, to_json
+from pipedec_cli.data.writing import atomic_writer, require_own, rounded, to_json
 from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.settings import Settings, argument, json_option, option, quiet_option, unescaped
 
@@ -140,6 +140,9 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
                 over = "into the folder" if given.is_dir() else "over the file"
                 what, todo = f"would be written {over} that is read", "give another place as --out"
                 raise UserError(what, where=str(path), todo=todo)
+        if not settings.to_stdout:
+            require_place(path)
+            require_own(path, {"id", "source"}, "pipedec import")
     return paths
 
 

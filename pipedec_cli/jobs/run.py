@@ -1,6 +1,6 @@
 """A run: a decoder on some records with every setting resolved, and the lines that it writes."""
 
-import re
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from msgspec import structs, to_builtins
 
+from pipedec_cli.data.artifact import FREE_SETTINGS
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, Keys, any_item, kind_of, leaves
 from pipedec_cli.data.inputs import Inputs
@@ -20,11 +21,10 @@ from pipedec_cli.data.places import places_of
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.data.writing import JsonLinesAppender, manifest
+from pipedec_cli.data.writing import JsonLinesAppender, manifest, named_by_hash
 from pipedec_cli.jobs.events import Generating, Listen, shown
 from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.loading import WORKSPACE_MODELS
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.model.arguments import computes_bfloat16
 from pipedec_cli.model.candidates import is_worded
@@ -34,17 +34,19 @@ from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
 
+#: Settings that say what lines hold besides: lines that hold more serve as well.
+_OF_LINES: Final = frozenset({"trace", "confidence"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The records that a decoder decodes, and how. Several runs may share inputs and decoder. `path` names what is unusual."""
+    """The records that a decoder decodes, and how. Several runs may share inputs and decoder."""
 
     settings: RunSettings  # as a person gave them
     decoder: Decoder
     inputs: Inputs
     method: Method
     batch_size: int
-    path: Path  # the file in the workspace
     used: dict[str, Any]  # the resolved settings, as the manifest has them
     chunks: Chunks | None  # how long sources are cut, if they are
 
@@ -79,6 +81,43 @@ class Run:
             made["drafter"] = {"name": drafting.checkpoint.name, "sha256": drafting.sha256}
         return made
 
+    @cached_property
+    def path(self) -> Path:
+        """The file in the workspace, such as ``pipelined-delay2-1f0c77d2.jsonl``: model, method, data, and a hash.
+
+        Runs that would write different lines have different files. It hashes the weights, as the manifest does.
+        """
+        settings, decoder, schedule = self.settings, self.decoder, self.method.schedule
+        parts = [_placed(decoder.checkpoint.name).name]
+        if decoder.drafter:
+            parts.append(f"exact-{decoder.drafter.kind}")
+        if not isinstance(schedule, Whole):
+            parts.append(schedule.name)
+        if settings.text:
+            parts.append("text")
+        elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
+            data = real(settings.data).name.removesuffix(".gz")
+            parts.append(data.rpartition(".")[0] or data)
+        if settings.split not in (None, "test"):
+            parts.append(settings.split)
+        return settings.place.generations(named_by_hash(parts, self._identity))
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What makes the lines what they are. All of it stands in the manifest."""
+        free = {*FREE_SETTINGS, *_OF_LINES}
+        made: dict[str, Any] = {
+            "settings": {name: value for name, value in self.used.items() if name not in free},
+            "data": self.inputs.sha256,
+        }
+        for name in ("model", "drafter"):
+            if model := self.manifest.get(name):
+                folder = model["name"]
+                if Path(folder).exists():  # seen from the workspace: both may be moved together
+                    folder = os.path.relpath(_placed(folder), real(self.settings.place.root))
+                made[name] = {"folder": folder, "sha256": model["sha256"]}
+        return made
+
     @property
     def labels(self) -> Sequence[str]:
         """The keys of the rows, where each row is a field."""
@@ -106,12 +145,18 @@ class Run:
         return f"exact, drafted by {words}" if drafter else words
 
 
+def _placed(model: str) -> Path:
+    """Where a model's folder or file is, whatever way it was named. A link to a model keeps its own name."""
+    path = Path(os.path.abspath(model))  # noqa: PTH100  # `Path.absolute` keeps `..`
+    return real(path.parent) / path.name
+
+
 def _start(schedule: Schedule) -> str:
     return f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
 
 
-def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -> Method:
-    """The decoding method of the settings, with their limits or the `usual` ones.
+def method_of(settings: RunSettings, decoder: Decoder) -> Method:
+    """The decoding method of the settings.
 
     Settings of a recipe that do not suit the decoder or its schedule do not count.
     """
@@ -120,7 +165,7 @@ def method_of(settings: RunSettings, decoder: Decoder, *, usual: bool = False) -
         unsuited = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
     elif not decoder.plan.pipelined:
         unsuited = {"delay", "time_max", "sub_max"}
-    limits = () if usual else ("time_max", "sub_max", "max_tokens")
+    limits = ("time_max", "sub_max", "max_tokens")
     chosen = settings.some("delay", "empty_rows", "stop_on_repeat", *limits)
     chosen |= dict.fromkeys(chosen.keys() & unsuited & settings.from_recipe)
     method = decoder.method(**chosen)
@@ -132,7 +177,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     import torch
 
-    method, usual = method_of(settings, decoder), method_of(settings, decoder, usual=True).limits
+    method = method_of(settings, decoder)
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
     batch_size = settings.batch_size
@@ -141,40 +186,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
         model = decoder.checkpoint.model
         batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
-    # The name of the file, such as ``pipelined-delay2-stop-first60``. In exact mode the method is that of the draft.
-    data, draft = None, decoder.drafter and decoder.drafter.kind
-    if settings.text:
-        data = "text"
-    elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
-        data = real(settings.data).name
-        data = data.removesuffix(".gz").rpartition(".")[0] or data
-    kind = f"pipelined-{method.schedule.name}"
-    if isinstance(method.schedule, Whole):
-        kind = draft or "sequential"
-    if blind := decoder.blind:  # other questions have another file
-        asked = "fields" if blind.rows.tree.parts else "ask"
-        asked = Path(settings.schema).stem if settings.schema else asked
-        kind = f"blind-{asked}-{blind.described['sha256'][:6]}"
-    limits = asdict(method.limits).items()
-    own = {*WORKSPACE_MODELS, *(str(real(settings.place.model(name))) for name in WORKSPACE_MODELS)}
-    models = [name for name in (settings.model, settings.exact) if name and not {name, str(real(name))} & own]
-    parts = [
-        draft and "exact",
-        kind,
-        settings.shots and f"shots{settings.shots[1]}",
-        method.empty_rows if method.empty_rows != "retry" else None,
-        "norepeat" if method.stop_on_repeat else None,
-        *(f"{name.replace('_', '')}{limit}" for name, limit in limits if limit != getattr(usual, name)),
-        {True: "grounded", False: "free", None: None}[settings.grounded],
-        settings.max_source_tokens and f"source{settings.max_source_tokens}",
-        settings.chunk and f"chunk{settings.chunk}",
-        settings.dtype if settings.dtype != "float32" else None,
-        *(real(name).name for name in models),
-        data,
-        settings.split if settings.split != "test" else None,
-        settings.limit and f"first{settings.limit}",
-    ]
-    name = re.sub(r"[^\w.-]+", "-", "-".join(map(str, filter(None, parts))))
+    draft, blind = decoder.drafter and decoder.drafter.kind, decoder.blind
     schedule = method.schedule.between if isinstance(method.schedule, Listed) else method.schedule
     delay = schedule.delay if isinstance(schedule, Fixed) else schedule.name
     has_starts = not isinstance(method.schedule, Whole | Together)
@@ -204,7 +216,6 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         inputs=inputs,
         method=method,
         batch_size=batch_size,
-        path=settings.place.generations(name),
         used=used,
         chunks=chunks,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +15,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.json_schema import METRIC, METRICS
-from pipedec_cli.data.reading import keep_apart, require_place, require_writable
+from pipedec_cli.data.reading import keep_apart, real, require_place, require_writable
 from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
+#: The end of the name of predictions for training data.
+_OF_TRAIN: Final = re.compile(r"-train-[0-9a-f]{8}$")
 
 
 def parse_metrics(value: Any) -> tuple[tuple[str, str], ...]:
@@ -91,11 +95,12 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
     from pipedec_cli.data.predictions import INVALID
     from pipedec_cli.evaluate.scoring import compare_runs, load_runs, method
 
+    require_place(settings.out)
     if (first := settings.predictions) is None:
         folder = settings.place.generations("any").parent
         there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
         # A teacher's texts for the training data are the last choice.
-        newest = lambda path: (not re.search(r"-train(-first\d+)?$", path.stem), path.stat().st_mtime)  # noqa: E731
+        newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
         first = max(there, key=newest, default=None)
         if first is None:
             todo = "run `pipedec generate` first, or give a file of predictions"
@@ -162,40 +167,32 @@ def score_runs(
 def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any]) -> None:
     """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
 
-    In the workspace a run is ``scores/NAME.json`` and ``NAME.examples.jsonl``, a comparison ``scores/A-vs-B.json``. With
-    ``--out`` they are in and beside that file; for a device or a pipe, in it alone. Scores by another protocol become FILE.bak.
+    In the workspace a run is ``scores/NAME-HASH.json`` and ``NAME-HASH.examples.jsonl``, a comparison
+    ``scores/A-vs-B-HASH.json``. With ``--out`` they are in and beside that file; for a device or a pipe, in it alone. Scores
+    by another protocol become FILE.bak.
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
-    out, names = settings.out, [run.run.name for run in runs]
-    require_place(out)
-    # Beside a device or a pipe there can be no file.
-    alone = out is not None and out.exists() and not out.is_file()
-    if out is None:
-        files = [settings.place.scores / f"{name}.json" for name in (*names, "-vs-".join(names))]
-    elif alone:
-        files = [out]
-    else:
-        files = [*(out.with_name(f"{out.stem}.{name}.json") for name in names if len(runs) > 1), out]
-    files = files[: len(contents)]
-    examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
-    inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
-    written = (*files, *examples)
-    keep_apart(inputs, (*written, *map(_backup, written)), "give another file as --out")
-    for path in written:
-        require_writable(path)
+    out = settings.out
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
         **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
         **settings.some("gold", "sources"),
     }
-    made_by, mine = manifest(options, inputs=inputs), f'"protocol": "{options["protocol"]}"'
-    for path in files:
-        if path.is_file() and mine not in path.read_text(encoding="utf-8", errors="replace"):
-            for old in filter(Path.exists, (path, _examples_beside(path))):
-                old.replace(_backup(old))
-            log.warning(f"{path} was not of this protocol: it is kept as {_backup(path)}")
+    # Beside a device or a pipe there can be no file.
+    alone = out is not None and out.exists() and not out.is_file()
+    files = _score_files(settings, [run.run for run in runs], options)[-1 if alone else 0 :]
+    examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
+    inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
+    written = (*files, *examples)
+    keep_apart(inputs, written, "give another file as --out")
+    for path in written:
+        require_writable(path)
+    if not alone:
+        for path in files:
+            _make_way(path, options["protocol"])
+    made_by = manifest(options, inputs=inputs)
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=not alone):
@@ -204,9 +201,43 @@ def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence
         log.info(f"saved {path}")
 
 
-def _backup(path: Path) -> Path:
-    """Where scores by another protocol are kept."""
-    return path.with_name(f"{path.name}.bak")
+def _score_files(
+    settings: ScoreSettings, runs: Sequence[LoadedRun], options: Mapping[str, Any]
+) -> list[Path]:
+    """The file of each run's scores, and that of the comparison, if there are two runs."""
+    from pipedec_cli.data.writing import named_by_hash
+
+    out, files = settings.out, list[Path]()
+    groups = [[run] for run in runs if len(runs) > 1]
+    for group in (*groups, runs):
+        name = "-vs-".join(run.name for run in group)
+        if out is None:
+            # Seen from the workspace: both may be moved together.
+            places = [os.path.relpath(real(run.path), real(settings.place.root)) for run in group]
+            named = named_by_hash([name], {**options, "of": places})
+            files.append(settings.place.scores / f"{named}.json")
+        else:
+            files.append(out if group is runs else out.with_name(f"{out.stem}.{name}.json"))
+    return files
+
+
+def _make_way(path: Path, protocol: str) -> None:
+    """Keep scores by another protocol that stand where scores are to be written; a `UserError` if it is another file."""
+    from pipedec_cli.data.writing import backups, first_object, require_own
+
+    beside = _examples_beside(path)
+    require_own(path, {"manifest"}, "pipedec score")
+    require_own(beside, {"id"}, "pipedec score")
+    if not path.is_file():
+        return
+    with suppress(LookupError, TypeError):
+        if first_object(path)["manifest"]["settings"]["protocol"] == protocol:
+            return
+    files = [file for file in (path, beside) if file.is_file()]
+    kept = backups(*files)
+    for file, backup in zip(files, kept, strict=True):
+        file.replace(backup)
+    log.warning(f"{path} was not of this protocol: it is kept as {kept[0].name}")
 
 
 def _examples_beside(path: Path) -> Path:

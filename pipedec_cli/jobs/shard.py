@@ -10,7 +10,7 @@ from msgspec import Struct
 from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.predictions import PredictionsFile, whole_parts
-from pipedec_cli.data.reading import real
+from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, track
@@ -71,8 +71,10 @@ def merge(
             emit(line)
         return None
     merged = PredictionsFile(Path(settings.out or folder / "predictions.jsonl"))
+    require_place(merged.path)
     if real(merged.path) in (real(part.path) for part in parts):
         raise UserError("is a part that is to be merged", where=str(merged.path), todo="choose another --out")
+    merged.require_own()
     manifest = Artifact.job(folder).manifest
     del manifest["shards"]
     manifest.pop("result", None)

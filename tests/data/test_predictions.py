@@ -222,13 +222,40 @@ def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_v
     assert begin(tmp_path).version_changes(now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
 
 
-@pytest.mark.parametrize("runs", [(3, 1, 2), (1, 3, 0)])
-def test_what_is_kept_is_the_whole_run_and_not_a_stopped_one_and_so_is_a_file_of_no_run(tmp_path, runs):
-    kept = tmp_path / "run.jsonl.bak"
-    for lines in runs:
+def test_each_earlier_run_and_a_file_of_no_run_is_kept_and_no_backup_is_replaced(tmp_path):
+    for lines in (3, 1, 2):
         begin(tmp_path, lines=lines)
-    assert len(kept.read_text(encoding="utf-8").splitlines()) == 3
+    counts = {path.name: len(path.read_bytes().splitlines()) for path in tmp_path.glob("run.jsonl*")}
+    assert counts == {"run.jsonl.bak": 3, "run.jsonl.bak2": 1, "run.jsonl": 2}
+    assert len([*tmp_path.glob("run.manifest.json*")]) == 3
     mine = PredictionsFile(tmp_path / "mine.jsonl")
     mine.path.write_text("mine\n", encoding="utf-8")
     assert mine.start(MANIFEST) == tmp_path / "mine.jsonl.bak"
     assert (tmp_path / "mine.jsonl.bak").read_text(encoding="utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.jsonl", b"\x08\0\0\0\0\0\0\0{}      weights"),
+        ("run.jsonl", b'{"id": "1", "source": "a"}\n'),
+        ("run.manifest.json", b'{"name": "an app", "icons": []}'),
+        ("run.invalid.jsonl", b"mine\n"),
+    ],
+)
+def test_a_file_that_generate_did_not_write_is_refused_by_its_name(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as error:
+        PredictionsFile(tmp_path / "run.jsonl").require_own()
+    assert error.value.where == str(tmp_path / name)
+
+
+def test_files_of_earlier_runs_may_be_replaced_with_and_without_their_manifest(tmp_path):
+    files = PredictionsFile(tmp_path / "run.jsonl")
+    files.require_own()
+    files.path.touch()
+    files.require_own()
+    begin(tmp_path).require_own()
+    files.manifest_path.unlink()
+    files.path.write_text('{"id": 1, "prediction": "A.", "steps": 3, "truncated": null}\n', encoding="utf-8")
+    files.require_own()

@@ -74,6 +74,23 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
     assert getattr(caught.value, "filename", str(path)) == str(path)  # a full disk names the file
 
 
+def test_files_that_belong_together_come_all_or_none(tmp_path):
+    last, others = tmp_path / "last", [tmp_path / "a", tmp_path / "b"]
+
+    def failing():
+        yield "2"
+        raise OSError(errno.ENOSPC, "No space")
+
+    writing.write_together({path: ["1"] for path in (last, *others)}, last)
+    with pytest.raises(OSError, match="No space") as caught:
+        writing.write_together({last: ["2"], others[0]: ["2"], others[1]: failing()}, last)
+    assert caught.value.filename == str(others[1])
+    assert [path.read_text() for path in (last, *others)] == ["1"] * 3
+    writing.write_together({others[0]: ["3"], last: ["3"]}, last)
+    assert [path.read_text() for path in (last, *others)] == ["3", "3", "1"]
+    assert sorted(tmp_path.iterdir()) == [*others, last], "nothing is left over"
+
+
 @given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data())
 def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factory, items, data):
     path = tmp_path_factory.mktemp("torn") / "out.jsonl"

@@ -320,8 +320,7 @@ def test_keys_and_questions_have_files_of_their_own(place, tmp_path):
         run("generate", *model, *asked)
         assert "is whole already" in run("generate", *model, *asked, "--resume").stderr
     run("generate", *model, "--schema", place / "schema.json")
-    names = [path.name.split("-")[:2] for path in (tmp_path / "generations").glob("*.jsonl")]
-    assert sorted(names) == [["blind", name] for name in ("ask", "fields", "fields", "schema")]
+    assert len([*tmp_path.glob("generations/model-together-docs-????????.jsonl")]) == 4
 
 
 def test_a_key_that_no_example_fills_is_named_since_its_values_would_be_left_out(place):

@@ -17,7 +17,7 @@ from tests import running
 from tests.checkpoints import SMALL, SOURCES, TOLD, change, tiny_checkpoint
 from tests.jobs.report.running import QUICK
 from tests.model.chats import DATED, foreign
-from tests.running import lines_of, read_json, run, write_lines
+from tests.running import generated, lines_of, read_json, run, write_lines
 
 FEW = ("--max-steps", "2", "--batch-size", "4", "--device", "cpu")
 FEW += ("--set", "evaluations=1", "--set", "dev_examples=2")
@@ -53,11 +53,13 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_promp
     assert codec.decode(codec.source("The Mill")[0]).endswith("now:")
     few = ("generate", "-w", workspace, "--delay", "2", "--device", "cpu", "--max-tokens", "40")
     run(*few)
-    made = workspace / "generations" / "pipelined-delay2-maxtokens40.jsonl"
+    made = generated(workspace, "pipelined-delay2")
     asked = read_json(made.with_suffix(".manifest.json"))["settings"]
     assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == (own, False, "")
     assert len(lines_of(made)) > 0
-    assert f'prompt was "{own}"' in running.refused(*few, "--prompt-template", "{source}", "--resume")
+    there = (*few, "--out", "out.jsonl")
+    run(*there)
+    assert f'prompt was "{own}"' in running.refused(*there, "--prompt-template", "{source}", "--resume")
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
     assert "family=… was" in running.refused("train", "-w", workspace, *FEW, *prompt, "--resume")
@@ -112,9 +114,9 @@ def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
     asked = ("--set", "prompt_template=Say {source}:")
     train(workspace, "--set", "family=llama", "--decoder", "sequential", *asked)
     teacher = workspace / "models" / "sequential"
-    kept = workspace / "generations" / "sequential-train.jsonl"
     options = ("--split", "train", "--set", "trace=false", "--device", "cpu")
     run("generate", "-w", workspace, "--model", teacher, *options)
+    kept = generated(workspace, "sequential-train")
     write_lines(kept, *({**row, "truncated": None, "prediction": "A. B."} for row in lines_of(kept)))
     train(workspace, "--teacher", teacher, "--set", "dev_examples=0")
     student = workspace / "models" / "pipelined"

@@ -8,7 +8,7 @@ import pytest
 from tests.checkpoints import change, tiny_checkpoint
 from tests.jobs.report.running import QUICK as REPORT
 from tests.jobs.report.running import options_of
-from tests.running import lines_of, read_json, refused, run, write_lines
+from tests.running import generated, lines_of, read_json, refused, run, write_lines
 
 FOOD = {"enum": ["Thai", "Greek"]}
 KEYS = {"name": {"type": "string"}, "food": FOOD, "stars": {"type": "integer"}, "open": {"type": "boolean"}}
@@ -48,9 +48,9 @@ def check_objects(lines, steps):
 def test_every_line_has_an_object_that_the_schema_allows(workspace):
     told = run("generate", "-w", workspace, "--set", "time_max=6").stderr
     assert "4 fields at a time" in told and " keys took " in told and "tokens a call" not in told
-    (path,) = (workspace / "generations").glob("pipelined-together-timemax6.jsonl")
+    path = generated(workspace, "pipelined-together")
     check_objects(lines_of(path), 6)
-    settings = read_json(path.with_name("pipelined-together-timemax6.manifest.json"))["settings"]
+    settings = read_json(path.with_suffix(".manifest.json"))["settings"]
     assert (settings["delay"], settings["empty_rows"]) == ("together", None)
     assert None not in [value for line in lines_of(path) for value in line["fields"].values()]
     assert re.search("[0-9] values of fields lost: cut short", told)
@@ -110,7 +110,7 @@ def test_how_sure_values_are_is_refused_of_a_model_without_rows_wherever_it_is_a
 
 def test_the_plain_t5s_text_is_read_back_as_an_object(workspace):
     run("generate", "-w", workspace, "--model", "sequential", "--max-tokens", "8")
-    (path,) = (workspace / "generations").glob("sequential-maxtokens8.jsonl")
+    path = generated(workspace, "sequential")
     assert all(json.loads(line["prediction"]) == line["fields"] for line in lines_of(path))
 
 
@@ -193,7 +193,7 @@ def test_items_are_written_scored_and_shown_by_their_names(listed):
     assert "3 fields at a time, items: Δt = 3" in told
     rows = re.findall(r"^ *(\S+) [✓∅✂] ", told, re.MULTILINE)
     assert {"name", "menu[1].dish", "menu[1].at.price"} <= {*rows}
-    (path,) = (listed / "generations").glob("pipelined-together-delay3-timemax9.jsonl")
+    path = generated(listed, "pipelined-together-delay3")
     for line in lines_of(path):
         assert json.loads(line["prediction"]) == line["fields"]
         prices = [one.get("at", {}).get("price", 0) for one in line["fields"].get("menu", ())]

@@ -119,6 +119,8 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
         ("empty.jsonl.gz", "holds no example"),
         ("published --out taken", "is a file, and there are several splits"),
         ("published --out -", "choose one with --split"),
+        ("good.jsonl --out table.csv", "table.csv: JSON is written"),
+        ("good.jsonl --out weights", "weights: was not written by `pipedec import`"),
         ("published --split test", "has no split test; it has train, dev"),
     ],
 )
@@ -127,7 +129,12 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
         write_lines(name, KEYPHRASES)
     write_lines("bad.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
     contents = {"empty.jsonl": b"", "blank.jsonl": b"\n\n", "empty.jsonl.gz": gzip.compress(b"")}
-    for name, content in {**contents, "taken": b"", "kp20k.jsonl": b"before"}.items():
+    for name, content in {
+        **contents,
+        "taken": b"",
+        "weights": b"\0\x08",
+        "kp20k.jsonl": b'{"id": "1", "source": "a"}\n',
+    }.items():
         Path(name).write_bytes(content)
 
     def files():

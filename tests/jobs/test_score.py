@@ -24,6 +24,12 @@ score = partial(run, "score")
 SCORES = Path("pipedec-workspace/scores")
 
 
+def saved_as(name: str, ending: str = ".json") -> Path:
+    """The file of that name and a hash in the workspace."""
+    (path,) = SCORES.glob(f"{name}-{'[0-9a-f]' * 8}{ending}")
+    return path
+
+
 def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
     result = score("out.jsonl", "--set", "stemmer=false")
@@ -31,7 +37,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
         assert shown in result.stdout
     assert "task: summarization, since nothing says otherwise" in result.stderr
     assert "saved" not in result.stdout
-    saved = read_json(SCORES / "out.json")
+    saved = read_json(saved_as("out"))
     assert saved["values"]["rouge1"] == 50.0
     assert saved["signature"].startswith("rouge|")
     assert saved["rows"] == {"scored": 2, "expected": None}
@@ -39,7 +45,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
     assert (settings["protocol"], settings["stemmer"]) == ("rouge", False)
     assert (read["path"], len(read["sha256"])) == ("out.jsonl", 64)
-    examples = lines_of(SCORES / "out.examples.jsonl")
+    examples = lines_of(saved_as("out", ".examples.jsonl"))
     assert [(row["id"], row["rouge1"]) for row in examples] == [("a", 100.0), ("b", 0.0)]
     # with --json, what is saved is all there is on stdout
     shutil.rmtree("pipedec-workspace")
@@ -104,9 +110,10 @@ def test_without_a_file_the_workspaces_newest_predictions_are_scored():
     assert "run `pipedec generate` first" in refused("score")
     predictions("pipedec-workspace/generations/old.jsonl", {"a": "x"})
     predictions("pipedec-workspace/generations/new.jsonl", {"a": "the red cat"})
+    teachers = "pipedec-workspace/generations/sequential-train-0123abcd.jsonl"
     # what a teacher has written since for the training data is no test
-    predictions("pipedec-workspace/generations/sequential-train.jsonl", {"a": "y"})
-    os.utime("pipedec-workspace/generations/sequential-train.jsonl", (2e9, 2e9))
+    predictions(teachers, {"a": "y"})
+    os.utime(teachers, (2e9, 2e9))
     os.utime("pipedec-workspace/generations/old.jsonl", (1, 1))
     # nor is a list of what was set aside
     Path("pipedec-workspace/generations/new.invalid.jsonl").write_text('{"where": "x:1", "what": "wrong"}\n')
@@ -122,7 +129,7 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
     assert pair["differences"]["rouge1"]["value"] == pytest.approx(100 / 3)
     assert (pair["differences"]["rouge1"]["low"], pair["identical_predictions"]) == (0.0, 2)
     assert "scipy.stats.bootstrap" in pair["method"]
-    saved = read_json(SCORES / "ours-vs-theirs.json")
+    saved = read_json(saved_as("ours-vs-theirs"))
     assert pair | {"manifest": saved["manifest"]} == saved
     table, what = score("ours.jsonl", "theirs.jsonl").stdout, "paired bootstrap, percentile interval at 95%"
     for shown in ("+33.33", f"difference: first minus second; {what}", "the same prediction in both: 2 of 3"):
@@ -132,7 +139,7 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
         predictions(f"{folder}/out.jsonl", {"a": "the red cat"})
     table = score("x/out.jsonl", "y/out.jsonl").stdout
     assert "x-out" in table and "y-out" in table
-    assert (SCORES / "x-out-vs-y-out.json").exists()
+    assert saved_as("x-out-vs-y-out").exists()
     predictions("ours.jsonl", {"a": "x", "b": "x"})
     predictions("theirs.jsonl", {"a": "x"})
     predictions("other.jsonl", {"a": "x", "b": "x"}, target="blue")
@@ -145,9 +152,6 @@ def test_two_files_are_compared_with_a_paired_interval_or_refused_and_never_writ
         assert wrong in refused("score", first, second)
     before = Path("ours.jsonl").read_bytes()
     assert "would be written over" in refused("score", "ours.jsonl", "--out", "ours.jsonl")
-    Path("ours.json.bak").write_bytes(before)  # where scores of another protocol would be kept
-    told = refused("score", "ours.jsonl", "--gold", "ours.json.bak", "--out", "ours.json")
-    assert told.startswith("ours.json.bak: would be written over")
     assert "is a folder; name a file in it" in refused("score", "ours.jsonl", "--out", ".")
     assert Path("ours.jsonl").read_bytes() == before
 
@@ -223,7 +227,7 @@ def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones():
     result = score("out.jsonl", "--quiet")
     assert "out: 1 of 3 rows" in result.stdout
     assert "warning: out: 1 of 3 rows are there and were scored" in result.stderr
-    assert read_json(SCORES / "out.json")["rows"]["expected"] == 3
+    assert read_json(saved_as("out"))["rows"]["expected"] == 3
     Path("out.manifest.json").write_text('{"settings": {"limit": 1}}')
     assert "warning: out: a run of the first 1 example only, made with --limit" in score("out.jsonl").stderr
     Path("out.manifest.json").write_text('{"settings": {"limit": null}}')
@@ -233,13 +237,43 @@ def test_a_partial_run_and_one_of_a_few_examples_are_not_taken_for_whole_ones():
 def test_a_protocol_for_other_data_is_pointed_out_and_the_scores_by_another_are_kept():
     predictions("out.jsonl", {"a": "the red cat"}, target_segments=["the red cat"])
     Path("out.manifest.json").write_text('{"segmentation": {"level": "sentence"}}')
-    first = [score("out.jsonl").stderr, score("out.jsonl").stderr]
-    assert "warning" not in "".join(first) and not list(SCORES.glob("*.bak"))
-    before = {name: (SCORES / name).read_bytes() for name in ("out.json", "out.examples.jsonl")}
-    result = score("out.jsonl", "--protocol", "chan2019")
+    at_out = ("out.jsonl", "--out", "s.json")
+    assert "warning" not in score(*at_out).stderr + score(*at_out).stderr and not list(Path().glob("*.bak"))
+    files = ("s.json", "s.examples.jsonl")
+    first = {name: Path(name).read_bytes() for name in files}
+    result = score(*at_out, "--protocol", "chan2019")
     assert "out: scored as keyphrases, but the data are segmented at level sentence" in result.stderr
-    assert "out.json was not of this protocol: it is kept as" in " ".join(result.stderr.split())
-    assert {name: (SCORES / f"{name}.bak").read_bytes() for name in before} == before
+    assert "s.json was not of this protocol: it is kept as s.json.bak" in " ".join(result.stderr.split())
+    second = {name: Path(name).read_bytes() for name in files}
+    score(*at_out)
+    assert {name: Path(f"{name}.bak").read_bytes() for name in files} == first
+    assert {name: Path(f"{name}.bak2").read_bytes() for name in files} == second, "the first ones stay"
+
+
+def test_scores_of_files_of_one_name_and_by_other_protocols_have_files_of_their_own_in_the_workspace():
+    for folder, text in (("x", "the red cat"), ("y", "a dog")):
+        predictions(f"{folder}/out.jsonl", {"a": text}, target_segments=["the red cat"])
+        score(f"{folder}/out.jsonl")
+    score("x/out.jsonl", "--protocol", "chan2019")
+    paths = sorted(SCORES.glob("out-*.json"))
+    told = {(one["predictions"], one["protocol"]) for one in map(read_json, paths)}
+    assert told == {("x/out.jsonl", "rouge"), ("y/out.jsonl", "rouge"), ("x/out.jsonl", "chan2019")}
+    score("./x/../x/out.jsonl")
+    assert sorted(SCORES.glob("out-*.json")) == paths, "the same file by another path"
+
+
+@pytest.mark.parametrize("name", ["weights.json", "weights.examples.jsonl"])
+def test_no_file_is_written_over_or_moved_that_score_did_not_write(name):
+    predictions("out.jsonl", {"a": "the red cat"})
+    Path(name).write_text('{"weights": [1]}\n', encoding="utf-8")
+    assert refused("score", "out.jsonl", "--out", "weights.json").startswith(f"{name}: was not written by")
+    assert [path.name for path in Path().glob("weights*")] == [name]
+    assert Path(name).read_text(encoding="utf-8") == '{"weights": [1]}\n'
+
+
+def test_scores_are_not_written_under_the_name_of_a_table():
+    predictions("out.jsonl", {"a": "the red cat"})
+    assert refused("score", "out.jsonl", "--out", "scores.csv").startswith("scores.csv: JSON is written")
 
 
 def test_multispanqas_own_files_are_scored_by_its_protocol():
@@ -276,7 +310,7 @@ def test_objects_are_scored_by_their_pairs_and_by_key():
     assert "fields F1      57.14  66.67  50.00" in result.stdout  # 2 of 3 predicted and of 4 right pairs
     rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("name", "food"))]
     assert rows == [["food", *["0.00", "0.00", "0.00", "0.00", "2"]], ["name", *["100.00"] * 4, "2"]]
-    parts = read_json(SCORES / "a.json")["parts"]
+    parts = read_json(saved_as("a"))["parts"]
     assert (parts["name"]["fields_exact"], parts["food"]["right_pairs"]) == (100.0, 2.0)
     write_lines("b.jsonl", *({"id": i, "prediction": target, "target": target} for i in (0, 1)))
     shown = score("a.jsonl", "b.jsonl").stdout

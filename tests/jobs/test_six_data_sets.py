@@ -16,7 +16,7 @@ from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from tests import running
 from tests.data.importers.published import TEST, WRITERS
-from tests.running import lines_of, read_json, refused, slow
+from tests.running import generated, lines_of, read_json, refused, slow
 
 #: The metrics of each task.
 METRICS = {
@@ -71,7 +71,7 @@ def test_published_files_become_a_report_beside_the_papers_figures(name):
 
     for command in documented("generate", name):
         run(*command, "--device", "cpu")
-    assert len(lines_of(WORK / "generations/pipelined-delay1.jsonl")) == TEST
+    assert len(lines_of(generated(WORK, "pipelined-delay1"))) == TEST
 
     (command,) = documented("score", name)
     score = json.loads(run(*command, "--json").stdout)

@@ -20,7 +20,7 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.model.scratch import SHAPES
 from tests import running
 from tests.checkpoints import TOLD, change, tiny_checkpoint, weights_of
-from tests.running import lines_of, read_json, run, write_lines
+from tests.running import generated, lines_of, read_json, run, write_lines
 
 #: One update that changes nothing.
 UNCHANGED = ["--max-steps", "1", "--set", "evaluations=1", "--learning-rate", "1e-12", "--device", "cpu"]
@@ -74,7 +74,7 @@ def data_of(workspace: Path, teacher: Path, **more: Any) -> TrainingData:
 
 def written(workspace: Path) -> Path:
     """The teacher's texts."""
-    return workspace / "generations" / "sequential-my-t5-train.jsonl"
+    return generated(workspace, "my-t5-train")
 
 
 def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_path, teacher):
@@ -92,7 +92,7 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(tmp_pat
     assert read_json(student / "config.json")["pipedec"]["stop_on_repeat"] is True
     one = ("generate", "-w", workspace, "--limit", "1", "--device", "cpu")
     made = run(*one, "--delay", "1").stderr
-    assert "empty rows stop, stop on repeat" in made and "pipelined-delay1-stop-norepeat-first1.jsonl" in made
+    assert "empty rows stop, stop on repeat" in made and "generations/pipelined-delay1-" in made
     paper = run(*one, "--set", "recipe=paper").stderr
     assert "empty rows retry" in paper and "stop on repeat" not in paper
     card = (student / "README.md").read_text()
@@ -197,7 +197,7 @@ def test_a_teachers_text_is_read_as_the_object_that_it_says(tmp_path, teacher):
     rows = ({"source": source} for source, _ in TOLD * 4)
     workspace = segmented(tmp_path, *rows, more=("--sources-only", "--level", "field", "--fields", "A,B"))
     data_of(workspace, teacher, limit=4)
-    kept = workspace / "generations" / "sequential-my-t5-train-first4.jsonl"
+    kept = written(workspace)
     write_lines(kept, *({**row, "prediction": "B: b; C: c", "fields": {"B": "b"}} for row in lines_of(kept)))
     data = data_of(workspace, teacher, limit=4)
     assert [field.name for field in data.segmentation.fields] == ["A", "B"]
@@ -236,7 +236,9 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
     told = train(workspace, "--teacher", own, "--set", "source_prefix=", "--overwrite")
     assert f"{own} was trained with the source prefix 'say: ', not ''" in told
-    manifest = read_json(workspace / "generations" / "sequential-own-train.manifest.json")
+    manifest = read_json(
+        max(workspace.glob("generations/own-train-*.manifest.json"), key=lambda path: path.stat().st_mtime)
+    )
     assert manifest["settings"]["source_prefix"] == ""
     assert read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]["source_prefix"] == ""
 

@@ -21,7 +21,7 @@ from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.run import Run, plan_run, write
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
-from tests.running import run, write_lines
+from tests.running import generated, run, write_lines
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,9 @@ def test_a_second_writer_is_refused_and_a_kill_leaves_whole_lines_that_are_resum
 
 
 def test_a_file_that_is_being_written_is_refused_to_generate_and_to_report(place):
-    out = place / "generations" / "pipelined-delay2.jsonl"
+    done()
+    out = generated(place, "pipelined-delay2")
+    out.unlink()
     with only_writer(out, todo=""):
         assert "is being written by process" in refused()
         assert "or choose another --out" in refused("--resume")
@@ -107,7 +109,7 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, m
 
 def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place):
     assert "starting at the beginning" in done("--resume").stderr
-    file = place / "generations" / "pipelined-delay2.jsonl"
+    file = generated(place, "pipelined-delay2")
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert len(lines(file)) == len(ROWS)
     assert "is whole already: 12 of 12 lines are there" in done("--resume", "--batch-size", "1").stderr

@@ -15,7 +15,7 @@ from pipedec_cli.jobs import measuring
 from pipedec_cli.model.engine.sequences import Sequences
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with, write_data
-from tests.running import read_json, refused, run, write_lines
+from tests.running import generated, read_json, refused, run, write_lines
 
 
 def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace):
@@ -94,15 +94,15 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     assert (dev["text_agreement"]["of"], decoders["Δt = 1"]["text_agreement"]["of"]) == (12, 6)
     for shown in ("quality, dev, 12 examples", "38.3  38.0", "quality, test, 6 examples", "34.9  34.6"):
         assert " ".join(shown.split()) in " ".join(result.stdout.split()), "the paper's ROUGE-L on both"
-    names = ["pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"]
-    assert {file.stem for file in (workspace / "generations").glob("*.jsonl")} == {*names}
+    for name in ("pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"):
+        assert generated(workspace, name).is_file()
     # one split alone, and data that have none
     reported("--split", "dev", "--delays", "1")
     content, decoders = report_of(workspace)
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
     others = (workspace / "data/dev.jsonl", "--split", "dev")
     assert "has no splits" in refused("report", *others, *QUICK)
-    assert "from 1 up or 'wait', with commas" in run("report", "--delays", "0", exit_code=2).stderr
+    assert "from 1 to 1,000,000 or 'wait', with commas" in run("report", "--delays", "0", exit_code=2).stderr
 
 
 def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(workspace):
@@ -240,7 +240,7 @@ def test_llama_cpp_is_refused_where_no_gguf_file_is_named(workspace, monkeypatch
 def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(workspace):
     reported("--delays", "1")
     files = sorted((workspace / "generations").glob("*.jsonl"))
-    assert [file.name for file in files] == ["pipelined-delay1.jsonl", "sequential.jsonl"]
+    assert files == [generated(workspace, name) for name in ("pipelined-delay1", "sequential")]
     before = [file.stat().st_mtime_ns for file in files]
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
     assert [file.stat().st_mtime_ns for file in files] == before
@@ -253,9 +253,9 @@ def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(works
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
 
 
-def test_stopped_run_is_finished_and_one_of_other_data_begun_anew(workspace):
+def test_stopped_run_is_finished_and_other_data_have_another_file(workspace):
     reported("--delays", "1")
-    file = workspace / "generations/pipelined-delay1.jsonl"
+    file = generated(workspace, "pipelined-delay1")
     whole = file.read_text(encoding="utf-8").splitlines(keepends=True)
     marked = whole[0].replace('"seconds": ', '"seconds": 77')
     file.write_text(marked + whole[1] + whole[2][:20], encoding="utf-8")
@@ -263,10 +263,20 @@ def test_stopped_run_is_finished_and_one_of_other_data_begun_anew(workspace):
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     assert (lines[:2], len(lines)) == ([marked, whole[1]], 12)
     write_data(workspace, TOLD[:1])
-    anew = "is of another run and is generated anew (cannot go on: the data changed)"
-    assert anew in reported("--delays", "1").stderr
-    assert (workspace / "generations/pipelined-delay1.jsonl.bak").exists()
+    reported("--delays", "1")
+    assert file.read_text(encoding="utf-8").splitlines(keepends=True) == lines
     assert report_of(workspace)[0]["entries"][0]["totals"]["examples"] == 1
+
+
+def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
+    reported("--delays", "1")
+    folder = workspace / "report"
+    before = {name: (folder / name).read_bytes() for name in ("report.json", "report.md")}
+    (folder / "report.html").unlink()
+    (folder / "report.html").mkdir()
+    with pytest.raises(IsADirectoryError):
+        reported("--delays", "1,2")
+    assert {name: (folder / name).read_bytes() for name in before} == before
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

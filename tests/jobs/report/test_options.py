@@ -87,8 +87,8 @@ def test_the_commands_of_a_report_on_some_data_write_the_texts_that_it_compares(
     shutil.move(workspace / "data/test.jsonl", "own.jsonl")
     reported("own.jsonl", "--limit", "3", "--delays", "1", "--compare", "exact-source")
     for name, command in options_of_all(workspace).items():
-        assert "own.jsonl" in command and "--limit 3" in command, name
+        assert "own.jsonl" in command and "--limit" not in command, name
         run("generate", *shlex.split(command), "--out", "again.jsonl", "--device", "cpu")
-        (compared,) = (workspace / "generations").glob(f"{name.replace('Δt = 1', 'pipelined')}-*.jsonl")
+        compared = Path(report_of(workspace)[1][name]["quality"]["predictions"])
         texts = [[line["prediction"] for line in lines_of(path)] for path in (compared, "again.jsonl")]
-        assert texts[0] == texts[1] and len(texts[0]) == 3
+        assert texts[0] == texts[1][:3] and len(texts[0]) == 3 < len(texts[1])

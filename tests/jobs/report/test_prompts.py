@@ -50,7 +50,7 @@ def test_a_model_from_elsewhere_and_the_peers_are_asked_as_the_checkpoint(worksp
     # which is what `generate` makes of the same words
     told = ("--prompt-template", "Say\n{source}", "--chat", "--device", "cpu", "--out", "o.jsonl")
     run("generate", "-w", workspace, "--model", plain, *told)
-    (there,) = (path for path in workspace.glob("generations/sequential-*.jsonl"))
+    (there,) = (path for path in workspace.glob("generations/my-chat-????????.jsonl"))
     made, kept = ([one["prediction"] for one in lines_of(path)] for path in ("o.jsonl", there))
     assert made == kept
 
