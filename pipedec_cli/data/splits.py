@@ -37,7 +37,7 @@ def gather_splits(
 
     Given splits stay as they are: the files of a folder, the splits of a hub data set, the files `extra` of dev and test, a
     ``split`` field. `split_by_source` splits the missing ones off from train. Each record has a target, or with `sources_only`
-    none has. Returns the records by split, in a temporary file near the folder `near`, and the origin of each split in words.
+    none has but those of a test file: right answers, to score by. Returns the records by split, in a temporary file near the folder `near`, and the origin of each split in words.
     """
     stored = StoredRecords(near)
 
@@ -49,7 +49,7 @@ def gather_splits(
                 hint = "--target-field names another, or leave the record out; "
                 hint += "--sources-only takes data for `pipedec train --teacher`"
                 raise missing_field(record.fields, names.target, record.where, hint)
-            if record.target is not None and sources_only:
+            if record.target is not None and sources_only and place != extra.get("test"):
                 todo = "leave out --sources-only: a teacher takes data with targets, too"
                 raise UserError("there is a target", where=record.where, todo=todo)
             stored.append(record)

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from pipedec_cli.data.predictions import limit_options
 from pipedec_cli.evaluate.entry import Entry, Quality
 from pipedec_cli.evaluate.expected_calls import FEW_SUBSEQUENCES, WORTHWHILE
-from pipedec_cli.evaluate.scoring import LABELS, TOO_FEW
+from pipedec_cli.evaluate.scoring import LABELS
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the paper's own loss on its longest answers.
 TOLERANCE: Final = 0.5
@@ -98,10 +99,10 @@ def advise(
     `called` is the baseline in words, `subsequences` their mean number in a target if known.
     """
     useful = [one for one in tried if not one.faults]
-    useless = tuple(f"{one.name}: {'; '.join(one.faults)}." for one in (baseline, *tried) if one.faults)
+    useless = tuple(f"{one.name}: {one.faults_in_words}." for one in (baseline, *tried) if one.faults)
     if baseline.faults or not useful:
         ours = "the pipelined decoder"
-        if all(TOO_FEW in fault for one in (baseline, *tried) for fault in one.faults):
+        if all(fault.few_examples for one in (baseline, *tried) for fault in one.faults):
             text = "No advice: these are too few examples. Compare more, and read some predictions."
             return Advice("unfit", text, useless)
         if not baseline.faults:
@@ -290,10 +291,10 @@ def _goes_wrong(one: Entry, baseline: Entry) -> Iterator[str]:
         repeated = f"{found.duplicated_rate:.0%} of its {_parts(one)} repeat an earlier one"
         yield f"{repeated}, in the baseline {usual.duplicated_rate:.0%}."
     if found.truncated_rate > usual.truncated_rate + MORE_OFTEN:
-        names = " and ".join(found.truncated)
         finer = ", or segment finer" if "sub_max" in found.truncated else ""
-        cut = f"{found.truncated_rate:.0%} of its texts are cut short by {names}"
-        yield f"{cut}: `pipedec generate` takes a larger {names}{finer}."
+        limits = " and ".join(found.truncated)
+        cut = f"{found.truncated_rate:.0%} of its texts are cut short by {limits}"
+        yield f"{cut}: `pipedec generate {limit_options(found.truncated)}` allows more{finer}."
     if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
         where = f"In {one.row_budget_exhausted:.0%} of the examples"
         yield f"{where} empty rows used up sub_max: `--set empty_rows=stop` avoids that."

@@ -12,7 +12,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.evaluate.child import Memory
 from pipedec_cli.evaluate.metrics.measure import PERCENT, ScoringItem
 from pipedec_cli.evaluate.metrics.rouge import Rouge, is_scorable
-from pipedec_cli.evaluate.scoring import Difference, ScoredRun
+from pipedec_cli.evaluate.scoring import Difference, Fault, ScoredRun
 from pipedec_cli.evaluate.timing import Gain, Output, Runner, Source, Timing, gain
 
 
@@ -140,7 +140,12 @@ class Entry:
     other_splits: Mapping[str, Quality] = field(default_factory=dict)
     totals: Totals | None = None
     row_budget_exhausted: float | None = None
-    faults: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def faults_in_words(self) -> str:
+        """Why its texts are useless; "" if they may be of use."""
+        return "; ".join(fault.words for fault in self.faults)
 
     @property
     def gain(self) -> Gain:
@@ -178,6 +183,7 @@ class Entry:
         if not scored:
             return measured
         splits = {split: quality.values() for split, quality in self.other_splits.items()}
-        plain = ("command", "faults", "totals", "row_budget_exhausted", "agreement")
+        plain = ("command", "totals", "row_budget_exhausted", "agreement")
         results = {name: to_builtins(getattr(self, name)) for name in plain}
+        results["faults"] = [fault.words for fault in self.faults]
         return {**measured, **self.quality.values(), "other_splits": splits, **results}

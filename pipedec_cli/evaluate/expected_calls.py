@@ -8,7 +8,7 @@ from pipedec_cli.data.errors import many
 from pipedec_cli.data.fields import Field
 from pipedec_cli.model.fields import place_rows
 from pipedec_cli.pipeline.grid import Limits, replay
-from pipedec_cli.pipeline.schedule import Fixed, Together
+from pipedec_cli.pipeline.schedule import USUAL_DELAY, Fixed, Together
 
 WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
 #: Fewer records teach nothing; fewer than the second number teach a pretrained model alone.
@@ -72,7 +72,7 @@ def estimate(
 def suggest(records: int, estimates: Sequence[Estimate]) -> str:
     """The Δt to try first, and whether so many records are enough for a training.
 
-    A larger Δt costs less quality. So the suggestion is the largest one that keeps most of the gain.
+    It is the usual one where that keeps most of the gain, else the largest that does: a larger Δt costs less quality.
     """
     enough = "too few for a training"
     if records >= TOO_FEW:
@@ -84,7 +84,8 @@ def suggest(records: int, estimates: Sequence[Estimate]) -> str:
     fitting = [entry for entry in estimates if entry.ratio >= max(WORTHWHILE, 0.7 * best)]
     if not fitting:
         return counted
-    delay, ratio = fitting[-1].delay, fitting[-1].ratio
+    usual = [entry for entry in fitting if entry.delay == USUAL_DELAY]
+    delay, ratio = (usual or fitting)[-1].delay, (usual or fitting)[-1].ratio
     name = f"Δt = {delay}" if isinstance(delay, int) else delay
     return f"{counted}. Try {name} first: {ratio:.1f} times fewer decoder calls"
 

@@ -419,24 +419,31 @@ MOSTLY: Final = 0.5  # of the texts, as a share of 1
 ENOUGH: Final = 300  # examples, to tell a decoder from chance
 #: Points of 100 that texts must score more for their own sources than for others; an untrained model's do not.
 ABOVE_CHANCE: Final = 1.0
-#: The fault of texts that more examples may show to be of use.
-TOO_FEW: Final = "examples do not tell it from chance"
 
 
-def faults(run: ScoredRun) -> Iterator[str]:
-    """The reasons why the texts of a run are useless, in words; none if they may be of use."""
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why the texts of a run are useless, in words. More examples may clear a fault of `few_examples`."""
+
+    words: str
+    few_examples: bool = False
+
+
+def faults(run: ScoredRun) -> Iterator[Fault]:
+    """The reasons why the texts of a run are useless; none if they may be of use."""
     failures = run.failures
     if failures.truncated_rate > MOSTLY:
         cut = f"{failures.truncated_rate:.0%} of its texts are cut short by {' or '.join(failures.truncated)}"
-        yield f"{cut}: it does not find the end, or the limit is too low"
+        yield Fault(f"{cut}: it does not find the end, or the limit is too low")
     if failures.alike_rate > MOSTLY:
         which = "sources" if run.is_unscored else "right answers"
-        yield f"{failures.alike_rate:.0%} of its texts are the same as another example's, though the {which} differ"
+        alike = f"{failures.alike_rate:.0%} of its texts are the same as another example's"
+        yield Fault(f"{alike}, though the {which} differ")
     yield from as_good_when_exchanged(run.items, run.scores)
 
 
-def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Iterator[str]:
-    """Whether the texts score hardly better than the same texts exchanged between examples: the reason in words."""
+def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Iterator[Fault]:
+    """Whether the texts score hardly better than the same texts exchanged between examples: the fault, if so."""
     scorable = set(scores.ids)
     items = [item for item in scored if item.id in scorable]
     items = random.Random(0).sample(items, min(len(items), ENOUGH))  # noqa: S311  # chance, not secrecy
@@ -451,6 +458,7 @@ def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Ite
     difference = score_differences(own, others, resamples=999)[name]
     values = f"{measure.headline[name]} is {own.values[name]:.1f}, and {others.values[name]:.1f} with the texts of other inputs"
     if difference.value < ABOVE_CHANCE:
-        yield f"the model ignores its input: {values}"
+        yield Fault(f"the model ignores its input: {values}")
     elif not difference.excludes_zero:
-        yield f"{len(apart)} {TOO_FEW}: {values}"
+        what = f"{len(apart)} examples do not tell it from chance: {values}"
+        yield Fault(what, few_examples=True)

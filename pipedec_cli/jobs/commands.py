@@ -1,12 +1,14 @@
 """Commands of pipedec as text that can be pasted into a shell."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
-from pipedec_cli.data.artifact import Artifact
+from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.trained import start_of
-from pipedec_cli.data.workspace import Workspace
+from pipedec_cli.data.workspace import Workspace, segmented_with
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
@@ -14,25 +16,30 @@ from pipedec_cli.model.training.hyperparameters import usual_tuning
 
 
 def command_line(command: str, settings: Settings) -> str:
-    """A command with the settings that differ from the defaults: arguments, options, ``--set``."""
-    words = ["pipedec", *command.split()]
+    """A command with the settings that differ from the defaults: arguments, options, ``--set``.
+
+    The command line reads the same settings from it.
+    """
+    arguments, options = list[str](), list[str]()
     for one in settings_of(type(settings)):
         value = getattr(settings, one.name)
         if value in (None, one.default):
             continue
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        if isinstance(value, tuple):
-            text = (":" if one.metavar == "FILE:N" else ",").join(map(str, value))
-        if one.role == "argument":
-            words.append(text)
-        elif one.role == "key":
-            words += ["--set", f"{one.name}={text.lower() if isinstance(value, bool) else text}"]
-        elif isinstance(value, bool):
+        if isinstance(value, bool) and one.role == "option":
             on, _, off = one.option.partition("/")
-            words.append(on if value else off)
-        else:
-            words += [one.option, text]
-    return " ".join(map(quoted, words))
+            options.append(on if value else off)
+            continue
+        for text in one.typed(value):
+            if one.role == "argument":
+                arguments.append(text)
+            elif one.role == "key":
+                options += ["--set", f"{one.name}={text}"]
+            else:
+                options += [one.option, text]
+    words = [*arguments, *options]
+    if any(re.match("-.", text) for text in arguments):  # it looks like an option
+        words = [*options, "--", *arguments]
+    return " ".join(map(quoted, ["pipedec", *command.split(), *words]))
 
 
 def sequential_training(model: str, workspace: Path | None) -> str:
@@ -52,6 +59,17 @@ def sequential_training(model: str, workspace: Path | None) -> str:
     same["workspace"] = workspace
     settings = TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
     return command_line("train", settings)
+
+
+def all_sources(data: Path, model: str | None, workspace: Path | None) -> str | None:
+    """The command that generates from all sources that were segmented into a folder; None if they were not one file."""
+    path = data / SEGMENTATION_FILE
+    given = segmented_with(path, "data")
+    if given is None or not Path(given).is_file():
+        return None
+    field = segmented_with(path, "source_field") or "source"
+    settings = GenerateSettings(data=given, source_field=field, model=model, workspace=workspace)
+    return command_line("generate", settings)
 
 
 def quoted(word: str) -> str:

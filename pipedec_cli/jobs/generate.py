@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipedec_cli.data.errors import UserError, log, many
-from pipedec_cli.data.predictions import PredictionsFile
-from pipedec_cli.data.reading import keep_apart, real, require_writable
+from pipedec_cli.data.predictions import PredictionsFile, limit_options
+from pipedec_cli.data.reading import keep_apart, real, require_place, require_writable
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import all_sources, command_line
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
@@ -117,9 +117,8 @@ class Tally:
                 log.warning(f"{some} {what}: id {named}{todo}")
         if self.truncated:
             reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
-            options = {"max_tokens": "--max-tokens"}
-            names = " and ".join(options.get(name, f"--set {name}=N") for name in sorted(self.truncated))
-            log.warning(f"cut short: {reasons}, of {self.examples:,}; see {names}")
+            more = f"`{limit_options(sorted(self.truncated))}` allows more"
+            log.warning(f"cut short: {reasons}, of {self.examples:,}; {more}")
         if self.values_lost:
             lost = f"{many(self.values_lost, 'value')} of fields lost"
             log.warning(f"{lost}: cut short, or none that the schema allows")
@@ -260,10 +259,7 @@ def check_settings(settings: RunSettings) -> None:
 
 def check_out(settings: RunSettings, path: Path) -> None:
     """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
-    if path.is_dir():
-        raise UserError("is a folder", where=str(path), todo="name a file in it")
-    if path.suffix == ".gz":
-        raise UserError("predictions are not compressed", where=str(path), todo="leave out .gz")
+    require_place(path)
     if path.exists() and not path.is_file():  # such as /dev/null
         return
     file, place = PredictionsFile(path), settings.place
@@ -274,15 +270,23 @@ def check_out(settings: RunSettings, path: Path) -> None:
         raise UserError("is in a folder of data", where=str(path), todo="give another --out")
     if not settings.resume:
         require_writable(path)
+    file.require_own()
     with file.lock():
         pass  # refused now, and not when all is read and loaded
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:
-    """The commands to go on with, if there are targets beside the predictions in `out`."""
-    if not out.is_file() or next(PredictionsFile(out).lines(), {}).get("target") is None:
-        return ""
+    """The commands to go on with: to score the predictions in `out`, if they have targets, or to generate from all sources."""
     where, place = settings.workspace, settings.place
+    if not out.is_file():
+        return ""
+    if next(PredictionsFile(out).lines(), {}).get("target") is None:
+        every = None if settings.data or settings.text else all_sources(place.data, settings.model, where)
+        if every is None:
+            return ""
+        alone = f"these are the sources of {settings.split or 'test'} alone"
+        scores = "`pipedec segment` with --test FILE, whose records have right answers, allows to score"
+        return f"`{every}` writes all texts, {alone}; {scores}"
     written = out if settings.out or settings.resume else None
     score = f"`{command_line('score', ScoreSettings(predictions=written, workspace=where))}`"
     is_own_choice = any(settings.some("data", "model", "exact").values())

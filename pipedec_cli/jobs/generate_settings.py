@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipedec_cli.data.inputs import STDIN, Shard
-from pipedec_cli.data.records import Delay, Draft
+from pipedec_cli.data.records import MOST, Delay, Draft
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, option
 from pipedec_cli.pipeline.grid import EmptyRows
@@ -31,7 +31,9 @@ class RunSettings(WorkflowSettings):
     )
     stop_on_repeat: bool | None = key(None, "End a text that repeats itself; default: as trained.")
     exact: str | None = _decoding(None, "Write this sequential model's text in fewer calls.", metavar="MODEL")
-    max_tokens: int | None = _decoding(None, "The most tokens [default: 512 for wait and sequential].", min=1)
+    max_tokens: int | None = _decoding(
+        None, "The most tokens [default: 512 for wait and sequential].", min=1, max=MOST
+    )
     draft: Draft | None = _decoding(None, "What --exact checks [default: pipelined, else source].")
     confidence: bool = _decoding(False, "Say how sure each value of an object is.")
     grounded: bool | None = _decoding(
@@ -54,9 +56,11 @@ class RunSettings(WorkflowSettings):
     chunk: int | None = key(
         None, "Read longer sources in overlapping parts of N tokens, and merge the objects.", min=8
     )
-    time_max: int | None = key(None, "The last time-step; default: as trained, 64 without training.", min=1)
+    time_max: int | None = key(
+        None, "The last time-step; default: as trained, 64 without training.", min=1, max=MOST
+    )
     sub_max: int | None = key(
-        None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1
+        None, "The most subsequences, with empty ones that stay; default: as segmented.", min=1, max=MOST
     )
     plain: bool = _data(False, "DATA is plain text, a source a line.")
     split: Literal["test", "dev", "train"] | None = _data(None, "The split of DATA [default: test].")
@@ -123,6 +127,9 @@ class GenerateSettings(RunSettings):
         "Generate part K of N into the folder --out; goes on after a stop.",
         parser=Shard.parse,
         metavar="K/N",
+    )
+    as_json: bool = common.general(
+        False, "Print JSON, also where --text and --plain give texts on stdout.", "--json"
     )
     ray: bool = common.general(False, "Generate all parts with Ray, here or on the cluster $RAY_ADDRESS.")
 

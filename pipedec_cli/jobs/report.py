@@ -57,7 +57,8 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     how, decoder = way.settings, way.decoder
     runs = [plan_run(replace(how, split=split), decoder, read) for split, read in inputs.items()]
     delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
-    printed = replace(how, confidence=False, split=[*inputs][-1], batch_size="auto", device="auto")
+    split = [*inputs][-1]
+    printed = replace(how, confidence=False, limit=None, split=split, batch_size="auto", device="auto")
     # What makes `generate` read sources as this decoder does.
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
     if decoder.drafter is None or decoder.drafter.decoder is None:  # else `generate` lets both read alike

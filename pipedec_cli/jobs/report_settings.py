@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pipedec_cli.data.records import SPLITS, Delay, SplitName
+from pipedec_cli.data.records import MOST, SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import ProtocolName
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, names_of, option
@@ -64,7 +64,9 @@ class ReportSettings(WorkflowSettings):
         metavar="NAMES",
     )
     limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    max_tokens: int | None = _input(None, "The most tokens [default: 512 for wait and sequential].", min=1)
+    max_tokens: int | None = _input(
+        None, "The most tokens [default: 512 for wait and sequential].", min=1, max=MOST
+    )
     protocol: ProtocolName | None = key(
         None, "The scoring protocol [default: the first of the task that the data suggest]."
     )

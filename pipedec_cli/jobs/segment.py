@@ -15,7 +15,7 @@ from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.json_schema import read_schema
 from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place, require_writable
-from pipedec_cli.data.records import SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.records import MOST, SPLITS, FieldNames, Level, Record, Segmentation, SplitName
 from pipedec_cli.data.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.data.segmentation import (
     Counts,
@@ -62,7 +62,7 @@ class SegmentSettings(WorkflowSettings):
     )
     source_field: str = _fields("source", "The field that text is generated from.")
     target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
-    sources_only: bool = _fields(False, "There are no targets: `train --teacher` writes them.")
+    sources_only: bool = _fields(False, "There are no targets, but in --test: `train --teacher` writes them.")
     fields: str | None = _schema(
         None,
         "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, day date, kind: pub|bar' "
@@ -81,7 +81,9 @@ class SegmentSettings(WorkflowSettings):
     test: str | None = _splits(None, "A file of its own for test [default: split off].")
     held_out: float = key(0.1, "The share that is split off for dev, and again for test.", min=0.0, max=1.0)
     seed: int = 0  # of the split; equal sources always stay together
-    sub_max: int = key(20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2)
+    sub_max: int = key(
+        20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2, max=MOST
+    )
     time_max: int = 50  # the least last time-step of a trained model; longer segments are reported
     tokenizer: str | None = option(
         None, "Count the tokens of this folder, hub model or GGUF file [default: count words]."
@@ -142,9 +144,9 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(listen, every, sum(map(len, splits.values())), "segmenting"):
-        if fields and not settings.sources_only:
+        if fields and record.target is not None:
             object_of(record)
-        segmented[name].append(record if settings.sources_only else prepare.segment(record))
+        segmented[name].append(record if record.target is None else prepare.segment(record))
     statistics = {
         name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
     }
@@ -276,7 +278,7 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
         log.warning(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
-            "decode with a larger time_max"
+            "train and decode with `--set time_max=N`"
         )
     if leaks := count_leaks(splits):
         log.warning(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
@@ -284,8 +286,15 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
         if not splits[name] and (name == "train" or settings.held_out):
             log.warning(f"{name} is empty: there are too few different sources")
     if settings.sources_only:
-        taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)
-        log.info(f"next: `{command_line('train', taught)}` has that model write the targets")
+        _tell_of_teachers(settings)
     elif settings.tokenizer is None:
         counted = "lengths are counted in words, as there is no tokenizer yet"
         log.info(f"{counted}: tokens are more (--tokenizer counts them)")
+
+
+def _tell_of_teachers(settings: SegmentSettings) -> None:
+    """What comes next where there are no targets."""
+    taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)
+    log.info(f"next: `{command_line('train', taught)}` has that model write the targets")
+    if settings.test is None:
+        log.info("`score` needs right answers: --test FILE, whose records have them")

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, g
 
 import msgspec
 
+from pipedec_cli.data.records import MOST
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 
@@ -23,6 +24,8 @@ Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
 
 #: The settings that say where results go and how they are shown. They do not change a result.
 _UNRECORDED = {"from_recipe", "workspace", "config", "set_keys", "as_json", "quiet", "out"}
+#: The largest number that a setting may have, where nothing else bounds it.
+LARGEST: Final = 1_000_000_000
 #: The words of an error for the value that a metavar stands for.
 _KINDS: Final = {"N": "a whole number", "X": "a number", "PATH": "a path", "TEXT": "a text"}
 
@@ -78,16 +81,28 @@ class Setting:
             raise ValueError(f"{value!r} is not {kinds}") from None
         return self._bounded(found)
 
+    def typed(self, value: Any) -> list[str]:
+        """The texts to type for a value, each with the option before it, so that `parse` reads the same value again."""
+        if isinstance(value, bool):
+            return [str(value).lower()]
+        if isinstance(value, float):  # all its digits
+            return [repr(value).removesuffix(".0")]
+        if not isinstance(value, tuple):
+            return [str(value)]
+        parts = [" ".join(part) if isinstance(part, tuple) else str(part) for part in value]
+        if self.kind == tuple[str, ...] and self.parser is None:
+            return parts
+        return [(":" if self.metavar == "FILE:N" else ",").join(parts)]
+
     def _bounded(self, value: Any) -> Any:
         """The value, whose numbers must have a size that can be used and keep the bounds of the setting."""
         for number in value if isinstance(value, tuple) else (value,):
             if not isinstance(number, int | float) or isinstance(number, bool):
                 continue
-            if not abs(number) < 2**53:  # nan is not
-                raise ValueError(f"{number!r} cannot be used")
-            if (self.min is not None and number < self.min) or (self.max is not None and number > self.max):
-                bounds = f"{self.min} {'up' if self.max is None else f'to {self.max}'}"
-                raise ValueError(f"{number} is not from {bounds}")
+            lowest = -LARGEST if self.min is None else self.min
+            highest = LARGEST if self.max is None else self.max
+            if not lowest <= number <= highest:  # nan is not
+                raise ValueError(f"{number} is not from {lowest:,} to {highest:,}")
         return value
 
 
@@ -179,24 +194,29 @@ class Settings:
 
 
 def number_or(*words: str) -> Callable[[Any], Any]:
-    """A parser of whole numbers from 1 up, or one of these words."""
+    """A parser of whole numbers from 1 to a million, or one of these words."""
 
     def parse(value: Any) -> int | str:
         text = str(value)
         if text in words:
             return text
-        if not (text.isdecimal() and int(text) >= 1):
-            raise ValueError(f"give a whole number from 1 up, or {' or '.join(map(repr, words))}")
+        if not _is_number(text):
+            raise ValueError(f"give a whole number from 1 to {MOST:,}, or {' or '.join(map(repr, words))}")
         return int(text)
 
     return parse
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a whole number from 1 to a million. Python reads no text of thousands of digits."""
+    return text.isdecimal() and len(text) <= 100 and 1 <= int(text) <= MOST
 
 
 def parse_shots(value: Any) -> tuple[str, int]:
     """A file and a number of its records, such as ``train.jsonl:4``."""
     text = ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
     location, _, number = text.rpartition(":")
-    if not (location and number.isdecimal() and int(number) >= 1):
+    if not (location and _is_number(number)):
         raise ValueError("give a file and how many of its records, such as train.jsonl:4")
     return location, int(number)
 
@@ -221,15 +241,15 @@ def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def numbers(value: Any, otherwise: str = "") -> tuple[int, ...]:
-    """Whole numbers from 1 up, typed with commas, each once, in rising order. The caller also takes the word `otherwise`."""
-    try:
-        found = sorted(set(map(int, listed(value))))
-    except ValueError:
-        found = [0]
-    if found and found[0] < 1:
+    """Whole numbers from 1 to a million, typed with commas, each once, in rising order.
+
+    The caller also takes the word `otherwise`.
+    """
+    texts = listed(value)
+    if not all(map(_is_number, texts)):
         more = f" or {otherwise!r}" if otherwise else ""
-        raise ValueError(f"give whole numbers from 1 up{more}, with commas between them")
-    return tuple(found)
+        raise ValueError(f"give whole numbers from 1 to {MOST:,}{more}, with commas between them")
+    return tuple(sorted(set(map(int, texts))))
 
 
 def parse_device(value: Any) -> str:

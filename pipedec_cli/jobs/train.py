@@ -29,7 +29,7 @@ from pipedec_cli.data.segmentation import Preparer, Segmenter, joiner_of, make_s
 from pipedec_cli.data.stored import Stored, StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.commands import command_line, quoted, sequential_training
+from pipedec_cli.jobs.commands import all_sources, command_line, quoted, sequential_training
 from pipedec_cli.jobs.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model, load_decoder, read_inputs
@@ -218,7 +218,8 @@ def dev_scorer(
         checkpoint.model.train()
         score = scores.values[measure.primary] or 0.0
         if score > best:
-            best, doubts[:] = score, as_good_when_exchanged(items, scores)
+            best = score
+            doubts[:] = [fault.words for fault in as_good_when_exchanged(items, scores)]
         return score
 
     return score_dev
@@ -264,7 +265,7 @@ def estimate(
     if late and method.decoder == "pipelined":
         log.warning(
             f"{late:,} of {total:,} targets hold a subsequence that needs more than time_max = {method.time_max} "
-            "time-steps and could not be generated whole; see the key time_max"
+            "time-steps and could not be generated whole: `--set time_max=N` allows more"
         )
     reached = (len(example.source) + max(map(len, example.texts), default=0) for example in examples)
     most = checkpoint.positions  # None if they are relative
@@ -334,7 +335,11 @@ def train(settings: TrainSettings, listen: Listen = silent) -> Trained:
     else:
         baseline = sequential_training(str(made.target), settings.workspace)
         other = f"`{baseline}`, which `report` needs to compare with"
-    log.info(f"next: `{generate}`, or {other}")
+    commands = f"`{generate}`"
+    every = all_sources(settings.data or place.data, named, settings.workspace)
+    if settings.teacher and every:
+        commands += f" for the test split, `{every}` for all sources"
+    log.info(f"next: {commands}, or {other}")
     return made
 
 

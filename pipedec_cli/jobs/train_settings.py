@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from pipedec_cli.data.records import DecoderKind, Family
+from pipedec_cli.data.records import MOST, DecoderKind, Family
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 
@@ -35,7 +35,9 @@ class TrainSettings(WorkflowSettings):
     )
     epochs: float = option(10.0, "Passes over the training examples.", min=0.001)
     max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
-    batch_size: int | None = option(None, "Examples per device [default: 8 from scratch, else 24].", min=1)
+    batch_size: int | None = option(
+        None, "Examples per device [default: 8 from scratch, else 24].", min=1, max=MOST
+    )
     learning_rate: float | None = option(
         None, "The highest rate [default: suits optimizer and start].", min=0.0
     )
@@ -48,7 +50,7 @@ class TrainSettings(WorkflowSettings):
         None, "Cut longer sources [default: the teacher's, else 2048].", min=2, max=65_536
     )
     limit: int | None = key(None, "Train on the first N examples only.", min=1)
-    seed: int = option(0, "Of weights, order, dropout and random schedules.")
+    seed: int = option(0, "Of weights, order, dropout and random schedules.", min=0, max=2**32 - 1)
     device: str = common.device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
     overwrite: bool = option(False, "Replace the model, or the unfinished training, in the folder.")
@@ -57,7 +59,7 @@ class TrainSettings(WorkflowSettings):
     family: Family | None = key(
         None, "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b]."
     )
-    accumulation: int = key(1, "Batches whose gradients make one update.", min=1)
+    accumulation: int = key(1, "Batches whose gradients make one update.", min=1, max=MOST)
     optimizer: Literal["adafactor", "adamw"] | None = key(
         None,
         "adafactor, whose rate is relative to the size of each matrix, or adamw [default: adafactor from scratch, else "
@@ -84,6 +86,7 @@ class TrainSettings(WorkflowSettings):
         "The last time-step of decoding, saved with the model [default: what holds 99.5 % of the training targets, at "
         "least 50].",
         min=1,
+        max=MOST,
     )
     evaluations: int | None = key(
         None, "How often the dev set is evaluated [default: 10 times, less often in a short training].", min=1

@@ -33,6 +33,7 @@ from pipedec_cli.model.pretrained import (
 from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, language_id, prompt_around, text_end
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
+from pipedec_cli.pipeline.schedule import USUAL_DELAY
 
 #: Long messages of transformers, by a word in them, in short.
 _WORDS: Final = {
@@ -70,8 +71,8 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def usual_delay(self) -> int:
-        """Δt where none is asked for: as trained, 2 if trained for any."""
-        return self.delay if isinstance(self.delay, int) else 2
+        """Δt where none is asked for: as trained, if it was trained for one."""
+        return self.delay if isinstance(self.delay, int) else USUAL_DELAY
 
 
 #: The settings of a checkpoint that this tool has not trained: a sequential model.

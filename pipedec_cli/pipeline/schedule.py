@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
+#: Δt where none is asked for, and the one to try first: a larger one costs less quality, a smaller one less time.
+USUAL_DELAY: Final = 2
+
 
 @dataclass(slots=True)
 class Subsequence:

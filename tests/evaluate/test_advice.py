@@ -7,7 +7,7 @@ import pytest
 
 from pipedec_cli.evaluate.advice import advise
 from pipedec_cli.evaluate.entry import Quality, TextAgreement, Totals
-from pipedec_cli.evaluate.scoring import TOO_FEW, Difference
+from pipedec_cli.evaluate.scoring import Difference, Fault
 from pipedec_cli.evaluate.timing import Gain
 from tests.evaluate.decoders import entry
 
@@ -210,7 +210,7 @@ def test_a_split_without_right_answers_is_none_to_choose_on_where_the_last_has_s
     assert (advice.verdict, advice.text) == ("take", f"{TAKE}. {NONE}")
 
 
-BAD, NO = ("its texts say nothing",), "No advice: the texts of"
+BAD, NO = (Fault("its texts say nothing"),), "No advice: the texts of"
 PIPELINED, NOTHING = "the pipelined decoder", f"says nothing. Train further, {AGAIN}"
 STAY = f"Stay with {MODEL}; train {PIPELINED} further, {AGAIN}"
 
@@ -238,7 +238,7 @@ def test_a_decoder_of_no_use_is_not_recommended_however_fast_it_is_nor_compared_
 
 
 def test_where_few_examples_are_the_only_fault_more_are_advised():
-    few = (f"5 {TOO_FEW}: ROUGE-L is 57.2",)
+    few = (Fault("5 examples are few", few_examples=True),)
     assert ask(tried(1, 9.0, 3.0), faults=few).text.startswith("No advice: these are too few examples.")
     assert ask(tried(1, 9.0, 3.0, faults=BAD), faults=few).text.startswith(NO)
 
@@ -251,7 +251,7 @@ WORSE = Difference(-3.0, -5.1, -1.0)
     [
         ({"dropped": 0.20}, {"dropped": 0.10}, "leaves out 20%"),
         ({"duplicated": 0.10}, {"duplicated": 0.01}, "10% of its subsequences repeat"),
-        ({"truncated": 0.30}, {}, "cut short by time_max: `pipedec generate` takes a larger time_max."),
+        ({"truncated": 0.30}, {}, "cut short by time_max: `pipedec generate --set time_max=N` allows more."),
         ({"row_budget_exhausted": 0.25}, {}, "--set empty_rows=stop"),
         ({"truncated": 0.3}, {"truncated": 0.6}, "cut short in 60% of its texts"),
         ({"tokens": 2.8}, {}, "2.8 times as many tokens"),

@@ -48,5 +48,10 @@ def test_a_delay_with_more_steps_than_the_sequential_decoder_is_named():
     assert doubt(6.0, estimates) == "at Δt = 2 and 3 the decoder takes more steps than the sequential one"
 
 
+def test_the_usual_delay_is_advised_first_where_it_keeps_most_of_the_gain():
+    estimates = [Estimate(delay, 10, steps, 10, 0) for delay, steps in ((1, 40), (2, 36), (3, 33))]
+    assert "Try Δt = 2 first: 3.6 times" in suggest(9, estimates)
+
+
 def test_no_targets_save_nothing():
     assert "saves nothing in decoder steps" in (doubt(0, estimate([], [], Limits())) or "")

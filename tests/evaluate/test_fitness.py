@@ -25,7 +25,9 @@ def told(texts, measure, right=RIGHT, truncated=()):
         right_answers = (answer, gold, (answer,))
         items.append(ScoringItem(f"{place}", text, segments, *right_answers, f"{place}: {answer}", cut))
     run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
-    return list(faults(ScoredRun(run, items, score(items, measure), count_failures(items))))
+    return [
+        fault.words for fault in faults(ScoredRun(run, items, score(items, measure), count_failures(items)))
+    ]
 
 
 @pytest.mark.parametrize(

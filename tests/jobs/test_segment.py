@@ -83,6 +83,19 @@ def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_th
     assert "some.jsonl:2: there is a target; leave out --sources-only" in refusal(some, "--sources-only")
 
 
+def test_a_test_file_beside_sources_alone_may_have_right_answers_which_are_segmented():
+    items = [{"source": f"case {i}. {FACTS[1]}"} for i in range(30)]
+    (right,) = examples(1)
+    told = segment(write("inputs.jsonl", *items), "--sources-only").stderr
+    assert "right answers: --test FILE" in told
+    options = ("--sources-only", "--test", write("right.jsonl", right))
+    assert "right answers" not in segment("inputs.jsonl", *options).stderr
+    (record,) = read_split(Path("pipedec-workspace/data/test.jsonl"))
+    assert (record.target, bool(record.target_segments)) == (right["target"], True)
+    dev = ("--sources-only", "--dev", "right.jsonl")
+    assert "right.jsonl:1: there is a target" in refusal("inputs.jsonl", *dev)
+
+
 def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_the_same_bytes():
     result = segment(write("data.jsonl", *examples()), "--json", "--out", "there")
     printed = json.loads(result.stdout)
@@ -182,7 +195,7 @@ def test_too_many_segments_are_merged_and_long_ones_warned_of():
     warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 50 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     told = " ".join(result.stderr.split())
-    assert "(the longest has 53 words): decode with a larger time_max" in told
+    assert "(the longest has 53 words): train and decode with `--set time_max=N`" in told
     write("data.jsonl", *({**item, "target": item["target"].replace("more", "")} for item in items))
     assert "would be cut" not in segment("data.jsonl").stderr
 

@@ -1,6 +1,8 @@
 """What `pipedec generate` refuses, in one line, what it says for itself, and that hostile text is data."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from tests.checkpoints import SOURCES
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused
-from tests.running import run, write_lines
+from tests.running import generated, run, write_lines
 
 
 def test_bad_data_is_refused_before_anything_is_written(place):
@@ -45,10 +47,12 @@ def test_bad_data_is_refused_before_anything_is_written(place):
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),
         ("--out pipedec-workspace", "is a folder"),
-        ("--out out.jsonl.gz", "not compressed"),
+        ("--out out.jsonl.gz", "out.jsonl.gz: JSON is written"),
+        ("--out out.csv", "out.csv: JSON is written"),
+        ("--out out.parquet", "out.parquet: JSON is written"),
+        ("--out weights", "weights: was not written by `pipedec generate`"),
         ("pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl", "written over"),
         ("new.invalid.jsonl --skip-invalid --out new.jsonl", "new.invalid.jsonl: would be written over"),
-        ("new.jsonl.bak --out new.jsonl", "new.jsonl.bak: would be written over"),
         ("pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl", "is in a folder of data"),
         ("--out pipedec-workspace/data/test.jsonl", "data/test.jsonl: would be written over"),
         ("--split dev --out pipedec-workspace/data/train.jsonl", "is in a folder of data"),
@@ -64,7 +68,9 @@ def test_bad_data_is_refused_before_anything_is_written(place):
 )
 def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options, what):
     Path("stopped/models/pipelined").mkdir(parents=True)
+    Path("weights").write_bytes(b"\0\x08weights")
     assert what in refused(*options.split())
+    assert Path("weights").read_bytes() == b"\0\x08weights"
 
 
 @pytest.mark.parametrize("options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu"])
@@ -97,7 +103,7 @@ def test_the_summary_as_json_is_all_that_is_on_stdout(place):
     outcome = done("--json", "--quiet", "--set", "sub_max=2")
     summary = json.loads(outcome.stdout)
     assert all(line.startswith("warning: ") for line in outcome.stderr.splitlines())
-    assert summary["out"].endswith("pipelined-delay2-submax2.jsonl")
+    assert summary["out"] == str(generated(place.relative_to(Path.cwd()), "pipelined-delay2"))
     assert summary["rows"] == summary["counts"]["examples"] == len(ROWS)
     assert summary["counts"]["truncated"] == {"sub_max": 10}
     assert summary["counts"]["tokens"] > summary["counts"]["steps"]
@@ -128,7 +134,7 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--set time_max=3", "cut short: 12 by time_max, of 12; see --set time_max=N"),
+        ("--set time_max=3", "cut short: 12 by time_max, of 12; `--set time_max=N` allows more"),
         ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
         ("--delay 99", "cut short: 12 by time_max, of 12"),
         ("--delay 1 --set sub_max=6", "10 of 12 texts lost sentences because empty rows used up the lim"),
@@ -176,6 +182,18 @@ def test_what_can_be_done_next_is_a_command_that_works(place):
     assert told.endswith(f"next: `pipedec score b.jsonl --workspace {place}`\n")
     write_lines("data.jsonl", {"source": "a"})
     assert "next: " not in done("data.jsonl", "--out", "b.jsonl").stderr
+
+
+def test_where_there_is_nothing_to_score_by_the_command_for_all_sources_is_next(place):
+    rows = [{"id": row["id"], "text": row["source"]} for row in ROWS]
+    write_lines("my inputs.jsonl", *rows)
+    model = place / "models" / "pipelined"
+    run("segment", "my inputs.jsonl", "--sources-only", "--source-field", "text", "--limit", "9")
+    told = done("--model", model).stderr
+    (command,) = re.findall(r"next: `pipedec generate (.*?)`", told)
+    assert "these are the sources of test alone" in told and "`pipedec segment` with --test FILE" in told
+    run("generate", *shlex.split(command), "--out", "all.jsonl")
+    assert len(lines(Path("all.jsonl"))) == len(rows)
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", "2")])

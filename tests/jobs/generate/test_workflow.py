@@ -16,29 +16,29 @@ from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.view.progress import Terminal
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
 from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused, written
-from tests.model.engines import needs_int8
-from tests.running import read_json, write_lines
+from tests.running import generated, read_json, write_lines
 
 SEGMENTS = [list(told) for _, told in TOLD * 2]
 
 
 def test_the_bare_command_takes_the_workspace_and_says_where_it_wrote_and_what_is_next(place):
     outcome = done()
-    rows = lines(place / "generations" / "pipelined-delay2.jsonl")
+    file = generated(place, "pipelined-delay2")
+    rows = lines(file)
     assert [row["segments"] for row in rows] == SEGMENTS
     for row, given_row in zip(rows, ROWS, strict=True):
         assert given_row.items() <= row.items()
         made = {"prediction", "segments", "steps", "tokens", "truncated"}
         assert set(row) - set(given_row) == {*made, "grid", "source_token_ids"}
     assert outcome.stdout == ""
-    for told in ("generations/pipelined-delay2.jsonl", "pipedec score", "examples/s", "tokens a call"):
+    for told in (f"generations/{file.name}", "pipedec score", "examples/s", "tokens a call"):
         assert told in outcome.stderr
 
 
 def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_file(place):
     Path("c.toml").write_text("[generate]\ndelay = 3\nbatch-size = 2\nlimit = 2\n", encoding="utf-8")
     done("--config", "c.toml", "--limit", "1")
-    content = read_json(place / "generations" / "pipelined-delay3-first1.manifest.json")
+    content = read_json(generated(place, "pipelined-delay3").with_suffix(".manifest.json"))
     assert content["examples"] == 1
     assert content["segmentation"]["level"] == "phrase"
     assert len(content["model"]["sha256"]) == len(content["data"]["sha256"]) == 64
@@ -56,20 +56,43 @@ def test_the_manifest_says_what_it_was_made_with_and_flags_win_over_a_config_fil
         ("--delay 1", "pipelined-delay1"),
         ("--delay wait", "pipelined-wait"),
         ("--model sequential", "sequential"),
-        ("--set empty_rows=stop", "pipelined-delay2-stop"),
-        ("--set sub_max=4 --set time_max=30", "pipelined-delay2-timemax30-submax4"),
-        ("--set sub_max=20 --max-source-tokens 99", "pipelined-delay2-source99"),
-        ("--dtype bfloat16", "pipelined-delay2-bfloat16"),
-        pytest.param("--dtype int8", "pipelined-delay2-int8", marks=needs_int8),
-        ("--limit 2", "pipelined-delay2-first2"),
+        ("--model x/model", "model-delay2"),
         ("'my data.jsonl'", "pipelined-delay2-my-data"),
+        ("--split dev", "pipelined-delay2-dev"),
     ],
 )
-def test_a_file_is_called_after_all_that_is_unusual_about_it(place, options, name):
+def test_a_file_is_called_after_model_delay_and_data_and_a_hash(place, models, options, name):
+    Path("x").mkdir()
+    Path("x/model").symlink_to(models / "pipelined")
+    write_lines(place / "data" / "dev.jsonl", ROWS[0])
     write_lines("my data.jsonl", ROWS[0])
     new_test_set(place, *ROWS[:2])
     done(*shlex.split(options))
-    assert [file.name for file in (place / "generations").glob("*.jsonl")] == [f"{name}.jsonl"]
+    assert [*(place / "generations").glob("*.jsonl")] == [generated(place, name)]
+
+
+def test_runs_that_write_other_lines_have_files_of_their_own_and_equal_ones_have_one(place, models):
+    for folder, kind in (("x", "pipelined"), ("y", "delay1")):
+        Path(folder).mkdir()
+        Path(folder, "model").symlink_to(models / kind)
+        write_lines(f"{folder}/in.jsonl", {"source": f"a {folder}"})
+    new_test_set(place, *ROWS[:2])
+    kinds = (
+        *("", "--set empty_rows=stop", "--set sub_max=4", "--max-source-tokens 9", "--dtype bfloat16"),
+        *("--limit 1", "--model x/model --delay 1", "--model y/model --delay 1", "x/in.jsonl", "y/in.jsonl"),
+    )
+    for number, options in enumerate(kinds, start=1):
+        done(*options.split())
+        assert len([*(place / "generations").glob("*.jsonl")]) == number, options
+    for options in ("--batch-size 1", "--model ./x/../x/model --delay 1", "--set trace=false"):
+        assert "is whole already" in done(*options.split(), "--resume").stderr
+    new_test_set(place, *ROWS[:3])
+    done()
+    assert len([*(place / "generations").glob("*.jsonl")]) == len(kinds) + 1, "other data"
+    names = sorted(path.name for path in (place / "generations").iterdir())
+    place.rename("elsewhere")
+    assert "is whole already" in done("-w", "elsewhere", "--resume").stderr
+    assert sorted(path.name for path in Path("elsewhere/generations").iterdir()) == names, "it was moved"
 
 
 def test_the_sequential_decoder_cuts_whole_texts_and_the_waiting_schedule_makes_them_in_turn(place):
@@ -107,8 +130,8 @@ def test_the_draft_of_exact_mode_is_the_pipelined_decoders_where_there_is_one(pl
     done("--exact", sequential, "--delay", "1", "--limit", "2")
     (place / "models" / "pipelined").unlink()
     done("--exact", sequential, "--limit", "2")
-    names = sorted(file.name for file in (place / "generations").glob("*.jsonl"))
-    assert names == ["exact-pipelined-delay1-first2.jsonl", "exact-source-first2.jsonl"]
+    assert generated(place, "sequential-exact-pipelined-delay1").is_file()
+    assert generated(place, "sequential-exact-source").is_file()
 
 
 def from_elsewhere(models):
@@ -158,6 +181,13 @@ def test_texts_come_out_as_texts_on_stdout_or_as_objects_or_go_to_a_file(place):
     made = {"prediction": TOLD[1][1][0], "segments": SEGMENTS[1], "steps": 7, "tokens": 6, "truncated": None}
     assert row == {"id": "1", **made, "source": SOURCES[1]}
     assert written("one.jsonl", "--text", SOURCES[1]) == [row]
+    texts = TOLD[1][1][0] + "\n"
+    write_lines("in.jsonl", {"source": SOURCES[1]})
+    Path("in.txt").write_text(SOURCES[1] + "\n", encoding="utf-8")
+    for given in (("--text", SOURCES[1]), ("in.txt", "--plain"), ("in.jsonl",)):
+        shown = done(*given, "--out", "-").stdout
+        assert (shown == texts) == (given != ("in.jsonl",)), "what comes as text goes as text"
+        assert printed(*given, "--out", "-", "--json")[0]["prediction"] == texts.strip()
     assert not (place / "generations").exists()
 
 
@@ -178,7 +208,7 @@ def test_plain_text_a_source_a_line_can_be_resumed(place):
     assert [(row["id"], row["source"]) for row in rows] == [("1", "a"), ("3", "Mr. Smith"), ("4", "a")]
     assert [row["segments"] for row in rows] == [SEGMENTS[2], SEGMENTS[4], SEGMENTS[2]]
     Path("sources.csv").write_text(text, encoding="utf-8")
-    assert printed("sources.csv", "--plain", "--out", "-") == rows
+    assert printed("sources.csv", "--plain", "--json", "--out", "-") == rows
     whole = out.read_bytes()
     out.write_bytes(whole[: len(whole) // 2])
     done("-", "--plain", "--out", out, "--resume", stdin=text)
