@@ -1,7 +1,7 @@
 """Known answers of a row, which are scored as a whole: the row takes the most probable one.
 
 The score of an answer is the sum of the logarithms of its tokens' probabilities, its end counted, behind what the row
-begins with (softmax over the whole vocabulary). Each answer is a branch of its row, see `attention.branched`: it sees what
+begins with (softmax over the whole vocabulary). Each answer is a branch of its row, see `branched`: it sees what
 the row's beginning sees, this beginning, and itself. All answers go through the decoder in one call, or in several
 calls where they are many. Then the model forgets the branches.
 """
@@ -10,6 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+#: The branches of a row. Branch 0 is what all branches begin with, and known answers that are tried follow. What the row
+#: writes itself is the last branch.
+BRANCHES: Final = 1 << 10
+WRITTEN: Final = BRANCHES - 1
 #: The most tokens of answers that one call tries.
 MOST_TRIED: Final = 4096
 #: Probabilities below this have no place among the normal numbers of float32, and count as much.
@@ -40,6 +44,15 @@ class Verdict(NamedTuple):
     share: float  # its part of the probability of all answers
     nothing: float  # the probability of the answer "no value", by its score; 0 if this is no answer
     known: float  # the probability of all answers together
+
+
+def branched(subsequence: int, branch: int) -> int:
+    """The number by which `attention.visible` knows a branch of a row.
+
+    Rows below have larger numbers than all branches of a row, and rows above have smaller ones. Branches of a row
+    that must not see each other stand at times that fall while these numbers rise.
+    """
+    return subsequence * BRANCHES + branch
 
 
 def score(chances: Sequence[float]) -> float:

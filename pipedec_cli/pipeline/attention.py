@@ -12,10 +12,6 @@ PROMPT_TIME: Final = -(1 << 28)
 #: Where rows do not see each other, each stands so many time-steps before the row above: more than a row has tokens, and
 #: more than there are tokens of known answers in a call.
 APART: Final = 1 << 15
-#: The branches of a row. Branch 0 is what all branches begin with, and known answers that are tried follow. What the row
-#: writes itself is the last branch.
-BRANCHES: Final = 1 << 10
-WRITTEN: Final = BRANCHES - 1
 
 _Place = TypeVar("_Place", int, Tensor)
 
@@ -35,15 +31,6 @@ def apart(subsequence: int, number: int) -> int:
     Rows above then stand later and rows below have larger numbers, so that `visible` hides both.
     """
     return number - APART * subsequence
-
-
-def branched(subsequence: int, branch: int) -> int:
-    """The number by which `visible` knows a branch of a row.
-
-    Rows below have larger numbers than all branches of a row, and rows above have smaller ones. Branches of a row
-    that must not see each other stand at times that fall while these numbers rise.
-    """
-    return subsequence * BRANCHES + branch
 
 
 def visible(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:

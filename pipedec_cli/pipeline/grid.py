@@ -14,8 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pipedec_cli.pipeline.answers import Answer, Trial, judge, score, trials_of
-from pipedec_cli.pipeline.attention import WRITTEN
+from pipedec_cli.pipeline.answers import WRITTEN, Answer, Trial, judge, score, trials_of
 from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 
 
@@ -206,7 +205,7 @@ class Slot(NamedTuple):
     allowed: bytes = b""  # the tokens that the answer is chosen from; see `Allowed`
     number: int = -1  # in a blind row: the tokens before it in the row
     end: int = -1  # the token whose probability is wanted, too; see `Opening`
-    branch: int = 0  # of its row; see `attention.branched`
+    branch: int = 0  # of its row; see `answers.branched`
     lift: int = 0  # by so many time-steps other tokens see it later
 
 
