@@ -6,6 +6,7 @@ Where it is taken, objects of any texts validate against it, and blind rows can 
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ SECONDS, KILOBYTES = 2.0, 200_000
 TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]
 VALUES = ["a", "b", "", "1", "true", 1, 1.0, 2.5, -3, 10**20, True, False, None, "ä", "a b", "x|y"]
 ODD = [None, True, 0, -1, 1e308, float("nan"), " ", "\ud800", [], {}, [[]], [None], {"type": 5}, "#", 10**400]
+LACKING = "is a required property"
 KEYWORDS = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items", "properties", "description"]
 
 
@@ -148,9 +150,12 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
                 texts = dict[Keys, str | None]()
                 say(asked_of(Asked(tree)), chance, texts)
                 value = ObjectOf(tree, texts).read()
-                # What no row is held to is named.
-                if not (any("no row is held to" in one for one in warnings) and checker(schema)(value)):
+                named = [what for _, what in checker(schema)(value)]
+                # What no row is held to is named, and what no row has said.
+                if not named:
                     jsonschema.validate(value, schema)
+                elif not any("no row is held to" in warning for warning in warnings):
+                    wrong += [f"not said: {what}" for what in named if not re.search(LACKING, what)]
             if most != MOST:
                 blind_decoder(plain, Rows(tree)).method()
         except UserError as error:
