@@ -218,6 +218,20 @@ def _items_once(items: Sequence[Any], meant: Mapping[str, str], of: Field) -> li
     return [*once.values()]
 
 
+def lacking(part: Part, value: Any, place: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """The keys that must be there and that a value lacks, in the words of a validator, each with the place of its object."""
+    if part.shape == "list":
+        for number, item in enumerate(value or (), start=1):
+            yield from lacking(part.item, item, (*place, number))
+    if part.shape != "object" or not isinstance(value, Mapping):
+        return
+    for key, inner in part.parts.items():
+        if key in value:
+            yield from lacking(inner, value[key], (*place, key))
+        elif inner.absent == "never":
+            yield place, f'"{key}" is a required property'
+
+
 def read_values(
     texts: Sequence[str | None],
     fields: Sequence[Field],

@@ -22,6 +22,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import FieldSegmenter, Keys, list_places, path_name
 from pipedec_cli.data.json_schema import Check
 from pipedec_cli.data.records import Delay, Generated
+from pipedec_cli.data.tree import lacking
 from pipedec_cli.model.arguments import INT4, check_positive_int, check_texts, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
@@ -299,9 +300,15 @@ class Decoder:
         """What a finished grid says."""
         if self.fields is None:
             return TextReader(self.checkpoint, self.text)
+        tree = self.fields.tree
+
+        def check(values: Any) -> Sequence[tuple[Keys, str]]:
+            return [*lacking(tree, values)]
+
         if self.checkpoint.together:
-            return ObjectReader(self.fields, self.fields.answers)
-        return ObjectReader(self.fields, self.fields.plain_answers, self.checkpoint.settings is None)
+            return ObjectReader(self.fields, self.fields.answers, check=check)
+        is_foreign = self.checkpoint.settings is None
+        return ObjectReader(self.fields, self.fields.plain_answers, is_foreign, check=check)
 
     @cached_property
     def sha256(self) -> str | None:
