@@ -133,11 +133,26 @@ def call(command: Sequence[str], code: Path, log: Path) -> str:
     with log.open("a", encoding="utf-8") as file:
         print(*command, file=file, flush=True)
         done = subprocess.run(
-            command, cwd=code, env=environment, stdout=subprocess.PIPE, stderr=file, check=False
+            command,
+            check=False,
+            cwd=code,
+            env=environment,
+            stderr=file,
+            stdout=subprocess.PIPE,
+            text=True,
         )
     if done.returncode:
         raise SystemExit(f"{log}: exit code {done.returncode}")
-    return done.stdout.decode()
+    return done.stdout
+
+
+def scores_of(made: Path, log: Path) -> dict[str, Any]:
+    """What `pipedec score` says of predictions, always by the package that this trial belongs to."""
+    command = [*PIPEDEC, "score", str(made)]
+    command += ["--task", "fields"]
+    command += ["--out", str(made.with_suffix(".scores.json"))]
+    command.append("--json")
+    return json.loads(call(command, ROOT, log))
 
 
 def child_seconds() -> float:
@@ -157,16 +172,16 @@ def figures(asked: argparse.Namespace, run: Run) -> dict[str, Any]:
     began = child_seconds()
     call(command_of(asked, run, made), asked.code, log)
     seconds = child_seconds() - began
-    command = [*PIPEDEC, "score", str(made), "--task", "fields"]
-    command += ["--out", f"{stem}.scores.json", "--json"]
-    scores = json.loads(call(command, ROOT, log))
-    lines = [*read(made)]
+    scores = scores_of(made, log)
+    values = scores["values"]
+    parts = scores["parts"].items()
+    steps = [line["steps"] for line in read(made)]
     result = {
-        "f1": scores["values"]["fields_f1"],
-        "right": scores["values"]["fields_exact"],
-        "keys": {key: part["fields_f1"] for key, part in scores["parts"].items()},
-        "calls": mean(line["steps"] for line in lines),
-        "seconds": seconds / len(lines),
+        "f1": values["fields_f1"],
+        "right": values["fields_exact"],
+        "keys": {key: part["fields_f1"] for key, part in parts},
+        "calls": mean(steps),
+        "seconds": seconds / len(steps),
     }
     kept.write_text(json.dumps(result, indent=1), encoding="utf-8")
     return result
@@ -184,31 +199,26 @@ def row(asked: argparse.Namespace, name: str, shots: int) -> str:
         if plain["f1"] > result["f1"]:
             how = "0, no chat"
             result = plain
-    cells = [name, how]
-    cells.append(f"{result['f1']:.1f}")
-    cells.append(f"{result['right']:.1f} %")
-    cells.append(f"{result['calls']:.1f}")
-    cells.append(f"{result['seconds']:.2f}")
-    cells.append(", ".join(f"{key} {value:.1f}" for key, value in result["keys"].items()))
-    return f"| {' | '.join(cells)} |"
+    form = "| {name} | {how} | {f1:.1f} | {right:.1f} % | {calls:.1f} | {seconds:.2f} | {parts} |"
+    parts = ", ".join(f"{key} {value:.1f}" for key, value in result["keys"].items())
+    return form.format(name=name, how=how, parts=parts, **result)
 
 
 def main() -> None:
     """Print the table, a row as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--shots", default="0,2,4")
-    parser.add_argument("--limit", type=int, default=100)
-    parser.add_argument(
-        "--share", type=float, default=0.05, help="the least share of records that have a key"
-    )
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--code", type=Path, default=ROOT)
-    parser.add_argument("--ordinary", metavar="PYTHON", help="an interpreter that has llama-cpp-python")
-    parser.add_argument("more", nargs="*", help="behind --, options of each command")
+    add = parser.add_argument
+    add("model")
+    add("data", type=Path)
+    add("out", type=Path)
+    add("--sets", default=",".join(SETS))
+    add("--shots", default="0,2,4")
+    add("--limit", type=int, default=100)
+    add("--share", type=float, default=0.05, help="the least share of records that have a key")
+    add("--dtype", default="bfloat16")
+    add("--code", type=Path, default=ROOT)
+    add("--ordinary", metavar="PYTHON", help="an interpreter that has llama-cpp-python")
+    add("more", nargs="*", help="behind --, options of each command")
     asked = parser.parse_args()
     asked.model = str(Path(asked.model).resolve())
     asked.out = asked.out.resolve()
