@@ -16,7 +16,9 @@ from pipedec_cli.jobs.run import _read_off
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.pipeline.answers import WRITTEN
 from pipedec_cli.pipeline.decode import Finished
+from pipedec_cli.pipeline.grid import Odds
 from tests.checkpoints import tiny_checkpoint
 from tests.jobs.test_fields import SCHEMA, check_objects
 from tests.model.chats import CHATML, foreign
@@ -94,7 +96,9 @@ def test_examples_that_can_be_read_only_once_are_refused(place, tmp_path):
         assert "is a pipe or a device" in refused(*again_with(place, *asked, "--fields", "name"))
 
 
-def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_are_shown(place, monkeypatch):
+def test_values_that_are_not_read_off_the_text_are_warned_of_and_examples_advised_where_there_are_none(
+    place, monkeypatch
+):
     monkeypatch.setattr(TextCodec, "decode", lambda *_: "The name of the pub by the river is Aromi.")
     how = ("--fields", "name, place", "--set", "time_max=64")
     hint = "values that are not in their text, or as long as a sentence: "
@@ -107,7 +111,11 @@ def test_values_that_are_not_read_off_the_text_are_warned_of_where_no_examples_a
     assert [*_read_off("a 12", {"at": [12, 7]}, places)] == [True, False]
     read_off = [*_read_off("b " * 9 + "in bath for 1,200", values, keys)]
     assert read_off == [False, True, False, True, True, False]  # a sentence, a name, two numbers, two items
-    assert hint not in generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
+    shown = generate(place, *how, "--shots", f"{place / 'train.jsonl'}:1")[0]
+    assert hint in shown
+    advice = "--shots FILE:4"
+    assert advice not in shown
+    assert advice in generate(place, *how)[0]
 
 
 def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
@@ -122,6 +130,18 @@ def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
         assert all(line["fields"][special] in (special, "x") for line in lines)
 
 
+def call(grid, said):
+    """A call in which rows, counted from 1, write a token with certainty, and the shortest of known answers is best."""
+    planned = grid.plan()
+    odds = []
+    for slot in planned:
+        is_trial = 0 < slot.branch < WRITTEN
+        has_ended = said.get(slot.subsequence) == grid.method.eos
+        odds.append(Odds(1.0, 0.9 if is_trial else float(has_ended)))
+    grid.commit([said.get(slot.subsequence, 0) for slot in planned], odds)
+    return planned
+
+
 def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(place):
     """What each row of an item answers is what the model writes behind the prompt and its question alone."""
     rows = [{"source": "a b", "target": {"open": True, "menu": [{"name": "a", "stars": 3}, {"name": "b"}]}}]
@@ -129,26 +149,21 @@ def test_a_list_of_objects_has_rows_for_each_item_once_their_names_are_known(pla
     for shots in ((), ("--shots", f"{place / 'menus.jsonl'}:1")):
         shown = tuple(read_records(str(place / "menus.jsonl"))) if shots else ()
         decoder = blind_decoder(load(str(place / "model"), device="cpu"), Rows(tree_of(FIELDS), shots=shown))
-        decoder.text.decode, write = lambda ids: "x y | z" if ids[:1] == [9] else "3", decoder.text.decode
-        grid = decoder.method(time_max=9).new_grid()
-        assert [write(row.known) for row in grid.openings] == []
-        planned = grid.plan()
-        assert {slot.subsequence for slot in planned} == {1, 2}
-        (names,) = [at for at, one in enumerate(grid.openings) if one.opens]
-        asking = [slot for slot in planned if slot.answers]
-        grid.commit([{names: 9}.get(slot.subsequence - 1, 5) if slot in asking else 0 for slot in planned])
-        live = grid.plan()
-        grid.commit([grid.method.eos for _ in live])
-        following = grid.plan()
+        decoder.text.decode, write = lambda ids: "x y | z" if ids[:1] == [9] else "", decoder.text.decode
+        method = decoder.method(time_max=9)
+        grid = method.of_source(method, "x y has 3 stars, z").new_grid()
+        assert {slot.subsequence for slot in call(grid, {2: 9})} == {1, 2}
+        assert [one.opens is not None for one in grid.openings] == [False, True]
+        call(grid, {2: grid.method.eos})
+        following = call(grid, {})
         assert [one.label for one in grid.openings[2:]] == ["menu[1].stars", "menu[2].stars"]
-        assert {slot.subsequence for slot in following} == {3, 4} and following[0].number == 0
-        grid.commit([5] * len(following))
-        last = grid.plan()
-        grid.commit([grid.method.eos] * len(last))
-        assert grid.plan() == () and grid.truncated is None
+        assert {slot.subsequence for slot in following} == {3, 4}
+        assert following[0].number == 0
+        assert grid.plan() == ()
+        assert grid.truncated is None
         read = decoder.reader.read(Finished(0, grid))
         assert read.fields["menu"] == [{"name": "x y", "stars": 3}, {"name": "z", "stars": 3}]
-        assert read.values_lost == 1
+        assert read.values_lost == 0
         shown = " ".join(write(decoder.text.source("a b")[0]).split())
         wanted = "menu: a | b menu[1].name: a menu[1].stars: 3 menu[2].name: b menu[2].stars: none"
         assert (wanted in shown) == bool(shots)
@@ -243,21 +258,29 @@ def test_every_value_has_a_confidence_and_a_place(place):
     assert "confidence" not in plain[0] and "spans" not in plain[0]
 
 
-def test_lists_and_maps_with_bounds_are_taken_out_of_the_source_and_cut_values_have_no_confidence(place):
+def test_lists_and_maps_with_bounds_are_taken_out_of_the_source(place):
     tags = {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 2, "maxItems": 3}
     names = {"type": "object", "additionalProperties": tags, "minProperties": 1, "maxProperties": 2}
-    (place / "map.json").write_text(json.dumps(names), encoding="utf-8")
+    schema = {"properties": {"it": names}, "required": ["it"]}
+    (place / "map.json").write_text(json.dumps(schema), encoding="utf-8")
     _, lines = generate(place, "--schema", place / "map.json", "--confidence", "--set", "time_max=40")
     for line in lines:
-        items = [*line["fields"], *(tag for tags in line["fields"].values() for tag in tags)]
-        assert items and all(item in line["source"] for item in items) and "confidence" in line
-    cut = {"properties": {"n": {"enum": ["a" * 99]}}, "required": ["n"]}
-    (place / "map.json").write_text(json.dumps(cut), encoding="utf-8")
-    _, lines = generate(place, "--schema", place / "map.json", "--confidence")
-    assert all(line["confidence"] == {"n": None} and line["fields"] == {"n": "a" * 99} for line in lines)
+        found = line["fields"]["it"]
+        items = [*found, *(tag for tags in found.values() for tag in tags)]
+        assert items and all(item in line["source"] for item in items)
+        assert line["confidence"]["it"].keys() == found.keys()
 
 
-def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_violations(place):
+def test_a_choice_that_is_longer_than_a_row_may_be_is_made_whole(place):
+    """It is scored in one call, so that no limit cuts it."""
+    long = {"properties": {"n": {"enum": ["a" * 99]}}, "required": ["n"]}
+    (place / "long-choice.json").write_text(json.dumps(long), encoding="utf-8")
+    _, lines = generate(place, "--schema", place / "long-choice.json", "--confidence")
+    assert all(line["fields"] == {"n": "a" * 99} for line in lines)
+    assert all(line["confidence"]["n"] > 0 and line["truncated"] is None for line in lines)
+
+
+def test_a_value_that_its_keywords_do_not_allow_stands_among_the_violations_if_it_must_be_there(place):
     long = {"type": "string", "minLength": 900}
     properties = {"name": long, "food": long, "open": {"type": "boolean"}}
     schema = {"properties": properties, "required": ["name", "open"]}
@@ -265,7 +288,6 @@ def test_a_value_that_its_keywords_do_not_allow_is_lost_or_stands_among_the_viol
     told, lines = generate(place, "--schema", place / "long.json")
     assert "no row is held" not in told
     assert f"{len(lines)} of {len(lines)} objects do not hold to the schema" in told
-    assert "values of fields lost" in told
     for line in lines:
         assert line["violations"] == ['"name" is a required property']
         assert [*line["fields"]] == ["open"]
@@ -286,13 +308,6 @@ def test_thresholds_of_confidence_say_when_there_is_no_value(place):
     fitted = read_json(place / "out.manifest.json")["settings"]["rows"]["thresholds"]
     assert sorted(fitted)[1:] == [2, 2, 2] and min(fitted) < 1
     assert "records with an object" in refused(*again_with(place, *few, "--calibrate", place / "docs.jsonl"))
-
-
-def test_the_threshold_with_the_best_f1_is_taken():
-    answers = [(0.9, True), (0.4, True), (0.1, False), (0.4, False), (0.001, True)]
-    assert best_threshold(answers, 3) == 0.0  # 6 / 8 beats 4 / 6
-    assert best_threshold(answers[:4], 3) == 0.2  # 4 / 6 beats 2 / 4 and 4 / 7
-    assert best_threshold([(0.9, False)], 0) == best_threshold([], 3) == 2.0
 
 
 def test_questions_are_answered_as_they_are_whatever_delay_a_recipe_has(place):
