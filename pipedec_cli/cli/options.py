@@ -128,11 +128,14 @@ def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
 
     A top-level key is for all commands that have it. A `UserError` for one that no command has, and for a table of none.
     """
-    content, command = read_toml(path), _table(context)
-    commands = getattr(context.find_root().command, "commands", {command: context.command})
+    content = read_toml(path)
+    command = _table(context)
+    group = context.find_root().command
+    commands = {command: context.command, **getattr(group, "commands", {})}
     known = {name: _by_name(getattr(one, "settings", ())).keys() for name, one in commands.items()}
     shared = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    for name in content.keys() - shared.keys() - known.keys():
+    tables = content.keys() - shared.keys()
+    for name in tables - known.keys() if hasattr(group, "commands") else ():
         todo = f"its tables are named after commands: {', '.join(known)}"
         raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
     own = content[command] if isinstance(content.get(command), dict) else {}

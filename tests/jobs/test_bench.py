@@ -1,7 +1,6 @@
 """`pipedec bench` as a user runs it, on a small model."""
 
 import json
-import signal
 import threading
 from dataclasses import replace
 from itertools import count
@@ -101,7 +100,7 @@ def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(folder, m
     def pause_once() -> None:
         if next(passes) > 2:  # behind a round that counts, of two decoders
             if code == app.EXIT_TERMINATED:
-                app._terminate(signal.SIGTERM, None)
+                app._TERMINATED.set()
             raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "pause", pause_once)

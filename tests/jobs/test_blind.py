@@ -85,6 +85,36 @@ def test_what_a_class_says_of_an_object_stands_among_the_violations(place):
         assert "do not hold to the schema" in told
 
 
+@pytest.mark.extra("pydantic")
+def test_numbers_and_dates_of_a_class_are_those_of_each_text_or_null(place, tmp_path):
+    (tmp_path / "ticket.py").write_text(
+        "from datetime import date\nfrom decimal import Decimal\nfrom typing import Literal\n"
+        "from pydantic import BaseModel, PositiveInt\n"
+        "class Line(BaseModel):\n    item: str\n    price: Decimal\n"
+        "class Ticket(BaseModel):\n    order: PositiveInt | None\n    amount: Decimal | None\n"
+        "    day: date | None\n    kind: Literal['complaint', 'thanks']\n    lines: list[Line] = []\n"
+    )
+    texts = (
+        "My laptop is broken, please help.",
+        "On 12 March 2026 I paid 210.50 EUR for order 4471 and nothing came.",
+        "The bill of 3 May says 1.250,00 EUR, my contract says 1,250.",
+    )
+    data = write_lines(tmp_path / "mails.jsonl", *({"source": text} for text in texts))
+    _, lines = generate(place, "--schema", f"{tmp_path / 'ticket.py'}:Ticket", data=data)
+    fields = [line["fields"] for line in lines]
+    assert [line["violations"] for line in lines if not line["violations"]] == []
+    orders, amounts, days = ([one[name] for one in fields] for name in ("order", "amount", "day"))
+    assert (orders[0], amounts[0], days[0]) == (None, None, None)
+    for found, stand in (
+        (orders, ([4471], [1250])),
+        (amounts, ([210.5, 4471], [1250])),
+        (days, (["2026-03-12"], [])),
+    ):
+        for value, values in zip(found[1:], stand, strict=True):
+            assert value is None or value in values
+    assert all(one["kind"] in ("complaint", "thanks") for one in fields)
+
+
 def again_with(place, *more):
     where = (place / "docs.jsonl", "--model", place / "model", "--out", place / "out.jsonl")
     return ("generate", *where, *FEW, *more)

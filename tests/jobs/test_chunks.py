@@ -123,7 +123,10 @@ def test_equal_items_in_different_places_stay_and_one_in_the_overlap_of_chunks_i
     first, second = Chunk("cable, cable,"), Chunk(" cable, tea, cable", 6)
     names = ["cable", "cable"], ["cable", "tea", "cable"]
     wanted = ["cable", "cable", "tea", "cable"]
-    assert merged_lists(decoder, (first, names[0], names[0]), (second, names[1], names[1])) == (wanted, wanted)
+    assert merged_lists(decoder, (first, names[0], names[0]), (second, names[1], names[1])) == (
+        wanted,
+        wanted,
+    )
 
 
 def test_items_of_chunks_that_stand_nowhere_are_told_apart_by_their_values(decoder):

@@ -116,6 +116,50 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
             decoder.method(**{name: value})
 
 
+# --- Values that are parts of the source ---------------------------------------------------------------------------------
+
+#: A number that must be there, one that may be null, a choice, and a string.
+HELD = (
+    Field("stars", "integer", absent=("never",)),
+    Field("price", "number", absent=("null",)),
+    Field("food", enum=("Thai", "Greek")),
+    Field("name"),
+)
+
+
+def grounded(source, **limits):
+    """What a trained model that knows nothing makes of a source to which its values are held."""
+    decoder = Decoder(fresh(schema=HELD, examples=partial(records_of, HELD, [source], [{}])))
+    decoder.plan.grounded = True
+    [made] = decoder.texts([source], decoder.method(**limits))
+    return made, decoder
+
+
+def test_a_held_number_is_one_of_the_source_and_its_tokens_stand_in_the_grid_as_if_written():
+    made, decoder = grounded("a Thai mill with 5 stars")
+    assert made.fields["stars"] == 5
+    assert made.fields["price"] in (5, None)
+    assert (made.violations, made.values_lost) == ((), 0)
+    [ids] = decoder.text.ids(["5"])
+    start, tokens = made.grid[0]
+    assert (start, tokens) == (0, (*ids, decoder.checkpoint.eos))
+    longest = max(len(tokens) for _, tokens in made.grid)
+    assert made.steps <= longest + 1, "the call that scores, and those that write"
+
+
+def test_a_held_string_is_a_part_of_the_source_or_there_is_none():
+    source = "a Thai mill with 5 stars"
+    made, _ = grounded(source)
+    assert made.fields.get("name", "") in source
+
+
+def test_a_held_number_that_must_be_there_and_stands_nowhere_is_missing_and_another_is_null():
+    made, _ = grounded("a Thai mill")
+    assert (made.fields.get("stars"), made.fields["price"]) == (None, None)
+    assert made.missing == {"stars": 1.0}
+    assert made.violations == ('"stars" is a required property',)
+
+
 # --- What is allowed --------------------------------------------------------------------------------------------------
 
 

@@ -47,8 +47,8 @@ class Keys(NamedTuple):
 def keys_of(schema: str | None, fields: str | None) -> Keys:
     """The keys of the options --schema or --fields."""
     if schema is not None:
-        given, where = load_schema(schema)
-        return Keys([*tree_in(given, where).values()], with_nulls(given))
+        given = load_schema(schema)
+        return Keys([*tree_in(given.schema, given.where).values()], with_nulls(given.schema))
     if fields is None:
         raise UserError("no keys are given", todo="give --fields or --schema")
     read = [settled(field) for field in read_short(fields).values()]

@@ -33,7 +33,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 from pipedec_cli.data.inputs import read_records
 
@@ -114,6 +113,8 @@ class Server:
 
     def counts(self) -> dict[str, int]:
         """The metrics."""
+        from prometheus_client.parser import text_string_to_metric_families  # late: of the extra `serve`
+
         families = text_string_to_metric_families(self.send(b"", "/metrics")[1].decode())
         samples = [sample for family in families for sample in family.samples]
         return {sample.name.removeprefix("pipedec_"): int(sample.value) for sample in samples}
