@@ -102,16 +102,11 @@ def test_numbers_and_dates_of_a_class_are_those_of_each_text_or_null(place, tmp_
     data = write_lines(tmp_path / "mails.jsonl", *({"source": text} for text in texts))
     _, lines = generate(place, "--schema", f"{tmp_path / 'ticket.py'}:Ticket", data=data)
     fields = [line["fields"] for line in lines]
-    assert [line["violations"] for line in lines if not line["violations"]] == []
-    orders, amounts, days = ([one[name] for one in fields] for name in ("order", "amount", "day"))
-    assert (orders[0], amounts[0], days[0]) == (None, None, None)
-    for found, stand in (
-        (orders, ([4471], [1250])),
-        (amounts, ([210.5, 4471], [1250])),
-        (days, (["2026-03-12"], [])),
-    ):
-        for value, values in zip(found[1:], stand, strict=True):
-            assert value is None or value in values
+    assert [line.get("violations") for line in lines] == [None] * 3
+    assert fields[0]["day"] is fields[2]["day"] is fields[0]["order"] is fields[0]["amount"] is None
+    assert fields[1]["day"] in (None, "2026-03-12")
+    assert {fields[1]["order"], fields[1]["amount"]} <= {None, 4471, 210.5}
+    assert {fields[2]["order"], fields[2]["amount"]} <= {None, 1250}
     assert all(one["kind"] in ("complaint", "thanks") for one in fields)
 
 
