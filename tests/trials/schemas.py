@@ -36,7 +36,8 @@ SECONDS, KILOBYTES = 2.0, 200_000
 TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]
 VALUES = ["a", "b", "", "1", "true", 1, 1.0, 2.5, -3, 10**20, True, False, None, "ä", "a b", "x|y"]
 ODD = [None, True, 0, -1, 1e308, float("nan"), " ", "\ud800", [], {}, [[]], [None], {"type": 5}, "#", 10**400]
-LACKING = "is a required property"
+#: What a validator says of an object that lacks a value, also of one of several alternatives.
+LACKING = "is a required property|is not valid under any of the schemas"
 KEYWORDS = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items", "properties", "description"]
 
 
