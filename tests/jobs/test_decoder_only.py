@@ -57,7 +57,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_promp
     asked = read_json(made.with_suffix(".manifest.json"))["settings"]
     assert (asked["prompt"], asked["chat"], asked["source_prefix"]) == (own, False, "")
     assert len(lines_of(made)) > 0
-    there = (*few, "--out", "out.jsonl")
+    there = (*few, "--out", workspace / "out.jsonl")
     run(*there)
     assert f'prompt was "{own}"' in running.refused(*there, "--prompt-template", "{source}", "--resume")
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
