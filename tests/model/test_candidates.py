@@ -87,7 +87,7 @@ def test_of_an_open_number_the_reading_counts_that_the_bounds_allow():
     assert answers(field("number", maximum=100), "It is 1.250 EUR") == [("1.250", "1.25")]
 
 
-@pytest.mark.parametrize("step", [1e-320, 10**400])
+@pytest.mark.parametrize("step", [1e-320, 10**400], ids=["tiny", "huge"])
 def test_a_step_beyond_all_measure_is_no_fault(step):
     assert len(candidates(field("number", multipleOf=step), "0.5 or 7", None)) <= 2
 
