@@ -349,6 +349,11 @@ def searched(pattern: str) -> str | None:
     return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 
 
+def holds(pattern: str) -> bool:
+    """Whether a row can be held to a pattern."""
+    return bool(searched(pattern)) and not _LOOKING.search(pattern)
+
+
 def _makes_sense(keyword: str, value: Any) -> bool:
     """Whether a keyword of `HELD` has a value of its kind."""
     if keyword in ("uniqueItems", FREE):
@@ -553,7 +558,7 @@ class _Reader:
     def _pass_bounds(self, keywords: Mapping[str, Any]) -> None:
         """Pass over the keywords of a value whose contents llguidance cannot hold a row to."""
         pattern = keywords.get("pattern")
-        if pattern and (_LOOKING.search(pattern) or not searched(pattern)):
+        if pattern and not holds(pattern):
             self.passed.add("pattern")
         for word in OF_NUMBERS:
             if abs(keywords.get(word, 0)) > _WIDEST[word == "multipleOf"]:

@@ -20,7 +20,7 @@ from pipedec_cli.data.dates import (
 from pipedec_cli.data.fields import Field, Keys, any_item, mapped, text_of
 from pipedec_cli.data.json_schema import FREE
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
-from pipedec_cli.data.places import places_of
+from pipedec_cli.data.places import places_in, places_of
 from pipedec_cli.data.records import Record
 
 #: What a value is read as. An ``amount`` is a number as it stands, with the currency or percent sign beside it, and a
@@ -130,9 +130,9 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
 
 
 def _stands(value: str, source: str, reading: Reading) -> bool:
-    """Whether a value is none of a source's numbers or dates, say, or one of them as a whole."""
+    """Whether a value is one of a source's numbers or dates, say, or stands nowhere in it."""
     texts = [quantity.text for quantity in _FINDERS[reading](source)]
-    return value in texts or not any(value in text for text in texts)
+    return value in texts or not places_in(value, source)
 
 
 def _is_line(value: str, source: str) -> bool:
@@ -227,8 +227,11 @@ def within(number: int | float, keywords: dict[str, Any]) -> bool:
     step = keywords.get("multipleOf")
     if not step:
         return True
-    quotient = number / step
-    return math.isclose(quotient, round(quotient), rel_tol=1e-9)
+    try:
+        quotient = number / step
+        return math.isclose(quotient, round(quotient), rel_tol=1e-9)
+    except OverflowError:  # the object is checked in the end
+        return True
 
 
 def as_number(field: Field, text: str) -> str:

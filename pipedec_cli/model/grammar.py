@@ -15,7 +15,7 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
-from pipedec_cli.data.json_schema import FREE, HELD_FORMATS, OF_NUMBERS, searched
+from pipedec_cli.data.json_schema import FREE, HELD_FORMATS, OF_NUMBERS, holds, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit
@@ -174,7 +174,7 @@ def is_free(field: Field) -> bool:
         return False
     if field.scalars and "string" not in field.scalars:
         return False
-    has_pattern = searched(keywords.get("pattern", "^")) is not None and "pattern" in keywords
+    has_pattern = "pattern" in keywords and holds(keywords["pattern"])
     return not has_pattern and keywords.get("format") not in HELD_FORMATS
 
 

@@ -354,7 +354,7 @@ class BlindPlan:
             text = self._answer_text(opening, row, source)
             answered.rows[asked.at] = row
             answered.texts[asked.at] = text
-            if opening.must and opening.lacks(row):
+            if opening.must and (opening.lacks(row) or not text):
                 answered.missing[path_name(asked.place)] = float(f"{opening.absence(row):.4g}")
             if asked.part.shape == "list" and asked.part.name_key:
                 for number, name in enumerate(names_in(text or ""), start=1):

@@ -355,7 +355,8 @@ def _training_targets() -> Iterable[Target]:
     yield Target((*trained, "--overwrite"), {**_model(), **data, "t/manifest.json": manifest}, files)
     taught = ("train", "--teacher", "model", *FEW, "--out", "t")
     texts = {name: text for name, text in _left(plain, *taught).items() if not name.startswith("t/")}
-    yield Target(taught, texts, ("-train.jsonl", "-train.manifest.json"), share=2)
+    written = tuple(name for name in texts if "/generations/" in name and "-train-" in name)
+    yield Target(taught, texts, written, share=2)
     left = _left({**_model(), **data}, *trained)
     stopped = {name: left[name] for name in left if not name.startswith("t/") or "checkpoint-1" in name}
     stopped["t/training.json"] = json.dumps({**json.loads(left["t/training.json"]), "result": None}).encode()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pipedec_cli.data.model_files import ADAPTER_FILES
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
 from pipedec_cli.model.training import lora
 from pipedec_cli.model.training.trainer import train
@@ -39,7 +40,7 @@ def test_the_decoders_linear_layers_alone_are_changed_and_the_result_is_a_plain_
     lora.add_adapters(checkpoint.model, 4, seed=0)
     learn(checkpoint, tmp_path)
     after = weights_of(load_checkpoint(str(tmp_path)))
-    assert before.keys() == after.keys() and not [*tmp_path.glob(lora.FILES)]
+    assert before.keys() == after.keys() and not [*tmp_path.glob(ADAPTER_FILES)]
     changed = {name for name in before if not before[name].equal(after[name])}
     assert not [name for name in changed if "encoder." in name or "norm" in name or "embed" in name]
     decoder = load_checkpoint(str(tmp_path)).model.get_decoder()
@@ -76,7 +77,7 @@ def test_an_adapter_is_no_model_and_one_that_is_written_over_leaves_no_files(tmp
     (tmp_path / "out" / "adapter_config.json").write_text("{}")
     assert "holds an adapter, not a whole model" in refused(tmp_path / "out")
     learn(adapted, tmp_path / "out")
-    assert not [*(tmp_path / "out").glob(lora.FILES)]
+    assert not [*(tmp_path / "out").glob(ADAPTER_FILES)]
     assert [path.name for path in (tmp_path / "out").glob("*.safetensors")] == ["model.safetensors"]
 
 
