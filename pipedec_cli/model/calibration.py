@@ -1,6 +1,5 @@
 """What right answers say of blind rows: the values of a key that has few, and how sure a value must be to count."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -53,7 +52,7 @@ def calibrate(
     assert plan is not None, "thresholds are for blind rows"
     plan.thresholds = (ALL,) * len(plan.asked)
     plan.choices = learn_choices(plan, records)
-    method = dataclasses.replace(decoder.method(), confident=True)
+    method = decoder.method()
     wanted = [_right_texts(plan, record) for record in records]
     sources = [record.source for record in records]
     tried: list[list[Tried]] = [[] for _ in plan.asked]

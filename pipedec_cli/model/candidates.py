@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -131,7 +132,7 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
 
 def _stands(value: str, source: str, reading: Reading) -> bool:
     """Whether a value is one of a source's numbers or dates, say, or stands nowhere in it."""
-    texts = [quantity.text for quantity in _FINDERS[reading](source)]
+    texts = [quantity.text for quantity in _found_in(source, reading)]
     return value in texts or not places_in(value, source)
 
 
@@ -175,6 +176,12 @@ def choices(field: Field) -> list[Known]:
     return []
 
 
+@lru_cache(maxsize=16)  # the keys of a schema share what stands in a source
+def _found_in(source: str, reading: Reading) -> tuple[Quantity, ...]:
+    """What stands in a source that may be read so."""
+    return tuple(_FINDERS[reading](source))
+
+
 def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
     """The values that stand in a source, each text once; None if a field has no such values.
 
@@ -188,7 +195,7 @@ def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known]
     known = dict[str, Known]()
     if "boolean" in field.scalars:
         known = {text: Known(text, text) for text in ("true", "false")}
-    for quantity in _FINDERS[reading or learnt or "number"](source):
+    for quantity in _found_in(source, reading or learnt or "number"):
         if reading is None:
             known.setdefault(quantity.text, Known(quantity.text, quantity.text))
             continue

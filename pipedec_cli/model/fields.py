@@ -58,9 +58,12 @@ class RowRule:
     known: tuple[Known, ...] | None = None  # None: the row writes its answer
     allowed: Allowed = any_token
     end: int = -1  # see `Opening`
-    items: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # what the texts of a list's items mean
+    #: What the texts of a list's items mean.
+    items: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def list_text(self, names: Iterable[str], source: str) -> str:
+        """The text of a list whose row has these items, each as often as it stands in the source."""
+        return text_of([self.items.get(name, name) for name in as_often(names, source)])
 
 
 def times_in(name: str, source: str) -> int:
@@ -216,8 +219,7 @@ class FieldCodec:
         if field.kind != "list":
             return as_number(field, text)
         rule = self.rule(field, self.codec.eos, source, grounded=True)
-        names = as_often(items_of(text), source)
-        return text_of([rule.items.get(name, name) for name in names])
+        return rule.list_text(items_of(text), source)
 
     def plain_answers(self, grid: Grid) -> Answered:
         """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,7 @@ from pipedec_cli.model.asked import NONE, Asked, asked_of, names_in, numbered, s
 from pipedec_cli.model.candidates import Known, Reading, as_it_stands, as_number, learnt_reading
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
-from pipedec_cli.model.fields import Answered, FieldCodec, RowRule, as_often
+from pipedec_cli.model.fields import Answered, FieldCodec, RowRule
 from pipedec_cli.model.grammar import is_free
 from pipedec_cli.model.text import QUESTION, SOURCE, Prompt, prompt_around, special_names
 from pipedec_cli.pipeline.answers import Answer
@@ -42,6 +42,8 @@ from pipedec_cli.pipeline.schedule import Subsequence, Together
 
 #: The most rows of an object.
 MOST_ROWS: Final = 5_000
+#: The most texts of rows whose tokens are kept: as many as a schema may have choices.
+_MOST_KEPT: Final = 20_000
 #: The default prompts: questions for keys, questions of the user, and lines of keys behind examples.
 KEYS_PROMPT: Final = (
     "Text: {source}\n\nAnswer with the value alone, in the words of the text. Answer none if the text does not say it.\n\n"
@@ -173,24 +175,26 @@ class BlindPlan:
         is_special = any(map(special_names(self.text.tokenizer).search, (*questions, *later)))
         #: The prompt without examples. The tokens of all rows are made in one way.
         self._prompt = prompt = dataclasses.replace(prompt, apart=is_special)
+        #: The same for each source, choices of a schema and "no value" among them.
+        self._whole = lru_cache(maxsize=_MOST_KEPT)(self._tokenized)
         rows = [self._whole(words) for words in (*questions, *later)]
         # In a chat what the questions of all rows begin with is read once, with the text.
         is_apart = len(rows) == 1 or later or not self.chat
         common = _common(*rows, self._whole("a")) if is_apart else _common(*rows)
         self._shared = min(len(common), *(len(row) - 1 for row in rows))
-        self.known = [tuple(row[self._shared :]) for row in rows[: len(questions)]]
+        self.known = [row[self._shared :] for row in rows[: len(questions)]]
         if self.rows.shots:
             behind = template.partition(QUESTION)[2]
             prompt = dataclasses.replace(prompt, parts=self._with_shots(prompt.parts, behind))
         first = prompt.filled({QUESTION: questions[0]})
         self.text.prompt = dataclasses.replace(first, known=self.known[0])
 
-    def _whole(self, question: str, answer: str = "") -> list[int]:
+    def _tokenized(self, question: str, answer: str = "") -> tuple[int, ...]:
         """The ids of the prompt, a row's question behind it and the answer behind this, for a short source."""
         prompt: Prompt = self._prompt.filled({QUESTION: question})
         if answer:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts, answer, ""))
-        return self.text.prompted(prompt, "a")
+        return tuple(self.text.prompted(prompt, "a"))
 
     def _with_shots(self, parts: Sequence[Any], behind: str) -> tuple[Any, ...]:
         """The parts of a prompt behind the examples; `behind` stands after the answers of an example."""
@@ -303,7 +307,7 @@ class BlindPlan:
         known = opening.known
         begin = len(_common(known, *rows))
         if written and begin < len(known):  # a token reaches over the end of the question
-            rows = [[*known, *self.text.ids([space + answer.text])[0]] for answer in answers]
+            rows = [(*known, *self.text.ids([space + answer.text])[0]) for answer in answers]
             begin = len(known)
         scored = list[Answer]()
         for answer, row in zip(answers, rows, strict=True):
@@ -327,7 +331,7 @@ class BlindPlan:
         """The rows of the items, entries or alternative that a row has named."""
         openings = list[Opening]()
         for asked in self._named(opening, row, source):
-            known = tuple(self._whole(self._words(asked))[self._shared :])
+            known = self._whole(self._words(asked))[self._shared :]
             openings.append(self._opening(asked, known, source, rules))
         return openings
 
@@ -364,8 +368,9 @@ class BlindPlan:
 
     def _answer_text(self, opening: Opening, row: Subsequence, source: str) -> str | None:
         """The text of a row's value; "" for no value, and None if it was cut."""
-        asked, rule = opening.place
-        field: Field = asked.part.field
+        placed: Placed = opening.place
+        asked, rule = placed
+        field = asked.part.field
         if opening.chooses:
             return opening.text(row) if row.ended else None
         if opening.lacks(row) and not opening.must:
@@ -376,8 +381,7 @@ class BlindPlan:
             return text if is_whole else text.rstrip("\ufffd").rstrip()  # it may stop within a character
         if field.kind == "list":
             items = text if is_whole else text.rpartition("|")[0]  # the last item was cut
-            names = as_often(names_in(items), source)
-            return text_of([rule.items.get(name, name) for name in names])
+            return rule.list_text(names_in(items), source)
         if not is_whole:
             return None
         return as_number(field, text)

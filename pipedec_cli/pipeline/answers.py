@@ -1,7 +1,7 @@
 """Known answers of a row, which are scored as a whole: the row takes the most probable one.
 
-The score of an answer is the sum of the logarithms of its tokens' probabilities, its end counted, behind what the row
-begins with (softmax over the whole vocabulary). Each answer is a branch of its row, see `branched`: it sees what
+The score of an answer is the sum of the logarithms of its tokens' probabilities behind what the row begins with. The end
+counts as a token, and the softmax is over the whole vocabulary. Each answer is a branch of its row, see `branched`: it sees what
 the row's beginning sees, this beginning, and itself. All answers go through the decoder in one call, or in several
 calls where they are many. Then the model forgets the branches.
 """
