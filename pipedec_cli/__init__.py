@@ -8,16 +8,19 @@ From Python::
     for result in decoder.texts(["name[The Mill], food[Chinese]"]):
         print(result.text, result.steps, result.tokens)
 
-`load` gives a `Decoder`. Its `texts` yields a `Generated` for each source; its `run` yields the steps of the grid, too.
-`read_report` gives the report that `pipedec report` wrote. A notebook shows both. Names are imported when they are
-first used: importing this package imports no torch.
+`load` gives a `Decoder`. Its `texts` yields a `Generated` for each source; its `run`
+yields the steps of the grid, too. `read_report` gives the report that `pipedec report`
+wrote. A notebook shows both. Names are imported when they are first used: importing
+this package imports no torch.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # `typing` takes its time, in which a signal may come; see `__main__.py`
+TYPE_CHECKING = (
+    False  # `typing` takes its time, in which a signal may come; see `__main__.py`
+)
 if TYPE_CHECKING:
     from typing import Any, Final
 

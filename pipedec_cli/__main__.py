@@ -20,7 +20,9 @@ def leave(number: int, frame: object = None) -> None:  # noqa: ARG001  # a handl
 def main() -> None:
     """Run the app."""
     for number in _SAID:
-        if getsignal(number) is not SIG_IGN:  # as a shell has it for what runs in the background
+        if (
+            getsignal(number) is not SIG_IGN
+        ):  # as a shell has it for what runs in the background
             signal(number, leave)
     from pipedec_cli.cli.app import main as run
 

@@ -6,7 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 QUIET = "gpu quic background-networking component-update sync"
-FLAGS = ["--no-sandbox", "--no-first-run", *(f"--disable-{part}" for part in QUIET.split())]
+FLAGS = [
+    "--no-sandbox",
+    "--no-first-run",
+    *(f"--disable-{part}" for part in QUIET.split()),
+]
 
 
 def lacking() -> str | None:
@@ -15,7 +19,11 @@ def lacking() -> str | None:
         import playwright.sync_api  # noqa: F401
     except ImportError:
         return "there is no playwright (pip install --group browser)"
-    return None if shutil.which("chromium") else "there is no chromium (apt-get install chromium)"
+    return (
+        None
+        if shutil.which("chromium")
+        else "there is no chromium (apt-get install chromium)"
+    )
 
 
 @contextmanager
@@ -23,7 +31,9 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=FLAGS
+        )
         try:
             yield browser
         finally:

@@ -1,11 +1,12 @@
 """Small T5 checkpoints that know a few texts by heart, made on the spot, without network, in a few seconds.
 
-What they say is known, has several subsequences of different lengths, and is far from ties, which what a model of
-random weights says is not. There are two:
+What they say is known, has several subsequences of different lengths, and is far from
+ties, which what a model of random weights says is not. There are two:
 
 - the toy, for tests of the model: `TOY`, phrases, trained by the tool's own training;
-- the tiny ones, for tests of commands: `TOLD`, sentences, in the layout of any family and with any settings, each kind
-  trained once and written to as many folders as are asked for.
+- the tiny ones, for tests of commands: `TOLD`, sentences, in the layout of any family
+  and with any settings, each kind trained once and written to as many folders as are
+  asked for.
 """
 
 import fcntl
@@ -24,7 +25,12 @@ from msgspec import structs
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import DecoderKind, Level, Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.checkpoint import (
+    Checkpoint,
+    MethodSettings,
+    load_checkpoint,
+    save_checkpoint,
+)
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
 from pipedec_cli.model.training.collate import Encoded, Turn, collator, encode
 from pipedec_cli.model.training.hyperparameters import Hyperparameters
@@ -48,17 +54,29 @@ TOY: Final[Texts] = (
     ("white 6", ("white white white white white white",)),
     ("blue 2 white 2", ("blue blue", "white white")),
 )
-TOY_SHAPE: Final = Shape(d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16)
+TOY_SHAPE: Final = Shape(
+    d_model=64, d_ff=128, layers=2, heads=4, vocabulary=300, dropout=0.0, d_kv=16
+)
 TOY_UPDATES: Final = 300
-#: A shape with dropout, so that a resumed run has to find the chance of the undisturbed one.
+#: A shape with dropout, so that a resumed run has to find the chance of the undisturbed
+#: one.
 SMALL: Final = replace(TOY_SHAPE, d_model=32, d_ff=32, heads=2, dropout=0.1)
 #: A training so short that a test can have several.
-_SIZES: Final[Any] = {"epochs": 10.0, "batch_size": 3, "accumulation": 1, "max_steps": 6, "evaluations": 2}
+_SIZES: Final[Any] = {
+    "epochs": 10.0,
+    "batch_size": 3,
+    "accumulation": 1,
+    "max_steps": 6,
+    "evaluations": 2,
+}
 _RATE: Final[Any] = {"optimizer": "adamw", "learning_rate": 1e-3, "schedule": "linear"}
 QUICK: Final = Hyperparameters(**_SIZES, **_RATE, bf16=False, seed=0, cpu=True)
 
 TOLD: Final[Texts] = (
-    ("name[The Mill], food[Chinese], price[cheap]", ("The Mill is cheap.", "It serves Chinese food.")),
+    (
+        "name[The Mill], food[Chinese], price[cheap]",
+        ("The Mill is cheap.", "It serves Chinese food."),
+    ),
     ("name[The Vaults], type[pub]", ("The Vaults is a pub.",)),
     ("a", ("A.", "B.", "C.", "D.")),
     (
@@ -71,7 +89,10 @@ TOLD: Final[Texts] = (
             "Book early!",
         ),
     ),
-    ("Mr. Smith", ("Nobody goes there after ten, says Mr. Smith, who has been there.", "Why?")),
+    (
+        "Mr. Smith",
+        ("Nobody goes there after ten, says Mr. Smith, who has been there.", "Why?"),
+    ),
     ("it is not", ("Is it?", "So they say, but nobody knows.", "It is not.")),
 )
 SOURCES: Final = tuple(source for source, _ in TOLD)
@@ -90,12 +111,16 @@ def _records(texts: Texts, joiner: str) -> list[Record]:
     found = []
     for number, (source, segments) in enumerate(texts, start=1):
         target = joiner.join(segments)
-        found.append(Record(str(number), source, target, segments, (target,), f"told:{number}"))
+        found.append(
+            Record(str(number), source, target, segments, (target,), f"told:{number}")
+        )
     return found
 
 
 def fresh_toy(
-    decoder: DecoderKind = "pipelined", delay: int | Literal["any"] = "any", shape: Shape = TOY_SHAPE
+    decoder: DecoderKind = "pipelined",
+    delay: int | Literal["any"] = "any",
+    shape: Shape = TOY_SHAPE,
 ) -> Checkpoint:
     """A model of random weights for the toy data, its tokenizer trained on it."""
     texts = (text for source, segments in TOY for text in (source, *segments))
@@ -104,7 +129,9 @@ def fresh_toy(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         model = make_model(shape, len(tokenizer)).eval()
-    settings = MethodSettings(decoder, delay, Segmentation("phrase", (";",), "; ", sub_max=8), time_max=20)
+    settings = MethodSettings(
+        decoder, delay, Segmentation("phrase", (";",), "; ", sub_max=8), time_max=20
+    )
     return Checkpoint(model, tokenizer, settings, "toy")
 
 
@@ -113,13 +140,16 @@ def examples_of(checkpoint: Checkpoint) -> list[Encoded]:
 
 
 def weights_of(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()}
+    return {
+        name: tensor.clone() for name, tensor in checkpoint.model.state_dict().items()
+    }
 
 
 def train_toy(folder: Path) -> None:
     """Train the toy on schedules drawn at random, as the tool does."""
     checkpoint = fresh_toy()
-    # At 0.003 one text of ten stayed wrong in some trainings on a CPU without AVX-512; at 0.001 in none of 15 there.
+    # At 0.003 one text of ten stayed wrong in some trainings on a CPU without AVX-512;
+    # at 0.001 in none of 15 there.
     hyper = replace(QUICK, batch_size=5, max_steps=TOY_UPDATES, evaluations=1)
     train(checkpoint, examples_of(checkpoint), [], folder, hyper)
 
@@ -135,16 +165,21 @@ def tiny_checkpoint(
 ) -> Path:
     """Write a checkpoint as `pipedec train` does, which has learnt `TOLD`; gives its folder.
 
-    Its weights serve any delay and have learnt without a prefix, whatever its settings say (other `MethodSettings` may
-    be given). The level of its segmentation decides how segments are put together: ``"; "`` for phrases, else a space.
+    Its weights serve any delay and have learnt without a prefix, whatever its settings
+    say (other `MethodSettings` may be given). The level of its segmentation decides how
+    segments are put together: ``"; "`` for phrases, else a space.
     """
     learnt = _learn(decoder, family)
     assert learnt.settings is not None
     separators, joiner = ((";",), "; ") if level == "phrase" else ((), " ")
     segmentation = Segmentation(level, separators, joiner, sub_max)
     made = structs.replace(learnt.settings, segmentation=segmentation, **settings)
-    segmenter = make_segmenter(level, separators=separators, targets=[" ".join(told) for _, told in TOLD])
-    save_checkpoint(replace(learnt, settings=made, name=str(folder), segmenter=segmenter), folder)
+    segmenter = make_segmenter(
+        level, separators=separators, targets=[" ".join(told) for _, told in TOLD]
+    )
+    save_checkpoint(
+        replace(learnt, settings=made, name=str(folder), segmenter=segmenter), folder
+    )
     return folder
 
 
@@ -171,8 +206,17 @@ def _fresh(family: Family, vocabulary: int) -> Any:
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     if not family.endswith("t5"):
-        return make_model(Shape(32, 64, 1, 4, vocabulary, 0.0, d_kv=8, family=family), vocabulary)
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
+        return make_model(
+            Shape(32, 64, 1, 4, vocabulary, 0.0, d_kv=8, family=family), vocabulary
+        )
+    sizes = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "dropout_rate": 0.0,
+    }
     ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
     return AutoModelForSeq2SeqLM.from_config(
         AutoConfig.for_model(family, vocab_size=vocabulary, **sizes, **ids)
@@ -185,7 +229,9 @@ def _learn(decoder: DecoderKind, family: Family) -> Checkpoint:
     if SHARED not in os.environ:
         return _train(decoder, family)
     name = f"{decoder}-{family}"
-    return trained_once(name, lambda folder: save_checkpoint(_train(decoder, family), folder))
+    return trained_once(
+        name, lambda folder: save_checkpoint(_train(decoder, family), folder)
+    )
 
 
 def trained_once(name: str, train_into: Callable[[Path], object]) -> Checkpoint:
@@ -200,7 +246,10 @@ def trained_once(name: str, train_into: Callable[[Path], object]) -> Checkpoint:
 
 
 def _train(decoder: DecoderKind, family: Family) -> Checkpoint:
-    texts, prompted = [text for source, told in TOLD for text in (source, *told)], not family.endswith("t5")
+    texts, prompted = (
+        [text for source, told in TOLD for text in (source, *told)],
+        not family.endswith("t5"),
+    )
     tokenizer = train_tokenizer(texts * 4, 500, begins=prompted, family=family)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -212,14 +261,21 @@ def _train(decoder: DecoderKind, family: Family) -> Checkpoint:
 
 
 def learn_by_heart(
-    checkpoint: Checkpoint, records: Sequence[Record], updates: int = TINY_UPDATES, rate: float = TINY_RATE
+    checkpoint: Checkpoint,
+    records: Sequence[Record],
+    updates: int = TINY_UPDATES,
+    rate: float = TINY_RATE,
 ) -> None:
     """Train with Adam on all records at once, with the schedules that the checkpoint is for."""
-    examples = [(Turn(0, number), one) for number, one in enumerate(encode(checkpoint, records))]
+    examples = [
+        (Turn(0, number), one) for number, one in enumerate(encode(checkpoint, records))
+    ]
     module: Any = TeacherForcing(checkpoint.model).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=rate, fused=True)
     rates = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, updates)
-    for seed in range(updates):  # one each, since the draw of schedules depends on nothing else here
+    for seed in range(
+        updates
+    ):  # one each, since the draw of schedules depends on nothing else here
         module(**collator(checkpoint, seed)(examples))["loss"].backward()
         # No step on this way is large: what is learnt has a margin on every CPU tried.
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)

@@ -14,15 +14,20 @@ from pipedec_cli.data.errors import log
 from pipedec_cli.data.writing import cache_folder
 from tests import browser
 
-# Read by huggingface_hub when it is imported: no test reaches for the network, whatever it does.
+# Read by huggingface_hub when it is imported: no test reaches for the network, whatever
+# it does.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-# Read by OpenMP when torch loads it: workers of pytest-xdist share the cores, a thread each.
+# Read by OpenMP when torch loads it: workers of pytest-xdist share the cores, a thread
+# each.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
-# A busy machine must not fail a property test: what is tested is what is computed, not how fast.
-settings.register_profile("pipedec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine must not fail a property test: what is tested is what is computed, not
+# how fast.
+settings.register_profile(
+    "pipedec", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("pipedec")
 
 
@@ -32,14 +37,21 @@ def own_cache(tmp_path_factory):
 
     So is a folder of what the processes of a run train once.
     """
-    from tests.checkpoints import SHARED  # imports torch, which reads the number of threads
+    from tests.checkpoints import (
+        SHARED,
+    )  # imports torch, which reads the number of threads
 
     users = cache_folder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         _copy_kernels(users, cache_folder())
         own = tmp_path_factory.getbasetemp()
-        patch.setenv(SHARED, str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"))
+        patch.setenv(
+            SHARED,
+            str(
+                (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+            ),
+        )
         yield
         _copy_kernels(cache_folder(), users)
 

@@ -1,9 +1,10 @@
 """Models without weights, behind the same `StepModel` protocol as T5.
 
-`ScriptedModel` says what it was told to say. `HashedModel` computes each answer from everything that the token may
-see, as a cached transformer does: from the states of the tokens fed so far and their distances. A token that is fed
-too late, twice, in the wrong order or in the wrong place changes what follows. `drive` fills a grid from a script, and
-`ask_oracle` puts the same question to the oracle.
+`ScriptedModel` says what it was told to say. `HashedModel` computes each answer from
+everything that the token may see, as a cached transformer does: from the states of the
+tokens fed so far and their distances. A token that is fed too late, twice, in the wrong
+order or in the wrong place changes what follows. `drive` fills a grid from a script,
+and `ask_oracle` puts the same question to the oracle.
 """
 
 import math
@@ -16,12 +17,20 @@ import torch
 from pipedec_cli.pipeline.decode import Finished, Row, decode
 from pipedec_cli.pipeline.grid import Limits, Method, Odds, Slot
 from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole
-from tests.oracle import NextLogits, OracleSchedule, Placed, manhattan, oracle_decode, sees
+from tests.oracle import (
+    NextLogits,
+    OracleSchedule,
+    Placed,
+    manhattan,
+    oracle_decode,
+    sees,
+)
 
 BOS, EOS = 0, 1
 VOCABULARY = 12
 
-#: The texts of an example: the i-th one is the answer to the i-th <bos>, <eos> left out; () is a failed exploration.
+#: The texts of an example: the i-th one is the answer to the i-th <bos>, <eos> left
+#: out; () is a failed exploration.
 Texts = Sequence[Sequence[int]]
 
 
@@ -33,7 +42,9 @@ def scripted_token(texts: Texts, subsequence: int, following: int) -> int:
 
 def tokens_in(mask: bytes) -> list[int]:
     """The tokens of a bit mask, in rising order; see `Allowed`."""
-    return [token for token in range(8 * len(mask)) if mask[token // 8] >> token % 8 & 1]
+    return [
+        token for token in range(8 * len(mask)) if mask[token // 8] >> token % 8 & 1
+    ]
 
 
 class Fake:
@@ -58,13 +69,22 @@ class Fake:
         order = [(row.sequence, row.slot.subsequence, row.slot.time) for row in rows]
         assert order == sorted(set(order)), f"rows out of order: {order}"
         self.calls.append(list(rows))
-        return [self.answer(self.sources[number], self.memory[number], slot) for number, slot in rows]
+        return [
+            self.answer(self.sources[number], self.memory[number], slot)
+            for number, slot in rows
+        ]
 
-    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
-        return self.step(rows), [Odds(self.certainty(self.memory[number], slot)) for number, slot in rows]
+    def step_with_odds(
+        self, rows: Sequence[Row], top: int = 0
+    ) -> tuple[list[int], list[Odds]]:
+        return self.step(rows), [
+            Odds(self.certainty(self.memory[number], slot)) for number, slot in rows
+        ]
 
     def take_back(self, sequence: int, count: int) -> None:
-        newest = [row.slot for row in self.calls[-1] if row.sequence == sequence][-count:]
+        newest = [row.slot for row in self.calls[-1] if row.sequence == sequence][
+            -count:
+        ]
         for slot in newest:
             self.forget(self.memory[sequence], slot)
 
@@ -80,12 +100,16 @@ class ScriptedModel(Fake):
         super().__init__()
         self._scripts, self._garbage = scripts, garbage
 
-    def answer(self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot) -> int:
+    def answer(
+        self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot
+    ) -> int:
         """A row that does not answer gets a token that must not turn up anywhere."""
         if not slot.answers:
             return self._garbage
         start = memory.setdefault(slot.subsequence, slot.time)
-        return scripted_token(self._scripts[source[0]], slot.subsequence, slot.time - start + 1)
+        return scripted_token(
+            self._scripts[source[0]], slot.subsequence, slot.time - start + 1
+        )
 
     def certainty(self, memory: dict[Any, Any], slot: Slot) -> float:
         return 1.0
@@ -98,7 +122,9 @@ class ScriptedModel(Fake):
 class HashedModel(Fake):
     """A cached model: the state of a token is a number made of its id, the source and all that it sees."""
 
-    def answer(self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot) -> int:
+    def answer(
+        self, source: tuple[int, ...], memory: dict[Any, Any], slot: Slot
+    ) -> int:
         placed = Placed(slot.subsequence, slot.time, slot.token)
         memory[placed] = _state(source, placed, memory)
         logits = _logits(memory[placed])
@@ -117,7 +143,9 @@ def hashed_next_logits(source: Sequence[int]) -> NextLogits:
 
     def next_logits(grid: list[Placed], wanted: list[int]) -> list[list[float]]:
         states: dict[Placed, int] = {}
-        for placed in sorted(grid, key=lambda placed: (placed.time, placed.subsequence)):
+        for placed in sorted(
+            grid, key=lambda placed: (placed.time, placed.subsequence)
+        ):
             states[placed] = _state(tuple(source), placed, states)
         return [_logits(states[grid[k]]) for k in wanted]
 
@@ -126,7 +154,11 @@ def hashed_next_logits(source: Sequence[int]) -> NextLogits:
 
 def _state(source: tuple[int, ...], placed: Placed, states: dict[Placed, int]) -> int:
     """A number that depends on everything that the token sees, though not on the order of it."""
-    seen = sorted((manhattan(placed, other), state) for other, state in states.items() if sees(placed, other))
+    seen = sorted(
+        (manhattan(placed, other), state)
+        for other, state in states.items()
+        if sees(placed, other)
+    )
     return hash((source, placed.token, *(number for pair in seen for number in pair)))
 
 
@@ -144,11 +176,17 @@ GARBAGE = 99
 
 def drive(texts, schedule, limits=None, empty_rows="retry", stop_on_repeat=False):
     """Decode one example whose i-th established subsequence is texts[i - 1]; beyond the last one, nothing follows."""
-    grid = Method(schedule, BOS, EOS, limits or Limits(), empty_rows, stop_on_repeat).new_grid()
+    grid = Method(
+        schedule, BOS, EOS, limits or Limits(), empty_rows, stop_on_repeat
+    ).new_grid()
 
     def answer(slot):
         start = grid.subsequences[slot.subsequence - 1].start
-        return scripted_token(texts, slot.subsequence, slot.time - start + 1) if slot.answers else GARBAGE
+        return (
+            scripted_token(texts, slot.subsequence, slot.time - start + 1)
+            if slot.answers
+            else GARBAGE
+        )
 
     steps = []
     while rows := grid.plan():
@@ -177,10 +215,16 @@ def scripted_next_logits(texts, known=()):
 KINDS = {Fixed: "fixed", Waiting: "wait", RandomStarts: "drawn", Whole: "whole"}
 
 
-def ask_oracle(next_logits, schedule, limits=None, empty_rows="retry", stop_on_repeat=False, **ids):
+def ask_oracle(
+    next_logits, schedule, limits=None, empty_rows="retry", stop_on_repeat=False, **ids
+):
     """`oracle_decode` under the settings of a grid."""
     given = OracleSchedule(KINDS[type(schedule)], **asdict(schedule))
-    settings = {"bos": BOS, "eos": EOS, "stop_on_repeat": stop_on_repeat} | ids | asdict(limits or Limits())
+    settings = (
+        {"bos": BOS, "eos": EOS, "stop_on_repeat": stop_on_repeat}
+        | ids
+        | asdict(limits or Limits())
+    )
     return oracle_decode(next_logits, given, empty_rows=empty_rows, **settings)
 
 

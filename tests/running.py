@@ -17,7 +17,8 @@ from pipedec_cli.data.errors import UserError
 
 #: A user who owns nothing.
 NOBODY = 65_534
-#: A parameter whose test takes long, beside others of the same test that stay in the default set.
+#: A parameter whose test takes long, beside others of the same test that stay in the
+#: default set.
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
@@ -26,11 +27,17 @@ def extra(module: str, value: object = None) -> Any:
     return pytest.param(value or module, marks=pytest.mark.extra(module))
 
 
-def run(*arguments: object, columns: int = 100, exit_code: int = 0, **options: Any) -> Result:
+def run(
+    *arguments: object, columns: int = 100, exit_code: int = 0, **options: Any
+) -> Result:
     """A command line that must succeed, or end as it is to, unless it raises."""
     environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
     result = CliRunner().invoke(
-        app, list(map(str, arguments)), env=environment, catch_exceptions=False, **options
+        app,
+        list(map(str, arguments)),
+        env=environment,
+        catch_exceptions=False,
+        **options,
     )
     assert result.exit_code == exit_code, result.output
     return result
@@ -46,7 +53,9 @@ def refused(*arguments: object, **options: Any) -> str:
 
 def write_lines(path: str | Path, *rows: dict[str, Any]) -> Path:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    Path(path).write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     return Path(path)
 
 
@@ -57,7 +66,9 @@ def generated(workspace: Path, name: str) -> Path:
 
 
 def lines_of(path: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def read_json(path: str | Path) -> Any:

@@ -13,7 +13,9 @@ APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
 def test_the_declared_licence_is_there_word_for_word():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
     assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
 
@@ -25,6 +27,13 @@ def test_git_ignores_the_folders_that_the_commands_make():
 
 def test_nothing_of_ours_is_pickled_nor_unpickled():
     """Not even between the driver and the workers of a cluster: they exchange JSON."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("pipedec_cli/**/*.py")}
-    imported = re.compile(r"^\s*(import|from) \w*(pickle|dill|shelve|marshal)", re.MULTILINE)
-    assert texts and [name for name, text in texts.items() if imported.search(text)] == []
+    texts = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in ROOT.glob("pipedec_cli/**/*.py")
+    }
+    imported = re.compile(
+        r"^\s*(import|from) \w*(pickle|dill|shelve|marshal)", re.MULTILINE
+    )
+    assert (
+        texts and [name for name, text in texts.items() if imported.search(text)] == []
+    )

@@ -17,7 +17,9 @@ pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
 def bench(settings: BenchSettings) -> None:
     """See in a minute what the method can give on this machine: speed without training, on forced lengths.
 
-    The model computes every step; only the end of each subsequence is forced, for all decoders alike. Gains are split into fewer calls (the schedule) and faster calls (the kernels).
+    The model computes every step; only the end of each subsequence is forced, for all
+    decoders alike. Gains are split into fewer calls (the schedule) and faster calls
+    (the kernels).
     """
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.jobs.bench import bench as measure

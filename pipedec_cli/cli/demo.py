@@ -51,7 +51,10 @@ class DemoSettings(Settings):
     updates: int = 240  # of 16 examples, of the sequential model; the pipelined model gets three quarters
     test: int = 100  # test examples that are generated from
     seed: int = 0  # of data and training
-    out: Path = option(Path("pipedec-demo"), "The folder to work in; an earlier demo there is replaced.")
+    out: Path = option(
+        Path("pipedec-demo"),
+        "The folder to work in; an earlier demo there is replaced.",
+    )
     threads: int | None = None
     quiet: bool = False
 
@@ -59,9 +62,11 @@ class DemoSettings(Settings):
 def demo(settings: DemoSettings) -> None:
     """Run the whole workflow on built-in data: generate, segment, train, teach, report.
 
-    The data are facts about made-up ships, birds, planets and stations, each of which the target states in a sentence of its
-    own, so that what is right can be counted. The first grid is written by a model that comes with pipedec. The next steps make
-    such a model: a small sequential model is trained from scratch, taught to a pipelined decoder, and compared with it.
+    The data are facts about made-up ships, birds, planets and stations, each of which
+    the target states in a sentence of its own, so that what is right can be counted.
+    The first grid is written by a model that comes with pipedec. The next steps make
+    such a model: a small sequential model is trained from scratch, taught to a
+    pipelined decoder, and compared with it.
     """
     try:
         _demo(settings)
@@ -75,7 +80,10 @@ def _demo(settings: DemoSettings) -> None:
     require_writable(out)
     if out.exists():
         if not (out / MARK).exists():
-            raise UserError(f"{out} is there and no demo made it", todo="give another folder with --out")
+            raise UserError(
+                f"{out} is there and no demo made it",
+                todo="give another folder with --out",
+            )
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
@@ -84,32 +92,56 @@ def _demo(settings: DemoSettings) -> None:
     def step(number: int, title: str, command: str) -> Terminal:
         terminal = Terminal(quiet=quiet)
         done, left = sum(SECONDS[: number - 1]), sum(SECONDS[number - 1 :])
-        slower = (monotonic() - begun + 10) / (done + 10)  # 10: the first, short steps say little
-        log.info(f"\n{number} of 5, about {duration(left * slower)} left: {title}   (pipedec {command})")
+        slower = (monotonic() - begun + 10) / (
+            done + 10
+        )  # 10: the first, short steps say little
+        log.info(
+            f"\n{number} of 5, about {duration(left * slower)} left: {title}   (pipedec {command})"
+        )
         return terminal
 
     source = make_demo(1, settings.seed + 1)[0]["source"]
     command = f"generate --model {quoted(str(SHIPPED))} --delay {DELAY} --live --text {quoted(source)}"
     listen = step(1, "watch a model that comes with pipedec", command)
-    watched = GenerateSettings(model=str(SHIPPED), delay=DELAY, live=True, text=(source,), workspace=out)
+    watched = GenerateSettings(
+        model=str(SHIPPED), delay=DELAY, live=True, text=(source,), workspace=out
+    )
     generate.generate(watched, listen, lambda *_: None)
 
-    step(2, "cut the targets into sentences", f"segment {quoted(str(data))} --level sentence -w {shown}")
+    step(
+        2,
+        "cut the targets into sentences",
+        f"segment {quoted(str(data))} --level sentence -w {shown}",
+    )
     write_json_lines(data, make_demo(settings.examples, settings.seed))
-    segment(SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet))
-    usual = TrainSettings(batch_size=16, dev_examples=48, evaluations=4, keep="last", keep_checkpoints=0)
+    segment(
+        SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet)
+    )
+    usual = TrainSettings(
+        batch_size=16, dev_examples=48, evaluations=4, keep="last", keep_checkpoints=0
+    )
     usual = replace(usual, seed=settings.seed, workspace=out, overwrite=True)
     command = f"train --model scratch-demo --decoder sequential -w {shown}"
     listen = step(3, "train a sequential model", command)
     usual = replace(usual, max_steps=settings.updates)
-    describe(train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen))
+    describe(
+        train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen)
+    )
     teacher = str(place.model("sequential"))
-    listen = step(4, "teach it to a pipelined decoder", f"train --teacher {quoted(teacher)} -w {shown}")
+    listen = step(
+        4,
+        "teach it to a pipelined decoder",
+        f"train --teacher {quoted(teacher)} -w {shown}",
+    )
     usual = replace(usual, max_steps=max(1, settings.updates * 3 // 4))
     describe(train.run(replace(usual, teacher=teacher), listen))
     step(5, "compare them", f"report --compare sequential --delays 1,2,3 -w {shown}")
-    compared = ReportSettings(delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False)
-    made = show_report(replace(compared, batch_size=8, workspace=out, quiet=quiet)).report
+    compared = ReportSettings(
+        delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False
+    )
+    made = show_report(
+        replace(compared, batch_size=8, workspace=out, quiet=quiet)
+    ).report
 
     log.info("")
     counts = {}

@@ -39,7 +39,9 @@ def generate(settings: GenerateSettings) -> None:
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
         return
-    if not (settings.part or settings.ray) and (then := job.next_commands(settings, Path(result.out))):
+    if not (settings.part or settings.ray) and (
+        then := job.next_commands(settings, Path(result.out))
+    ):
         log.info(f"next: {then}")
     if settings.as_json:
         write_stdout(to_json(to_builtins(result)) + "\n")

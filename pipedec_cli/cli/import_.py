@@ -19,7 +19,8 @@ pipedec import parallel train_src.txt --targets train_trg.txt
 def import_data(settings: ImportSettings) -> None:
     """Turn a published data set into JSON lines: id, source, and target as text or as a list of segments.
 
-    A file in another layout is refused with the first place where it differs. No program of a data set is run.
+    A file in another layout is refused with the first place where it differs. No
+    program of a data set is run.
     """
     terminal = Terminal(quiet=settings.quiet)
     made = job.import_data(settings, terminal, write_stdout)

@@ -25,7 +25,10 @@ pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
 def report(settings: ReportSettings) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
-    Generates what is missing, scores all of it, and times a sample, the decoders in turn in one process. The baseline is the model's teacher, else the workspace's sequential model, else the waiting schedule of the same model. The report ends in advice: which delay to take, or that the method does not help here.
+    Generates what is missing, scores all of it, and times a sample, the decoders in
+    turn in one process. The baseline is the model's teacher, else the workspace's
+    sequential model, else the waiting schedule of the same model. The report ends in
+    advice: which delay to take, or that the method does not help here.
     """
     show_report(settings)
 

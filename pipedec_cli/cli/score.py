@@ -16,7 +16,8 @@ pipedec score answers.json --gold valid.json      # the files of MultiSpanQA
 def score(settings: ScoreSettings) -> None:
     """Score predictions: ROUGE, keyphrases at 5 and at M, multi-span answers, or the fields of objects.
 
-    With a second file, the difference between the two as well, with a 95 % interval from a paired bootstrap.
+    With a second file, the difference between the two as well, with a 95 % interval
+    from a paired bootstrap.
     """
     from pipedec_cli.data.writing import to_json
     from pipedec_cli.view.results import show_scores

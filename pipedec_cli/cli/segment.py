@@ -22,13 +22,21 @@ pipedec segment inputs.jsonl --sources-only       # for train --teacher
 def segment(settings: SegmentSettings) -> None:
     """Cut every target into subsequences, and the data into train, dev and test.
 
-    A pipelined decoder writes the subsequences of a text at the same time. This command shows, before anything is trained, how many decoder steps that saves on your data at Δt = 1, 2 and 3.
+    A pipelined decoder writes the subsequences of a text at the same time. This command
+    shows, before anything is trained, how many decoder steps that saves on your data at
+    Δt = 1, 2 and 3.
     """
     terminal = Terminal(quiet=settings.quiet)
     made = job.segment(settings, terminal)
     if made.statistics and not settings.quiet and not settings.as_json:
-        for sheet in segment_sheets(made.statistics, made.estimates, made.unit, made.segmentation.fields):
+        for sheet in segment_sheets(
+            made.statistics, made.estimates, made.unit, made.segmentation.fields
+        ):
             show_sheet(terminal.talk.console, sheet)
     if settings.as_json:
-        content = {"out": str(made.out), **to_builtins(made.segmentation), **made.details}
+        content = {
+            "out": str(made.out),
+            **to_builtins(made.segmentation),
+            **made.details,
+        }
         write_stdout(to_json(content, indent=2) + "\n")

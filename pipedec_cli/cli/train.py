@@ -23,9 +23,11 @@ torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf
 def train(settings: TrainSettings) -> None:
     """Train a pipelined decoder, or the sequential model that a report compares with.
 
-    Any checkpoint of a served family is a start. train.jsonl is trained on, dev.jsonl evaluated, test.jsonl not read.
+    Any checkpoint of a served family is a start. train.jsonl is trained on, dev.jsonl
+    evaluated, test.jsonl not read.
 
-    With --teacher the sources suffice: the model that you run today writes the targets, and the pipelined decoder starts from its weights and learns to write like it.
+    With --teacher the sources suffice: the model that you run today writes the targets,
+    and the pipelined decoder starts from its weights and learns to write like it.
     """
     if is_main():
         terminal = Terminal(quiet=settings.quiet)
@@ -46,5 +48,6 @@ def describe(made: Trained) -> None:
         write_card(made.target, made.checkpoint, made.record, made.data, made.examples)
         sheets = training_sheets(made.checkpoint, made.record)
         write_text(
-            made.target / "training.html", training_page(made.target.name, made.record["result"], sheets)
+            made.target / "training.html",
+            training_page(made.target.name, made.record["result"], sheets),
         )

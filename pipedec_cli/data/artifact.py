@@ -1,8 +1,10 @@
 """A file or a folder that one command writes: it is locked, begun, resumable, and whole at the end.
 
-Five things are artifacts: a file of predictions, one shard, the folder of all shards of a job, the folder of a training,
-and the folder of a segmentation. Each has a manifest, a JSON file. The manifest is written before the first byte and says
-what the artifact is made with: settings, data, model and versions. When all is written, the manifest gets a ``result``.
+Five things are artifacts: a file of predictions, one shard, the folder of all shards of
+a job, the folder of a training, and the folder of a segmentation. Each has a manifest,
+a JSON file. The manifest is written before the first byte and says what the artifact is
+made with: settings, data, model and versions. When all is written, the manifest gets a
+``result``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,20 +17,30 @@ from pipedec_cli.data.reading import read_json, real, require_writable
 from pipedec_cli.data.records import Manifest
 from pipedec_cli.data.writing import backups, only_writer, to_json, write_json
 
-#: Settings that change the speed and not the result. A run that goes on may have other values of them.
+#: Settings that change the speed and not the result. A run that goes on may have other
+#: values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 #: The manifests of folders.
-TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = "training.json", "segmentation.json", "manifest.json"
+TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = (
+    "training.json",
+    "segmentation.json",
+    "manifest.json",
+)
 
 
 class Artifact:
     """A file or folder at `path` with its manifest, which the command `made_by` writes.
 
-    `free` are the settings that a run that goes on may change. Making the object changes nothing on disk.
+    `free` are the settings that a run that goes on may change. Making the object
+    changes nothing on disk.
     """
 
     def __init__(
-        self, path: Path, manifest_path: Path, made_by: str, free: Collection[str] = FREE_SETTINGS
+        self,
+        path: Path,
+        manifest_path: Path,
+        made_by: str,
+        free: Collection[str] = FREE_SETTINGS,
     ) -> None:
         self.path, self.manifest_path = path, manifest_path
         self.made_by, self.free = made_by, free
@@ -71,19 +83,28 @@ class Artifact:
         """Whether a run has written all of it."""
         return self.manifest.get("result") is not None
 
-    def lock(self, *, todo: str = "choose another --out") -> AbstractContextManager[None]:
+    def lock(
+        self, *, todo: str = "choose another --out"
+    ) -> AbstractContextManager[None]:
         """Be the only writer; a `UserError` that names the other writer, if there is one, and says what `todo`."""
         return only_writer(self.path, folder=self.is_folder, todo=todo)
 
-    def check_same(self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()) -> None:
+    def check_same(
+        self, manifest: Mapping[str, Any], *, todo: str, free: Collection[str] = ()
+    ) -> None:
         """A `UserError` that names what differs from the run that began it; more `free` settings may differ."""
-        if changed := "; ".join(settings_diff(self.manifest, manifest, {*self.free, *free}, self.spell)):
+        if changed := "; ".join(
+            settings_diff(self.manifest, manifest, {*self.free, *free}, self.spell)
+        ):
             raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
 
     def version_changes(self, manifest: Mapping[str, Any]) -> list[str]:
         """Packages that had another version when this was begun; results may differ a little."""
         before = self.manifest.get("versions") or {}
-        pairs = ((name, before.get(name), version) for name, version in manifest["versions"].items())
+        pairs = (
+            (name, before.get(name), version)
+            for name, version in manifest["versions"].items()
+        )
         return [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
 
     def start(self, manifest: Mapping[str, Any]) -> Path | None:
@@ -96,7 +117,8 @@ class Artifact:
             file.replace(kept)  # a link stays
             with suppress(FileNotFoundError):
                 manifest_file.replace(kept_manifest)
-        # The old file is gone before the new manifest comes: a kill in between leaves no file with a wrong manifest.
+        # The old file is gone before the new manifest comes: a kill in between leaves
+        # no file with a wrong manifest.
         write_json(self.manifest_path, manifest)
         return kept
 
@@ -120,20 +142,29 @@ def settings_diff(
         settings.update({name: one.get(name) for name in ("shard", "shards")})
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
-            was, is_now = ("not given" if one.get(name) is None else to_json(one[name]) for one in (old, new))
+            was, is_now = (
+                "not given" if one.get(name) is None else to_json(one[name])
+                for one in (old, new)
+            )
             yield f"{spell(name)} was {was} and is now {is_now}"
     for name in ("model", "drafter"):
         if _sha256(before.get(name)) != _sha256(now.get(name)):
             yield f"the {name} changed"
     # With another limit other records are read: their hash says nothing of the data.
-    if old.get("limit") == new.get("limit") and _data_hashes(before) != _data_hashes(now):
+    if old.get("limit") == new.get("limit") and _data_hashes(before) != _data_hashes(
+        now
+    ):
         yield "the data changed"
 
 
 def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:
     """The hash of all records, where the manifest has it; else the hashes of the files."""
     data = manifest.get("data")
-    return [_sha256(data)] if data else [_sha256(file) for file in manifest.get("inputs") or ()]
+    return (
+        [_sha256(data)]
+        if data
+        else [_sha256(file) for file in manifest.get("inputs") or ()]
+    )
 
 
 def _sha256(part: Mapping[str, Any] | None) -> Any:

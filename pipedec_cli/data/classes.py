@@ -1,6 +1,7 @@
 """A pydantic class in a user's Python file: its JSON Schema, and what an object violates in it.
 
-The user's file brings pydantic; pipedec does not need it. Whatever the file does when it runs, nothing of it goes to stdout.
+The user's file brings pydantic; pipedec does not need it. Whatever the file does when
+it runs, nothing of it goes to stdout.
 """
 
 import json
@@ -39,7 +40,8 @@ class UserClass:
     def violations(self, value: Any) -> list[tuple[Keys, str]]:
         """What an object violates in the class, in pydantic's words, each with its path; at most ten.
 
-        An error that pydantic does not expect of a validator is a violation of the whole object.
+        An error that pydantic does not expect of a validator is a violation of the
+        whole object.
         """
         try:
             with _running(self.module):
@@ -52,7 +54,9 @@ class UserClass:
         try:
             self.model.model_validate_json(json.dumps(value))
         except sys.modules["pydantic"].ValidationError as error:
-            details = error.errors(include_url=False, include_context=False, include_input=False)
+            details = error.errors(
+                include_url=False, include_context=False, include_input=False
+            )
             return [_violation(detail, value) for detail in details[:_MOST_VIOLATIONS]]
         return []
 
@@ -68,7 +72,11 @@ def load_class(file: str, name: str) -> UserClass:
         spec.loader.exec_module(module)
         models = _models_in(module)
     if name not in models:
-        what = f"it has no pydantic class {name!r}" if name else "which of its classes is meant is not said"
+        what = (
+            f"it has no pydantic class {name!r}"
+            if name
+            else "which of its classes is meant is not said"
+        )
         todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
         if models:
             todo = f"give FILE.py:CLASS with one of its classes: {some_names(models)}"
@@ -83,7 +91,9 @@ def _generator() -> Any:
     class Generator(base):  # type: ignore[misc]
         def decimal_schema(self, schema: Any) -> Any:
             made = super().decimal_schema(schema)
-            numbers = [way for way in made.get("anyOf", ()) if way.get("type") == "number"]
+            numbers = [
+                way for way in made.get("anyOf", ()) if way.get("type") == "number"
+            ]
             return numbers[0] if numbers else made
 
     return Generator
@@ -96,7 +106,9 @@ def refusing(file: str, name: str) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"the file or its class {name!r} cannot be used: {what}", where=file) from error
+        raise UserError(
+            f"the file or its class {name!r} cannot be used: {what}", where=file
+        ) from error
 
 
 @contextmanager
@@ -119,11 +131,14 @@ def _running(module: ModuleType) -> Iterator[None]:
 def _models_in(module: ModuleType) -> dict[str, Any]:
     """The pydantic classes of a file by their names, without those of pydantic itself."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", ())
-    classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    classes = {
+        name: value for name, value in vars(module).items() if isinstance(value, type)
+    }
     return {
         name: value
         for name, value in classes.items()
-        if issubclass(value, base) and value.__module__.partition(".")[0] not in _NOT_THE_USERS
+        if issubclass(value, base)
+        and value.__module__.partition(".")[0] not in _NOT_THE_USERS
     }
 
 
@@ -137,7 +152,8 @@ def _violation(detail: Any, value: Any) -> tuple[Keys, str]:
 def _path_of(steps: Sequence[str | int], value: Any, *, is_missing: bool) -> Keys:
     """The path in an object to what pydantic names. Items count from 1.
 
-    pydantic also names the alternatives of unions and the validators of types, which are no keys of the object.
+    pydantic also names the alternatives of unions and the validators of types, which
+    are no keys of the object.
     """
     path: list[str | int] = []
     for number, step in enumerate(steps, start=1):
@@ -145,7 +161,11 @@ def _path_of(steps: Sequence[str | int], value: Any, *, is_missing: bool) -> Key
         if isinstance(value, dict) and str(step) in value:
             path.append(str(step))
             value = value[str(step)]
-        elif isinstance(value, list) and isinstance(step, int) and (is_lacking or step < len(value)):
+        elif (
+            isinstance(value, list)
+            and isinstance(step, int)
+            and (is_lacking or step < len(value))
+        ):
             path.append(step + 1)
             value = None if is_lacking else value[step]
         elif is_lacking:

@@ -1,7 +1,8 @@
 """Finds the dates and times that stand in a text, and says in ISO 8601 what each may mean.
 
-Patterns find them; the names of months are CLDR's, by babel. A parser that guesses, such as dateparser, makes
-a date of almost anything ("12 Mart 2026" becomes the 28th of December), and takes up to 80 ms for what is none.
+Patterns find them; the names of months are CLDR's, by babel. A parser that guesses,
+such as dateparser, makes a date of almost anything ("12 Mart 2026" becomes the 28th of
+December), and takes up to 80 ms for what is none.
 """
 
 import datetime
@@ -42,12 +43,14 @@ class _Possible(NamedTuple):
     readings: list[_Reading]
 
 
-#: Languages whose names of months are known, by CLDR's names. A name of two months is first the first one's.
+#: Languages whose names of months are known, by CLDR's names. A name of two months is
+#: first the first one's.
 _LANGUAGES: Final = (
     "en de fr es pt it nl sv da nb fi is et lv lt pl cs sk sl hr bs hu ro bg mk sr uk ru be el tr az sq ca gl eu"
     " cy af sw id ms fil ar he"
 )
-#: Names of months that need no year of four digits: they are not other words too, as SET, "out" and "may" are.
+#: Names of months that need no year of four digits: they are not other words too, as
+#: SET, "out" and "may" are.
 _CLEAR: Final = regex.compile(
     r"(?!may\b|march\b|mars\b|(?i:mac)\b)"
     r"(?i:.{4,}|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mai|mei|maj)"
@@ -75,7 +78,9 @@ _DATE: Final = rf"""
 """
 
 _HALF: Final = r"(?P<half>[ap])\.?\s?m\b\.?"
-_OFFSET: Final = r"(?P<offset>Z|UTC|GMT|(?(s)[-+]|\+)(?:[01]\d|2[0-3]):?[0-5]\d)(?![\w:+-])"
+_OFFSET: Final = (
+    r"(?P<offset>Z|UTC|GMT|(?(s)[-+]|\+)(?:[01]\d|2[0-3]):?[0-5]\d)(?![\w:+-])"
+)
 _TIME: Final = regex.compile(
     rf"""
 (?: (?<!\w|\d[.,/]|(?<!\d)\d{{1,2}}:) | (?<=\dT) )
@@ -89,16 +94,18 @@ _TIME: Final = regex.compile(
 """,
     regex.VERBOSE | regex.IGNORECASE,
 )
-#: What may stand between a date and its time: signs, and short words such as "at", "a las", "Tue" or "TIME".
+#: What may stand between a date and its time: signs, and short words such as "at", "a
+#: las", "Tue" or "TIME".
 _BETWEEN: Final = regex.compile(r"T|[\s,:;|–(-]{1,4}(?:\p{L}{1,5}\.?[\s,:)]{1,3}){0,2}")
 
 
 def dates_in(text: str) -> list[Quantity]:
     """The dates of a text; values are like "2026-03-12".
 
-    Where day and month could change places, the other dates of the text decide. If they do not, there are two
-    values, the first with the day first. A day and month without a year has no value, unless all other dates of
-    the text are of one year, which is then its year. Years of two digits are 1969 to 2068, as in POSIX.
+    Where day and month could change places, the other dates of the text decide. If they
+    do not, there are two values, the first with the day first. A day and month without
+    a year has no value, unless all other dates of the text are of one year, which is
+    then its year. Years of two digits are 1969 to 2068, as in POSIX.
     """
     dates = list(_possible_dates(text))
     first = _first_shown(dates)
@@ -114,8 +121,8 @@ def dates_in(text: str) -> list[Quantity]:
 def times_in(text: str) -> list[Quantity]:
     """The times of day of a text; values are like "13:01:00", with "+02:00" or "Z" if the text has an offset.
 
-    Python's and pydantic's `time` take both; JSON Schema's format "time" (RFC 3339) needs the offset. None is made
-    up: who must have one adds it.
+    Python's and pydantic's `time` take both; JSON Schema's format "time" (RFC 3339)
+    needs the offset. None is made up: who must have one adds it.
     """
     quantities = []
     for match in _TIME.finditer(western(text)):
@@ -127,8 +134,8 @@ def times_in(text: str) -> list[Quantity]:
 def datetimes_in(text: str) -> list[Quantity]:
     """The dates of a text with a time behind or before them; values are like "2018-03-20T13:01:00".
 
-    They end in an offset if the text has one. Python's and pydantic's `datetime` take both; JSON Schema's format
-    "date-time" needs the offset.
+    They end in an offset if the text has one. Python's and pydantic's `datetime` take
+    both; JSON Schema's format "date-time" needs the offset.
     """
     dates = {date.start: date for date in dates_in(text) if date.values}
     times = {time.start: time for time in times_in(text)}
@@ -145,7 +152,9 @@ def datetimes_in(text: str) -> list[Quantity]:
     return sorted(quantities)
 
 
-def _taken_behind(text: str, first: Quantity, others: dict[int, Quantity]) -> Quantity | None:
+def _taken_behind(
+    text: str, first: Quantity, others: dict[int, Quantity]
+) -> Quantity | None:
     """Takes the quantity right behind another out of some, which are given by their starts; None if none is there."""
     between = _BETWEEN.match(text, first.end)
     if not between:
@@ -204,7 +213,9 @@ def _names(language: str) -> Iterator[tuple[str, int]]:
     for widths in Locale(language).months.values():
         for width in ("wide", "abbreviated"):
             for month, name in widths[width].items():
-                word = name.replace("’", " ").split()[-1].rstrip(".׳")  # Catalan's have "de" before them
+                word = (
+                    name.replace("’", " ").split()[-1].rstrip(".׳")
+                )  # Catalan's have "de" before them
                 if len(word) > 2:
                     yield word.casefold(), month
                     yield _bare(word), month
@@ -212,7 +223,9 @@ def _names(language: str) -> Iterator[tuple[str, int]]:
 
 @cache
 def _date_pattern() -> Any:
-    return regex.compile(_DATE, regex.VERBOSE | regex.IGNORECASE, months=list(month_names()))
+    return regex.compile(
+        _DATE, regex.VERBOSE | regex.IGNORECASE, months=list(month_names())
+    )
 
 
 def _possible_dates(text: str) -> Iterator[_Possible]:
@@ -282,7 +295,9 @@ def _whole_year(year: str) -> int:
 def _iso(reading: _Reading, year: int | None = None) -> str:
     """A reading in ISO 8601, in a year that stands elsewhere if it has none; "" if there is no such date."""
     try:
-        return datetime.date(reading.year or year or 0, reading.month, reading.day).isoformat()
+        return datetime.date(
+            reading.year or year or 0, reading.month, reading.day
+        ).isoformat()
     except ValueError:
         return ""
 

@@ -1,8 +1,9 @@
 """Demo data: a source is a few facts, its target a sentence for each. A program can check what a model writes.
 
-A source such as ``Talora; kind: ship; cargo: salt; crew: four`` has one right target: its facts in order, each in the
-sentence of its kind and attribute. There are few words and short sentences, so that a small T5 learns them from fresh weights
-within minutes. All names are made up.
+A source such as ``Talora; kind: ship; cargo: salt; crew: four`` has one right target:
+its facts in order, each in the sentence of its kind and attribute. There are few words
+and short sentences, so that a small T5 learns them from fresh weights within minutes.
+All names are made up.
 """
 
 import random
@@ -21,7 +22,9 @@ MOST_FACTS: Final = 7
 @cache
 def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
     """The sentence and the possible values of each attribute, by kind of thing and attribute."""
-    content = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    )
     return {
         kind: {
             name: (sentence, content["words"].get(words, words).split())
@@ -34,7 +37,8 @@ def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
 def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
     """Make n objects with ``id``, ``source`` and ``target`` and different sources; n may be some tens of thousands.
 
-    The same seed gives the same records on every machine, and a larger n gives the same first records.
+    The same seed gives the same records on every machine, and a larger n gives the same
+    first records.
     """
     rng = random.Random(seed)  # noqa: S311 - chance, not secrecy
     kinds = _kinds()
@@ -42,13 +46,18 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
     while len(made) < n:
         kind = rng.choice(tuple(kinds))
         attributes = [name for name in kinds[kind] if name != "kind"]
-        # Each kind has one order of attributes, so that the source alone decides the next sentence.
+        # Each kind has one order of attributes, so that the source alone decides the
+        # next sentence.
         drawn = rng.sample(attributes, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
         chosen = ["kind", *sorted(drawn, key=attributes.index)]
         facts = {name: rng.choice(kinds[kind][name][1]) for name in chosen}
         named = (f"{name}: {facts[name]}" for name in chosen[1:])
         source = "; ".join([facts["kind"], f"kind: {kind}", *named])
-        example = {"id": f"demo-{len(made) + 1}", "source": source, "target": _say(kind, facts)}
+        example = {
+            "id": f"demo-{len(made) + 1}",
+            "source": source,
+            "target": _say(kind, facts),
+        }
         made.setdefault(source, example)
     return list(made.values())
 
@@ -56,22 +65,31 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
 def check_facts(prediction: str, source: str) -> dict[str, int]:
     """Count the facts of the source that the prediction states, in any order; only white space may differ.
 
-    ``right`` are the facts that it states once or more, ``missing`` the other facts, and ``wrong`` the sentences that
-    state no fact of the source. Raises a ValueError for a source that `make_demo` did not make.
+    ``right`` are the facts that it states once or more, ``missing`` the other facts,
+    and ``wrong`` the sentences that state no fact of the source. Raises a ValueError
+    for a source that `make_demo` did not make.
     """
     name, *fields = source.split("; ")
-    facts = {attribute: value for attribute, _, value in (field.partition(": ") for field in fields)}
+    facts = {
+        attribute: value
+        for attribute, _, value in (field.partition(": ") for field in fields)
+    }
     try:
         due = set(_sentences(_say(facts.pop("kind"), {"kind": name} | facts)))
     except KeyError:
         raise ValueError(f"not a source of the demo data: {source!r}") from None
     said = _sentences(prediction)
-    right, wrong = len(due.intersection(said)), sum(sentence not in due for sentence in said)
+    right, wrong = (
+        len(due.intersection(said)),
+        sum(sentence not in due for sentence in said),
+    )
     return {"right": right, "wrong": wrong, "missing": len(due) - right}
 
 
 def _say(kind: str, facts: Mapping[str, str]) -> str:
-    return " ".join(_kinds()[kind][attribute][0].format(value) for attribute, value in facts.items())
+    return " ".join(
+        _kinds()[kind][attribute][0].format(value) for attribute, value in facts.items()
+    )
 
 
 def _sentences(text: str) -> list[str]:

@@ -14,11 +14,14 @@ log: Final = logging.getLogger("pipedec")
 class UserError(Exception):
     """An error that the user can correct: bad input, a missing file, settings that do not fit together.
 
-    The command line prints it as one line, without a traceback, and exits with code 2. The message says where (``file:line``
-    if there is one), what is wrong, and what to do about it.
+    The command line prints it as one line, without a traceback, and exits with code 2.
+    The message says where (``file:line`` if there is one), what is wrong, and what to
+    do about it.
     """
 
-    def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, where: str | None = None, todo: str | None = None
+    ) -> None:
         self.where, self.what, self.todo = where, what, todo
         head = f"{where}: {what}" if where else what
         super().__init__(f"{head}; {todo}" if todo else head)
@@ -53,13 +56,17 @@ def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of Python, torch or a GPU has failed."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return bool({"MemoryError", "OutOfMemoryError"} & names) or "DefaultCPUAllocator" in str(error)
+    return bool(
+        {"MemoryError", "OutOfMemoryError"} & names
+    ) or "DefaultCPUAllocator" in str(error)
 
 
 def is_out_of_space(error: BaseException) -> bool:
     """Whether a disk is full, or the user's share of it. Libraries in Rust say so in words alone."""
     codes = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in codes or any(f"(os error {code})" in str(error) for code in codes)
+    return getattr(error, "errno", None) in codes or any(
+        f"(os error {code})" in str(error) for code in codes
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -21,7 +21,14 @@ from typing import Any, Final, Self
 
 from msgspec import structs
 
-from pipedec_cli.data.errors import OnInvalid, UserError, first_line, log, many, skipping_invalid
+from pipedec_cli.data.errors import (
+    OnInvalid,
+    UserError,
+    first_line,
+    log,
+    many,
+    skipping_invalid,
+)
 from pipedec_cli.data.reading import (
     BYTE_ORDER_MARK,
     as_json,
@@ -32,7 +39,13 @@ from pipedec_cli.data.reading import (
     require_text,
     unreadable,
 )
-from pipedec_cli.data.records import SPLIT_NAMES, FieldNames, Record, SplitName, record_of
+from pipedec_cli.data.records import (
+    SPLIT_NAMES,
+    FieldNames,
+    Record,
+    SplitName,
+    record_of,
+)
 from pipedec_cli.data.stored import FirstPlaces, InvalidRecords, StoredRecords
 from pipedec_cli.data.writing import hashed, to_json
 
@@ -64,7 +77,9 @@ class Shard:
     def parse(cls, value: object) -> Self:
         """The shard that a command line names, such as ``3/16``; a ValueError if it names none."""
         if (shard := cls.named(str(value), _WRITTEN)) is None:
-            raise ValueError(f"{value!r} is no shard; write K/N, such as 1/4 for the first of four")
+            raise ValueError(
+                f"{value!r} is no shard; write K/N, such as 1/4 for the first of four"
+            )
         return shard
 
     @classmethod
@@ -83,9 +98,13 @@ class Inputs:
     sha256: str  # of all records of the job, in order
     longest: int  # characters of the longest source
     names: FieldNames
-    read: Callable[..., Iterator[Record]]  # the records, or those from a first place up to an end
+    read: Callable[
+        ..., Iterator[Record]
+    ]  # the records, or those from a first place up to an end
     file: Mapping[str, str | None]  # where they come from, as a manifest lists it
-    invalid: InvalidRecords | None = None  # the records that are skipped, where any may be
+    invalid: InvalidRecords | None = (
+        None  # the records that are skipped, where any may be
+    )
     shard: Shard | None = None  # the part of the job; None for all of it
     total: int = 0  # the job's records, where this is a shard
 
@@ -93,7 +112,9 @@ class Inputs:
         """The records of one shard."""
         first, end = shard.records(self.count)
         read = lambda: self.read(first, end)  # noqa: E731
-        return replace(self, count=end - first, read=read, shard=shard, total=self.count)
+        return replace(
+            self, count=end - first, read=read, shard=shard, total=self.count
+        )
 
     def skipped(self) -> Iterator[dict[str, Any]]:
         """What is wrong with the skipped records between these."""
@@ -114,7 +135,8 @@ def scan_inputs(
 ) -> Inputs:
     """Check and count the first `limit` records. From a pipe they are kept on disk, in or near the folder `keep`.
 
-    With `invalid`, which `read` must use as well, invalid records are skipped and noted there.
+    With `invalid`, which `read` must use as well, invalid records are skipped and noted
+    there.
     """
     kept = StoredRecords(keep) if keep else None
     count = longest = 0
@@ -133,7 +155,9 @@ def scan_inputs(
 
     for record in islice(read_valid(), limit):
         count, longest = count + 1, max(longest, len(record.source))
-        digest.update(to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n")
+        digest.update(
+            to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n"
+        )
         if kept is not None:
             kept.append(record)
         if invalid:
@@ -143,21 +167,38 @@ def scan_inputs(
         if not count:
             first = next(invalid.between(), None)
             none = "none of its records can be used; the first: {where}: {what}"
-            raise UserError("is empty" if first is None else none.format(**first), where=location)
-    return Inputs(count, digest.hexdigest(), longest, names, read_again, hashed(location), invalid)
+            raise UserError(
+                "is empty" if first is None else none.format(**first), where=location
+            )
+    return Inputs(
+        count, digest.hexdigest(), longest, names, read_again, hashed(location), invalid
+    )
 
 
 STDIN: Final = "-"
 
 _SPLIT_FILE: Final = re.compile(rf"^({'|'.join(SPLIT_NAMES)})(?=[-_.])", re.IGNORECASE)
 #: What to do about a folder without such a file.
-_NAME_FILES: Final = "name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
+_NAME_FILES: Final = (
+    "name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
+)
 _HUB_NAME: Final = re.compile(r"(?P<name>[\w.-]+/[\w.-]+?)(?::(?P<config>[\w.-]+))?")
-_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
+_SUFFIXES: Final = (
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".txt",
+    ".gz",
+)
 _CORPUS: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 
 
-def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitName, ...]:
+def given_splits(
+    location: str | Path, todo: str = _NAME_FILES
+) -> tuple[SplitName, ...]:
     """The splits of a folder or hub data set, else (); a UserError with `todo` for a folder without any."""
     path = Path(location)
     if path.is_dir():
@@ -168,7 +209,9 @@ def given_splits(location: str | Path, todo: str = _NAME_FILES) -> tuple[SplitNa
 def files_by_split(
     folder: Path,
     name: re.Pattern[str] = _SPLIT_FILE,
-    accepts: Callable[[Path], bool] = lambda file: file.name.lower().endswith(_SUFFIXES),
+    accepts: Callable[[Path], bool] = lambda file: file.name.lower().endswith(
+        _SUFFIXES
+    ),
 ) -> dict[SplitName, list[Path]]:
     """The files of a folder by split, without empty splits; the first group of the pattern finds a split in a name."""
     found: dict[SplitName, list[Path]] = {split: [] for split in SPLIT_NAMES.values()}
@@ -181,7 +224,9 @@ def files_by_split(
 def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
     """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
     if not (found := files_by_split(folder)):
-        raise UserError("a folder without a file for any split", where=str(folder), todo=todo)
+        raise UserError(
+            "a folder without a file for any split", where=str(folder), todo=todo
+        )
     return found
 
 
@@ -189,13 +234,21 @@ def corpus_files(folder: Path) -> list[Path]:
     """The JSON lines and parquet files of a folder by name; none if a file is named after a split."""
     if files_by_split(folder):
         return []
-    files = (file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+    files = (
+        file
+        for file in folder.iterdir()
+        if file.is_file() and not file.name.startswith(".")
+    )
     return sorted(file for file in files if file.name.lower().endswith(_CORPUS))
 
 
 def is_hub_name(location: str | Path) -> bool:
     """Whether nothing of that name is here, so that the hub is asked for it."""
-    return str(location) != STDIN and not Path(location).exists() and _hub_match(location) is not None
+    return (
+        str(location) != STDIN
+        and not Path(location).exists()
+        and _hub_match(location) is not None
+    )
 
 
 def _hub_match(location: str | Path) -> re.Match[str] | None:
@@ -213,7 +266,11 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     name, config = found["name"], found["config"]
     with _hub_errors(name, "no such file here either"):
         splits = _datasets().get_dataset_split_names(name, config)
-    return name, config, {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES}
+    return (
+        name,
+        config,
+        {SPLIT_NAMES[split]: split for split in splits if split in SPLIT_NAMES},
+    )
 
 
 def _datasets() -> Any:
@@ -221,7 +278,9 @@ def _datasets() -> Any:
     import datasets
     import huggingface_hub
 
-    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False  # release 3 ran code, or asked
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = (
+        False  # release 3 ran code, or asked
+    )
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     for library in (datasets, huggingface_hub):
         library.utils.logging.set_verbosity(logging.CRITICAL)
@@ -240,7 +299,9 @@ def _hub_errors(name: str, todo: str | None = None) -> Iterator[None]:
         while deepest.__cause__ is not None:
             deepest = deepest.__cause__
         what = f"cannot be read: {first_line(deepest)}"
-        if type(error) is RuntimeError:  # all that the library says of a data set with a script
+        if (
+            type(error) is RuntimeError
+        ):  # all that the library says of a data set with a script
             what = "needs a loading script, and no program of a data set is run here"
             fetch = f"hf download {name} --repo-type dataset --local-dir DIR"
             todo = f"fetch its files (`{fetch}`) and import those"
@@ -256,7 +317,9 @@ class RawRow:
 
     number: int  # of the line; in a format without lines, the place from 1
     where: str  # file:line or "file row N", for messages
-    decode: Callable[[], Any]  # the row, whose fields are not checked; a UserError if it cannot be decoded
+    decode: Callable[
+        [], Any
+    ]  # the row, whose fields are not checked; a UserError if it cannot be decoded
 
     @property
     def value(self) -> Any:
@@ -277,11 +340,18 @@ def read_records(
 ) -> Iterator[Record]:
     """Read the rows of `read_rows` in order and check each.
 
-    Half surrogate pairs become U+FFFD in the text that models see; `Record.fields` keeps the object unchanged. With
-    `say_mended` a warning at the end counts such records. With `invalid`, records that cannot be used are given to it and
-    skipped; `skippable` says that the user could have asked for that.
+    Half surrogate pairs become U+FFFD in the text that models see; `Record.fields`
+    keeps the object unchanged. With `say_mended` a warning at the end counts such
+    records. With `invalid`, records that cannot be used are given to it and skipped;
+    `skippable` says that the user could have asked for that.
     """
-    names, places, count, mended_count, first = names or FieldNames(), FirstPlaces(), 0, 0, ""
+    names, places, count, mended_count, first = (
+        names or FieldNames(),
+        FirstPlaces(),
+        0,
+        0,
+        "",
+    )
     try:
         for row in read_rows(location, split, plain):
             with skipping_invalid(invalid):
@@ -294,32 +364,47 @@ def read_records(
                     record = record_of(mended(value), row.where, row.number, names)
                     record = structs.replace(record, fields=value)
                 count += 1
-                todo = "give the record a source, or leave it out" + " with --skip-invalid" * skippable
+                todo = (
+                    "give the record a source, or leave it out"
+                    + " with --skip-invalid" * skippable
+                )
                 if record.fields.get(names.source) is None:
                     hint = f"--source-field names another, or {todo}"
                     raise missing_field(record.fields, names.source, record.where, hint)
                 if not record.source.strip():
-                    raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
+                    raise UserError(
+                        f"{names.source!r} is empty", where=record.where, todo=todo
+                    )
                 if (before := places.before(record.id, row.where)) is not None:
                     what = f"id {record.id!r} was already used at {before}"
-                    raise UserError(what, where=row.where, todo="give each record an id of its own")
+                    raise UserError(
+                        what, where=row.where, todo="give each record an id of its own"
+                    )
                 yield record
         if not count and not allow_empty:
             place = "standard input" if location == STDIN else str(location)
-            raise UserError("is empty", where=place, todo="it must hold at least one record")
+            raise UserError(
+                "is empty", where=place, todo="it must hold at least one record"
+            )
     finally:
         places.close()
         if mended_count and say_mended:
             mended_in = many(mended_count, "record")
-            log.warning(f"{first}: half a surrogate pair replaced by U+FFFD, in {mended_in}")
+            log.warning(
+                f"{first}: half a surrogate pair replaced by U+FFFD, in {mended_in}"
+            )
 
 
-def read_rows(location: str | Path, split: SplitName | None = None, plain: bool = False) -> Iterator[RawRow]:
+def read_rows(
+    location: str | Path, split: SplitName | None = None, plain: bool = False
+) -> Iterator[RawRow]:
     """Yield the raw rows of a place in order; of a folder or a hub data set those of a split (default: train).
 
-    The place is ``-`` (JSON lines on standard input), a file (JSON lines; ``.json``, an array or lines; ``.csv`` and ``.tsv``
-    with a header; ``.parquet``; all but parquet also gzipped), a folder with a file for each split or with `corpus_files`,
-    or a hub data set ``owner/name[:config]``. With `plain`, each line that is not blank is a ``source``.
+    The place is ``-`` (JSON lines on standard input), a file (JSON lines; ``.json``, an
+    array or lines; ``.csv`` and ``.tsv`` with a header; ``.parquet``; all but parquet
+    also gzipped), a folder with a file for each split or with `corpus_files`, or a hub
+    data set ``owner/name[:config]``. With `plain`, each line that is not blank is a
+    ``source``.
     """
     path = Path(location)
     if str(location) == STDIN:
@@ -332,19 +417,26 @@ def read_rows(location: str | Path, split: SplitName | None = None, plain: bool 
     elif path.exists() or plain:
         yield from _file_rows(path, plain)
     else:
-        # The rows of a hub data set are streamed: nothing is copied, memory stays bounded.
+        # The rows of a hub data set are streamed: nothing is copied, memory stays
+        # bounded.
         name, config, splits = _hub(location)
         split = split or "train"
         if (theirs := splits.get(split)) is None:
             raise UserError(f"has no split for {split}", where=name)
         with _hub_errors(name):
-            streamed = _datasets().load_dataset(name, config, split=theirs, streaming=True)
+            streamed = _datasets().load_dataset(
+                name, config, split=theirs, streaming=True
+            )
             yield from _rows_of(streamed, f"{name} {theirs} row")
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
     place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
-    kind = "" if plain else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    kind = (
+        ""
+        if plain
+        else next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    )
     if kind == ".parquet":
         import pyarrow
         from pyarrow import parquet
@@ -355,13 +447,20 @@ def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
                 values = (value for batch in batches for value in batch.to_pylist())
                 yield from _rows_of(values, f"{path} row")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot be read: {first_line(error)}", where=str(path)) from error
+            raise UserError(
+                f"cannot be read: {first_line(error)}", where=str(path)
+            ) from error
         return
     with _opened(path) as file:
         if kind in (".csv", ".tsv"):
             yield from _table_rows(file, place, "," if kind == ".csv" else "\t")
-        elif kind == ".json" and file.peek(4096).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
-            yield from _rows_of(as_json(file.read().removeprefix(BYTE_ORDER_MARK), place), f"{path} item")
+        elif kind == ".json" and file.peek(4096).removeprefix(
+            BYTE_ORDER_MARK
+        ).lstrip().startswith(b"["):
+            yield from _rows_of(
+                as_json(file.read().removeprefix(BYTE_ORDER_MARK), place),
+                f"{path} item",
+            )
         else:
             yield from _line_rows(file, place, plain)
 
@@ -372,7 +471,11 @@ def _line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawR
     for number, line in _numbered(stream, name):
         where = f"{name}:{number}"
         if plain and line.decode("utf-8", "replace").strip():
-            read = partial(lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)}, line, where)
+            read = partial(
+                lambda line, where: {"source": as_text(line.rstrip(b"\r\n"), where)},
+                line,
+                where,
+            )
             yield RawRow(number, where, read)
         elif plain:
             blank += 1
@@ -399,44 +502,64 @@ def _numbered(stream: Iterable[bytes], name: str) -> Iterator[tuple[int, bytes]]
 @contextmanager
 def _opened(path: Path) -> Iterator[_Binary]:
     try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        with (
+            gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file
+        ):
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"cannot unzip: {error}", where=str(path), todo="is it whole?") from None
+        raise UserError(
+            f"cannot unzip: {error}", where=str(path), todo="is it whole?"
+        ) from None
     except (FileNotFoundError, PermissionError) as error:
         raise unreadable(path, error) from None
 
 
 def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
-    # Not by a library for tables: those guess numbers, dates and missing values, and shift the columns of a row that
-    # has a cell too many. Here every cell stays text, and such a row is refused.
-    csv.field_size_limit(sys.maxsize)  # for the whole process; the default is some 20,000 words
+    # Not by a library for tables: those guess numbers, dates and missing values, and
+    # shift the columns of a row that has a cell too many. Here every cell stays text,
+    # and such a row is refused.
+    csv.field_size_limit(
+        sys.maxsize
+    )  # for the whole process; the default is some 20,000 words
     line = 1
     beginning = file.peek(1)
     require_text(beginning, name)
     header = beginning.partition(b"\n")[0]
     if separator == "," and b";" in header and b"," not in header:
-        what, todo = "the header has ';' between its columns", "separate with commas, or use .tsv"
+        what, todo = (
+            "the header has ';' between its columns",
+            "separate with commas, or use .tsv",
+        )
         raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, delimiter=separator, strict=True)
             columns = next(reader, [])
-            while columns and not columns[-1].strip():  # a spreadsheet leaves some behind the last one
+            while (
+                columns and not columns[-1].strip()
+            ):  # a spreadsheet leaves some behind the last one
                 del columns[-1]
-            if (twice := next((one for one in columns if columns.count(one) > 1), None)) is not None:
+            if (
+                twice := next((one for one in columns if columns.count(one) > 1), None)
+            ) is not None:
                 raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
             line = reader.line_num + 1
             for cells in reader:
                 if cells:
                     where = f"{name}:{line}"
-                    yield RawRow(line, where, partial(_named_cells, columns, cells, where))
+                    yield RawRow(
+                        line, where, partial(_named_cells, columns, cells, where)
+                    )
                 line = reader.line_num + 1
     except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8") from None
+        raise UserError(
+            f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8"
+        ) from None
     except csv.Error as error:
         todo = "are the quotation marks closed?"
-        raise UserError(f"not a table: {error}", where=f"{name}:{line}", todo=todo) from None
+        raise UserError(
+            f"not a table: {error}", where=f"{name}:{line}", todo=todo
+        ) from None
 
 
 def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, str]:
@@ -444,7 +567,11 @@ def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, 
         del cells[-1]
     if len(cells) != len(columns):
         todo = "put cells that hold the separator into quotation marks"
-        raise UserError(f"{many(len(cells), 'cell')} under {len(columns)} columns", where=where, todo=todo)
+        raise UserError(
+            f"{many(len(cells), 'cell')} under {len(columns)} columns",
+            where=where,
+            todo=todo,
+        )
     return dict(zip(columns, cells, strict=True))
 
 
@@ -457,11 +584,16 @@ def _rows_of(values: Iterable[Any], place: str) -> Iterator[RawRow]:
 def _plain_value(value: Any, where: str) -> Any:
     """A value of a table as JSON has it: dates and times in ISO 8601, decimals in digits, bytes as text."""
     if isinstance(value, Mapping):
-        return {str(name): _plain_value(one, f"{where} field {name!r}") for name, one in value.items()}
+        return {
+            str(name): _plain_value(one, f"{where} field {name!r}")
+            for name, one in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_plain_value(one, where) for one in value]
     if isinstance(value, bytes):
         return as_text(value, where, "leave the column out, or save it as text")
     if isinstance(value, date | time):
         return value.isoformat()
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    return (
+        value if value is None or isinstance(value, str | int | float) else str(value)
+    )

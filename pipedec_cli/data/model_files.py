@@ -21,12 +21,16 @@ def require_readable(folder: Path) -> None:
     """Raise a `UserError` for a folder whose files may not be read."""
     if not os.access(folder, os.R_OK | os.X_OK):
         todo = "change its permission (`chmod u+rx`), or ask its owner"
-        raise UserError("there is no permission to read this folder", where=str(folder), todo=todo)
+        raise UserError(
+            "there is no permission to read this folder", where=str(folder), todo=todo
+        )
 
 
 def require_whole(folder: Path) -> None:
     """Raise a `UserError` for a folder that no model can be loaded from: an adapter's, or one with files that do not serve."""
-    if any(folder.glob(ADAPTER_FILES)):  # transformers would load the model that the adapter names
+    if any(
+        folder.glob(ADAPTER_FILES)
+    ):  # transformers would load the model that the adapter names
         what = f"holds an adapter{_base_of(folder)}, not a whole model"
         todo = "merge it with peft (`merge_and_unload`) and give the folder of the whole, or of the finished training"
         raise UserError(what, where=str(folder), todo=todo)
@@ -41,7 +45,9 @@ def require_file(file: Path) -> None:
             begin = opened.read(len(_POINTER))
     except PermissionError:
         todo = "change its permission (`chmod u+r`), or ask its owner"
-        raise UserError("there is no permission to read this file", where=str(file), todo=todo) from None
+        raise UserError(
+            "there is no permission to read this file", where=str(file), todo=todo
+        ) from None
     if begin == _POINTER:
         what = "is a pointer of Git LFS, and not the file itself"
         raise UserError(what, where=str(file), todo="run `git lfs pull` where it lies")
@@ -50,8 +56,11 @@ def require_file(file: Path) -> None:
 def _needed(folder: Path) -> Iterator[Path]:
     """The files that transformers reads, as far as they are there."""
     yield from filter(Path.exists, (folder / name for name in _SETTINGS))
-    # A folder may hold weights and tokenizers in older forms, too, which are not read then.
-    yield from sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    # A folder may hold weights and tokenizers in older forms, too, which are not read
+    # then.
+    yield from sorted(folder.glob("model*.safetensors")) or sorted(
+        folder.glob("pytorch_model*.bin")
+    )
     tokenizer = folder / "tokenizer.json"
     yield from [tokenizer] if tokenizer.exists() else sorted(folder.glob("*.model"))
 
@@ -59,6 +68,8 @@ def _needed(folder: Path) -> Iterator[Path]:
 def _base_of(folder: Path) -> str:
     """The model that an adapter is for, in words; "" if its file does not tell."""
     with suppress(OSError, ValueError, AttributeError):
-        base = json.loads((folder / _ADAPTER).read_bytes()).get("base_model_name_or_path")
+        base = json.loads((folder / _ADAPTER).read_bytes()).get(
+            "base_model_name_or_path"
+        )
         return f" of {base}" if base else ""
     return ""

@@ -1,9 +1,10 @@
 """Finds the numbers and amounts that stand in a text, and says what each may mean.
 
-A number is written in digits, or is a word from zero to twelve in English, German, French or Spanish. "One" and
-"eins" are numbers; "ein", "un", "una", "uno" and their like, which are articles as well, are none. A number is no
-part of a word (A4471), a date, a time, a version, an identifier (CS-20817) or a telephone number; a unit may stand
-beside it ("5kg", "5-star").
+A number is written in digits, or is a word from zero to twelve in English, German,
+French or Spanish. "One" and "eins" are numbers; "ein", "un", "una", "uno" and their
+like, which are articles as well, are none. A number is no part of a word (A4471), a
+date, a time, a version, an identifier (CS-20817) or a telephone number; a unit may
+stand beside it ("5kg", "5-star").
 """
 
 import re
@@ -12,7 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import regex
 
-from pipedec_cli.data.dates import Quantity, dates_in, quantity, times_in, western, whole
+from pipedec_cli.data.dates import (
+    Quantity,
+    dates_in,
+    quantity,
+    times_in,
+    western,
+    whole,
+)
 
 Number = int | float
 
@@ -27,7 +35,8 @@ _UP_TO_TWELVE: Final = [
 ]
 #: Words of these that are no numbers: articles, or words of other things.
 _ARTICLES: Final = {"un", "uno", "null"}
-#: Words that are numbers in one language and something else in another: what its texts have beside them.
+#: Words that are numbers in one language and something else in another: what its texts
+#: have beside them.
 _SHARED: Final = {
     "once": re.compile(r"\b(?:el|los|las|del|por|con|para)\b", re.IGNORECASE),
     "sept": re.compile(r"\b(?:le|la|les|des|du|et|sont)\b", re.IGNORECASE),
@@ -41,14 +50,15 @@ _CODES: Final = (
     "|CLP|COP|ZAR|NGN|KES|EGP|AED|SAR|ILS|TRY|RUB|UAH|PLN|CZK|HUF|RON|BGN|SEK|NOK|DKK|ISK|RM|Rp|Rs|kr|zł|Kč|Ft|lei"
 )
 _CURRENCY: Final = rf"(?:[A-Z]{{0,3}}\p{{Sc}}|(?:{_CODES})\.?)"
-_UNITS: Final = (
-    "(?i:kg|mg|g|lbs?|oz|l|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|ms|kwh?|w|v|hz|mhz|ghz|kb|mb|gb|tb|pcs?|x)"
-)
+_UNITS: Final = "(?i:kg|mg|g|lbs?|oz|l|ml|cl|mm|cm|m|km|mi|ft|min|hrs?|h|ms|kwh?|w|v|hz|mhz|ghz|kb|mb|gb|tb|pcs?|x)"
 _SPACE: Final = r"[ \u00a0\u2009\u202f]"
 
 _BEFORE: Final = regex.compile(rf"(?<!\w)(?P<sign>[-+−]?){_CURRENCY}{_SPACE}?\Z")
-_AFTER: Final = regex.compile(rf"{_SPACE}?(?:[%‰]|(?P<currency>{_CURRENCY})(?!\w|{_SPACE}?\d))")
-#: The sign of a number. It is a hyphen behind a word, a number ("3-5") or a price ("3€-5€").
+_AFTER: Final = regex.compile(
+    rf"{_SPACE}?(?:[%‰]|(?P<currency>{_CURRENCY})(?!\w|{_SPACE}?\d))"
+)
+#: The sign of a number. It is a hyphen behind a word, a number ("3-5") or a price
+#: ("3€-5€").
 _SIGN: Final = rf"""(?:
     (?=[-+−]) (?: (?<![\w\p{{P}}]) | (?<=[(\[{{:="“„«]) | (?<={_CURRENCY}) ) (?<!\d{_SPACE}?{_CURRENCY}) [-+−]
 )?"""
@@ -93,7 +103,11 @@ def _word_values() -> dict[str, int]:
     """The words that are numbers, and their values."""
     values: dict[str, int] = {}
     for words in _UP_TO_TWELVE:
-        values.update((word, value) for value, word in enumerate(words.split()) if word not in _ARTICLES)
+        values.update(
+            (word, value)
+            for value, word in enumerate(words.split())
+            if word not in _ARTICLES
+        )
     return values
 
 
@@ -120,8 +134,9 @@ class _Found(NamedTuple):
 def numbers_in(text: str) -> list[Quantity]:
     """The numbers of a text, in digits or words. Digits without a decimal sign are an int, others a float.
 
-    Where a sign may be a decimal sign or one of groups (1.250), the text's other numbers decide. If they do not,
-    there are two values, the first with a decimal point.
+    Where a sign may be a decimal sign or one of groups (1.250), the text's other
+    numbers decide. If they do not, there are two values, the first with a decimal
+    point.
     """
     masked = _masked(text)
     found = [*_digits(masked), *_words(masked)]
@@ -138,8 +153,9 @@ def numbers_in(text: str) -> list[Quantity]:
 def amounts_in(text: str) -> list[Quantity]:
     """The numbers of a text, and those with a currency or percent sign beside them once more, with this sign.
 
-    "$7.00" is followed by "7.00". The values are the same: 12 % is 12. Where a currency is beside a number and
-    nothing else decides, three digits are first read as a group: prices have no three decimals.
+    "$7.00" is followed by "7.00". The values are the same: 12 % is 12. Where a currency
+    is beside a number and nothing else decides, three digits are first read as a group:
+    prices have no three decimals.
     """
     amounts = []
     for number in numbers_in(text):
@@ -231,10 +247,13 @@ def _value(digits: str, sign: str, power: int) -> Number | None:
     return float(f"{before}.{decimals}e{power}")
 
 
-def _decided(readings: dict[str, Number], signs: set[str], known: set[Number]) -> tuple[Number, ...]:
+def _decided(
+    readings: dict[str, Number], signs: set[str], known: set[Number]
+) -> tuple[Number, ...]:
     """The values of a number, given the decimal signs and the values of the numbers that have one reading.
 
-    A value in groups that stands elsewhere in the text is meant here too: "1.250,00 EUR, in words 1,250".
+    A value in groups that stands elsewhere in the text is meant here too: "1.250,00
+    EUR, in words 1,250".
     """
     values = tuple(readings.values())
     if len(values) == 1:

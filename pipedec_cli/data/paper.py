@@ -1,7 +1,8 @@
 """The settings of the paper, from section 4.3 (recipes/, a file for each data set), and its figures (paper.toml).
 
-Source: "Pipelined Decoder for Efficient Context-Aware Text Generation" (Huang et al.), Tables 1 to 5 and the text
-of its section 5.3. Speeds are examples per second at batch 1 on one RTX 4090, Δt = 1; quality is on the test set.
+Source: "Pipelined Decoder for Efficient Context-Aware Text Generation" (Huang et al.),
+Tables 1 to 5 and the text of its section 5.3. Speeds are examples per second at batch 1
+on one RTX 4090, Δt = 1; quality is on the test set.
 """
 
 import tomllib
@@ -84,7 +85,9 @@ class _Content(Struct, forbid_unknown_fields=True):
     speedup_by_subsequences: dict[str, SpeedupBySubsequences]
 
 
-_CONTENT: Final = toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Content)
+_CONTENT: Final = toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=_Content
+)
 
 #: The paper's column heads by our names of the metrics.
 METRIC_TITLES: Final[Mapping[str, str]] = _CONTENT.metrics
@@ -94,20 +97,34 @@ TARGET_LENGTHS: Final[Mapping[str, TargetLengths]] = _CONTENT.target_lengths
 
 def paper_figures(dataset: str, backbone: Backbone = "T5-Base") -> PaperFigures | None:
     """The paper's figures for a data set with one backbone; None for another data set."""
-    row = next((row for row in _CONTENT.results if (row.dataset, row.backbone) == (dataset, backbone)), None)
+    row = next(
+        (
+            row
+            for row in _CONTENT.results
+            if (row.dataset, row.backbone) == (dataset, backbone)
+        ),
+        None,
+    )
     curve = _CONTENT.speedup_by_subsequences.get(dataset)
     return PaperFigures(row, _CONTENT.by_delay.get(dataset, ()), curve) if row else None
 
 
-#: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields`` for objects.
+#: The file of each recipe: ``paper`` for any data, the paper's data sets, ``fields``
+#: for objects.
 RECIPES: Final[Mapping[str, Path]] = {
-    name: Path(__file__).parent / "recipes" / f"{name}.toml" for name in ("paper", *TARGET_LENGTHS, "fields")
+    name: Path(__file__).parent / "recipes" / f"{name}.toml"
+    for name in ("paper", *TARGET_LENGTHS, "fields")
 }
 
 
 def recipe(name: str, command: str) -> dict[str, Any]:
     """The settings that a recipe gives a command, with ``_`` for ``-``. Raises a UserError if there is no such recipe."""
     if name not in RECIPES:
-        raise UserError(f"no recipe is called {name!r}", todo=f"the recipes are {', '.join(RECIPES)}")
-    settings: dict[str, Any] = tomllib.loads(RECIPES[name].read_text(encoding="utf-8")).get(command, {})
+        raise UserError(
+            f"no recipe is called {name!r}",
+            todo=f"the recipes are {', '.join(RECIPES)}",
+        )
+    settings: dict[str, Any] = tomllib.loads(
+        RECIPES[name].read_text(encoding="utf-8")
+    ).get(command, {})
     return settings

@@ -8,7 +8,8 @@ from pipedec_cli.data.dates import dates_in, datetimes_in, times_in
 from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.numbers import numbers_in
 
-#: A letter of a script with spaces between words: not of Thai, Lao, Myanmar, Khmer, Chinese or Japanese.
+#: A letter of a script with spaces between words: not of Thai, Lao, Myanmar, Khmer,
+#: Chinese or Japanese.
 _LETTER: Final = r"[^\W\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 #: A date or a time as values have it.
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d.*)?|\d\d:\d\d.*")
@@ -31,28 +32,42 @@ def places_in(text: str, source: str) -> list[Place]:
     if re.match(_LETTER, words[-1][-1]):
         expression = f"{expression}(?!{_LETTER})"
     exact = [match.span() for match in re.finditer(expression, source)]
-    return exact or [match.span() for match in re.finditer(expression, source, re.IGNORECASE)]
+    return exact or [
+        match.span() for match in re.finditer(expression, source, re.IGNORECASE)
+    ]
 
 
 def places_of(value: Any, source: str) -> list[Place]:
     """The places of a value: of a number where it is written in any way, of a date or time where that is meant."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return [(start, end) for start, end, number in _numbers(source) if number == value]
+        return [
+            (start, end) for start, end, number in _numbers(source) if number == value
+        ]
     text = text_of(value)
     places = places_in(text, source)
     if places or not _ISO.fullmatch(text):
         return places
-    return [(start, end) for start, end, meant in _days_and_times(source) if meant == text]
+    return [
+        (start, end) for start, end, meant in _days_and_times(source) if meant == text
+    ]
 
 
 @lru_cache(maxsize=8)
 def _numbers(source: str) -> list[tuple[int, int, int | float]]:
     """The numbers of a source: start, end and what is meant, each meaning by itself."""
-    return [(found.start, found.end, value) for found in numbers_in(source) for value in found.values]
+    return [
+        (found.start, found.end, value)
+        for found in numbers_in(source)
+        for value in found.values
+    ]
 
 
 @lru_cache(maxsize=8)
 def _days_and_times(source: str) -> list[tuple[int, int, str]]:
     """The dates and times of a source, as `_numbers` gives numbers."""
     quantities = [*datetimes_in(source), *dates_in(source), *times_in(source)]
-    return [(found.start, found.end, value) for found in quantities for value in found.values]
+    return [
+        (found.start, found.end, value)
+        for found in quantities
+        for value in found.values
+    ]

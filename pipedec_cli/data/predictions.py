@@ -1,6 +1,7 @@
 """Files of predictions: what a line holds, reading the lines back, the file as an artifact, and all parts of a job.
 
-The file NAME.jsonl grows by one flushed line at a time, in input order. NAME.manifest.json stands beside it.
+The file NAME.jsonl grows by one flushed line at a time, in input order.
+NAME.manifest.json stands beside it.
 """
 
 import hashlib
@@ -41,10 +42,12 @@ def line(
 ) -> dict[str, Any]:
     """One line of predictions: what was generated, and every field of its record as it was.
 
-    The source and the target are added under these names, if the input has other names for them: other commands look
-    for these names. With `trace` the line also holds the grid and the token ids of the source, with `confidence` how
-    sure each value is and how far the schema forced it, with `spans` where it stands in the source. Of several examples
-    at a time the seconds are not of this one alone: the line has their number, the `batch_size`.
+    The source and the target are added under these names, if the input has other names
+    for them: other commands look for these names. With `trace` the line also holds the
+    grid and the token ids of the source, with `confidence` how sure each value is and
+    how far the schema forced it, with `spans` where it stands in the source. Of several
+    examples at a time the seconds are not of this one alone: the line has their number,
+    the `batch_size`.
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
@@ -61,7 +64,9 @@ def line(
         "fields": values,
         "confidence": generated.confidence if confidence else None,
         "forced": generated.forced if confidence else None,
-        "spans": spans_of(values, record.source) if spans and values is not None else None,
+        "spans": spans_of(values, record.source)
+        if spans and values is not None
+        else None,
         "violations": list(generated.violations) or None,
         "missing": generated.missing or None,
         "steps": generated.steps,
@@ -72,9 +77,15 @@ def line(
         "seconds": round(generated.seconds, 6),
         "batch_size": batch_size if batch_size > 1 else None,
     }
-    made = {name: value for name, value in made.items() if value is not None or name == "truncated"} | fields
+    made = {
+        name: value
+        for name, value in made.items()
+        if value is not None or name == "truncated"
+    } | fields
     if trace:
-        made["grid"] = [{"start": start, "tokens": list(tokens)} for start, tokens in generated.grid]
+        made["grid"] = [
+            {"start": start, "tokens": list(tokens)} for start, tokens in generated.grid
+        ]
         if generated.calls:
             made["grid_calls"] = list(generated.calls)
         if generated.taken_back:
@@ -86,7 +97,8 @@ def line(
 def spans_of(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """All places of each value in a source: an object of the same shape, with places for each item of a list.
 
-    A place is [start, end) in characters; see `places_of`. None if a value stands nowhere.
+    A place is [start, end) in characters; see `places_of`. None if a value stands
+    nowhere.
     """
 
     def spans(value: Any) -> Any:
@@ -112,11 +124,16 @@ def read_predictions(path: Path) -> list[Generated]:
     for number, where, value in _rows(path):
         prediction = generated_of(value, where, number)
         if prediction.id in places:
-            raise UserError(f"id {prediction.id!r} was already used at {places[prediction.id]}", where=where)
+            raise UserError(
+                f"id {prediction.id!r} was already used at {places[prediction.id]}",
+                where=where,
+            )
         places[prediction.id] = where
         predictions.append(prediction)
     if not predictions:
-        raise UserError("is empty", where=str(path), todo="it must hold at least one prediction")
+        raise UserError(
+            "is empty", where=str(path), todo="it must hold at least one prediction"
+        )
     return predictions
 
 
@@ -126,7 +143,9 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         for row in read_rows(path):
             yield row.number, row.where, row.value
     except UserError as error:
-        cut_line = PredictionsFile(path).count() + 1  # the last line, if no line feed ends it
+        cut_line = (
+            PredictionsFile(path).count() + 1
+        )  # the last line, if no line feed ends it
         if path.suffix == ".gz" or error.where != f"{path}:{cut_line}":
             raise
         what = "the last line is cut short, as a stopped run leaves it"
@@ -141,8 +160,12 @@ class PredictionsFile(Artifact):
     """
 
     def __init__(self, path: Path) -> None:
-        name = path.name.removesuffix(".jsonl")  # no other ending: each file of a run needs its own name
-        super().__init__(path, path.with_name(f"{name}.manifest.json"), "pipedec generate")
+        name = path.name.removesuffix(
+            ".jsonl"
+        )  # no other ending: each file of a run needs its own name
+        super().__init__(
+            path, path.with_name(f"{name}.manifest.json"), "pipedec generate"
+        )
         self.invalid_path = path.with_name(f"{name}{INVALID}")
         self.shard = Shard.named(path.name)
 
@@ -175,7 +198,11 @@ class PredictionsFile(Artifact):
 
     def invalid(self) -> Iterator[dict[str, Any]]:
         """What is wrong with the invalid records."""
-        return read_whole_lines(self.invalid_path) if self.invalid_path.exists() else iter(())
+        return (
+            read_whole_lines(self.invalid_path)
+            if self.invalid_path.exists()
+            else iter(())
+        )
 
     def done(self, manifest: Mapping[str, Any], records: Iterable[Record]) -> int:
         """How many lines a run with this manifest and these records has; a `UserError` if another run wrote them."""
@@ -188,15 +215,28 @@ class PredictionsFile(Artifact):
         for count, written in enumerate(self.lines(), start=1):
             record, found = next(following, None), written.get("id")
             if record is None:
-                raise self._other_run(f"it has more than the {count - 1:,} lines that there are to be")
+                raise self._other_run(
+                    f"it has more than the {count - 1:,} lines that there are to be"
+                )
             if str(found) != record.id:
-                raise self._other_run(f"line {count:,} is of id {found!r} where {record.id!r} belongs")
-            given = {name: value for name, value in record.fields.items() if name != "id"}
-            if to_json(given) != to_json({name: written.get(name) for name in given}):  # NaN is no other NaN
+                raise self._other_run(
+                    f"line {count:,} is of id {found!r} where {record.id!r} belongs"
+                )
+            given = {
+                name: value for name, value in record.fields.items() if name != "id"
+            }
+            if to_json(given) != to_json(
+                {name: written.get(name) for name in given}
+            ):  # NaN is no other NaN
                 raise self._other_run(f"the input in line {count:,} was altered")
             digest.update(to_json(written).encode())
-            if count == stopped.get("lines") and digest.hexdigest() != stopped["sha256"]:
-                raise self._other_run(f"a line was altered since the run stopped behind line {count:,}")
+            if (
+                count == stopped.get("lines")
+                and digest.hexdigest() != stopped["sha256"]
+            ):
+                raise self._other_run(
+                    f"a line was altered since the run stopped behind line {count:,}"
+                )
         return count
 
     def note_stop(self) -> None:
@@ -210,7 +250,9 @@ class PredictionsFile(Artifact):
     def finish_lines(self) -> None:
         """Note in the manifest that all lines are written: how many and, of a shard, their hash."""
         result: dict[str, Any] = {"examples": self.count()}
-        if self.shard:  # a hash differs between two runs, as the seconds in the lines do
+        if (
+            self.shard
+        ):  # a hash differs between two runs, as the seconds in the lines do
             result["sha256"] = file_sha256(self.path)
         self.finish(result)
 
@@ -224,11 +266,15 @@ class PredictionsFile(Artifact):
     @property
     def _start_anew(self) -> str:
         if self.shard:
-            return "name another folder with --out, or take this file away to start anew"
+            return (
+                "name another folder with --out, or take this file away to start anew"
+            )
         return "leave out --resume to start anew, or name another file with --out"
 
     def _other_run(self, what: str) -> UserError:
-        return UserError(f"cannot go on: {what}", where=str(self.path), todo=self._start_anew)
+        return UserError(
+            f"cannot go on: {what}", where=str(self.path), todo=self._start_anew
+        )
 
 
 def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
@@ -252,30 +298,62 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
     job = Artifact.job(folder)
     if not job.begun:
         todo = "give the --out of `pipedec generate --part`"
-        raise UserError(f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo)
+        raise UserError(
+            f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo
+        )
     manifest = job.manifest
     count = manifest.get("shards") or 1
-    parts = [PredictionsFile(folder / Shard(number, count).file) for number in range(1, count + 1)]
+    parts = [
+        PredictionsFile(folder / Shard(number, count).file)
+        for number in range(1, count + 1)
+    ]
     missing = [str(part.shard) for part in parts if not part.begun]
     if missing:
         some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        what = f"shard {some} is missing" if len(missing) == 1 else f"shards {some} are missing"
-        raise UserError(what, where=str(folder), todo=f"run the job's command with --part {missing[0]}")
+        what = (
+            f"shard {some} is missing"
+            if len(missing) == 1
+            else f"shards {some} are missing"
+        )
+        raise UserError(
+            what,
+            where=str(folder),
+            todo=f"run the job's command with --part {missing[0]}",
+        )
     for part in parts:
-        where, again = str(part.path), f"run the job's command with --part {part.shard} again"
+        where, again = (
+            str(part.path),
+            f"run the job's command with --part {part.shard} again",
+        )
         if not part.path.is_file():
-            raise UserError("is no file", where=where, todo="take it away and run its part again")
+            raise UserError(
+                "is no file", where=where, todo="take it away and run its part again"
+            )
         if not (own := part.manifest):
-            raise UserError(f"there is no {part.manifest_path.name} beside it", where=where, todo=again)
+            raise UserError(
+                f"there is no {part.manifest_path.name} beside it",
+                where=where,
+                todo=again,
+            )
         records = {"records": manifest["examples"]}
-        expected = {**manifest, "shards": None, "shard": part.shard and asdict(part.shard) | records}
+        expected = {
+            **manifest,
+            "shards": None,
+            "shard": part.shard and asdict(part.shard) | records,
+        }
         if changed := "; ".join(settings_diff(expected, own)):
             todo = "each job has a folder of its own"
             raise UserError(f"is of another job: {changed}", where=where, todo=todo)
         result = own.get("result")
         if result is None:
-            what = f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
+            what = (
+                f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
+            )
             raise UserError(what, where=where, todo=again)
         if result.get("sha256") != file_sha256(part.path):
-            raise UserError("was changed after it was written", where=where, todo=f"take it away and {again}")
+            raise UserError(
+                "was changed after it was written",
+                where=where,
+                todo=f"take it away and {again}",
+            )
     return parts

@@ -16,8 +16,11 @@ from pipedec_cli.data.errors import UserError
 
 Shape = TypeVar("Shape")
 
-#: A validation error of msgspec: the expected types, the found type, the field, and the item of a list.
-_ERROR: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*?)(?:\[(\d+)\])?`)?")
+#: A validation error of msgspec: the expected types, the found type, the field, and the
+#: item of a list.
+_ERROR: Final = re.compile(
+    r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*?)(?:\[(\d+)\])?`)?"
+)
 _MISSING: Final = re.compile("Object missing required field `(.+)`")
 _TYPES: Final = {
     "str": "a string",
@@ -40,15 +43,20 @@ def checked(
 ) -> Shape:
     """Convert decoded JSON to a type, a Struct for example; fields that the Struct does not have are ignored.
 
-    `field` names the value if it is a field itself. `renamed` maps our names of fields to the names in the file.
-    `example` shows what to write where the value is no object. Raises a UserError if the value does not fit.
+    `field` names the value if it is a field itself. `renamed` maps our names of fields
+    to the names in the file. `example` shows what to write where the value is no
+    object. Raises a UserError if the value does not fit.
     """
     if renamed and isinstance(value, dict):
         value = value | {ours: value.get(theirs) for ours, theirs in renamed.items()}
     try:
         return msgspec.convert(value, shape)
-    except UnicodeEncodeError:  # half a surrogate pair, in a string where another type belongs
-        return checked(mended(value), shape, where, field=field, renamed=renamed, example=example)
+    except (
+        UnicodeEncodeError
+    ):  # half a surrogate pair, in a string where another type belongs
+        return checked(
+            mended(value), shape, where, field=field, renamed=renamed, example=example
+        )
     except msgspec.ValidationError as error:
         parts = _ERROR.fullmatch(str(error))
         if parts is None:  # a number out of range, for example
@@ -56,11 +64,15 @@ def checked(
             name = (field + path.removesuffix("`")).removeprefix(".")
             if missing := _MISSING.fullmatch(problem):
                 inner = f"{name}.{missing[1]}".removeprefix(".")
-                raise UserError(f"field {inner!r} is missing", where=where, todo=example) from None
+                raise UserError(
+                    f"field {inner!r} is missing", where=where, todo=example
+                ) from None
             what = f"field {name!r} does not fit: {problem}" if name else problem
             raise UserError(what, where=where) from None
         expected, found, path, item = parts.groups()
-        kinds = [_TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"]
+        kinds = [
+            _TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"
+        ]
         if "a number" in kinds and "a whole number" in kinds:
             kinds.remove("a whole number")
         found = "a number" if found == "int" else _TYPES.get(found, found)
@@ -69,11 +81,15 @@ def checked(
             place = f", item {int(item) + 1}" if item else ""
             named = renamed.get(name, name)
             todo = example if f'"{named}"' in (example or "") else None
-            raise UserError(f"field {named!r}{place}: {what}", where=where, todo=todo) from None
+            raise UserError(
+                f"field {named!r}{place}: {what}", where=where, todo=todo
+            ) from None
         raise UserError(what, where=where, todo=example) from None
 
 
-def missing_field(fields: Mapping[str, Any], name: str, where: str, hint: str | None = None) -> UserError:
+def missing_field(
+    fields: Mapping[str, Any], name: str, where: str, hint: str | None = None
+) -> UserError:
     """The error of a field that is absent or null. It lists the fields of the object and gives the `hint`."""
     what = "is null" if name in fields else "is missing"
     todo = f"its fields are: {some_names(fields)}" + (f"; {hint}" if hint else "")
@@ -96,7 +112,8 @@ def mended(value: object) -> Any:
 
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # some editors begin a file with it
-#: The deepest nesting of a value: writing it again takes several of Python's calls a level.
+#: The deepest nesting of a value: writing it again takes several of Python's calls a
+#: level.
 DEEPEST: Final = 100
 #: The first line of a table: names of columns with separators between them.
 _HEADER: Final = re.compile(r"""["']?\w+["']?([,;\t]["']?\w+["']?)+\s*$""")
@@ -106,7 +123,11 @@ _HEADER: Final = re.compile(r"""["']?\w+["']?([,;\t]["']?\w+["']?)+\s*$""")
 _NO_TEXT: Final = (
     (rb"\x1f\x8b", "is compressed with gzip", "end its name in .gz, or unpack it"),
     (rb"BZh[1-9]1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "is compressed", "unpack it"),
-    (rb"PK\x03\x04", "is a ZIP file, as .xlsx and .zip are", "save a table as CSV, and unpack other files"),
+    (
+        rb"PK\x03\x04",
+        "is a ZIP file, as .xlsx and .zip are",
+        "save a table as CSV, and unpack other files",
+    ),
     (rb"PAR1[\0-\x1f]", "is a parquet file", "end its name in .parquet"),
     (rb"\xff\xfe|\xfe\xff", "is UTF-16", "save the file as UTF-8"),
 )
@@ -124,7 +145,9 @@ def as_text(content: bytes, where: str, todo: str = "save the file as UTF-8") ->
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        what = f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
+        what = (
+            f"not UTF-8: byte {content[error.start]:#04x} at position {error.start + 1}"
+        )
         raise UserError(what, where=where, todo=todo) from None
 
 
@@ -136,8 +159,14 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-            raise UserError(f"{twice!r} is there twice", where=where, todo="leave one of them")
+            twice = next(
+                name
+                for name, times in Counter(name for name, _ in pairs).items()
+                if times > 1
+            )
+            raise UserError(
+                f"{twice!r} is there twice", where=where, todo="leave one of them"
+            )
         return made
 
     try:
@@ -152,7 +181,9 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
         elif line and not text.lstrip().startswith(("{", "[")):
             todo += "; a table's name must end in .csv or .tsv"
             todo += "; `pipedec generate` reads plain text with --plain"
-        raise UserError(what, where=f"{file}:{line or error.lineno}", todo=todo) from None
+        raise UserError(
+            what, where=f"{file}:{line or error.lineno}", todo=todo
+        ) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"
         raise UserError(what, where=where) from None
@@ -162,8 +193,16 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inner is not None and (most == 0 or any(_is_deeper(one, most - 1) for one in inner))
+    inner = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else None
+    )
+    return inner is not None and (
+        most == 0 or any(_is_deeper(one, most - 1) for one in inner)
+    )
 
 
 def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
@@ -173,7 +212,10 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
     try:
         checked(value, shape, where)
     except UserError as error:
-        what, todo = f"not what `{made_by}` writes: {error.what}", f"run `{made_by}` again"
+        what, todo = (
+            f"not what `{made_by}` writes: {error.what}",
+            f"run `{made_by}` again",
+        )
         raise UserError(what, where=where, todo=todo) from None
     return dict(value)
 
@@ -183,10 +225,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(as_text(contents(path), str(path)))
     except RecursionError:
-        raise UserError("not a TOML file that can be read: nested too deep", where=str(path)) from None
+        raise UserError(
+            "not a TOML file that can be read: nested too deep", where=str(path)
+        ) from None
     except ValueError as error:
         todo = "write lines KEY = VALUE, each key once, with quotes around text"
-        raise UserError(f"not a TOML file: {error}", where=str(path), todo=todo) from None
+        raise UserError(
+            f"not a TOML file: {error}", where=str(path), todo=todo
+        ) from None
 
 
 def contents(path: Path) -> bytes:
@@ -201,7 +247,11 @@ def contents(path: Path) -> bytes:
 
 def unreadable(path: Path, error: OSError) -> UserError:
     """The error of a file that cannot be opened."""
-    what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read: {error.strerror}"
+    what = (
+        "no such file"
+        if isinstance(error, FileNotFoundError)
+        else f"cannot read: {error.strerror}"
+    )
     return UserError(what, where=str(path), todo="name a file that can be read")
 
 
@@ -210,7 +260,11 @@ def real(path: Path | str) -> Path:
     return Path(os.path.realpath(path))
 
 
-def keep_apart(read: Iterable[Path | str], written: Iterable[Path], todo: str = "give another --out") -> None:
+def keep_apart(
+    read: Iterable[Path | str],
+    written: Iterable[Path],
+    todo: str = "give another --out",
+) -> None:
     """Raise a UserError if a file that is read would be overwritten, whatever names both go by."""
     paths = [real(path) for path in written]
     for given in read:
@@ -225,15 +279,22 @@ _NO_JSON: Final = (".gz", ".csv", ".tsv", ".parquet", ".xlsx", ".xls")
 def require_place(path: Path | None, *, folder: bool = False) -> None:
     """Raise a UserError if no file can be written there, or no `folder` made, because of what stands there or above.
 
-    A file that we write holds JSON: no name is taken that promises a table or compressed text.
+    A file that we write holds JSON: no name is taken that promises a table or
+    compressed text.
     """
     if path is None:
         return
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if there != path and not there.is_dir():
-        raise UserError(f"{there} is a file", where=str(path), todo="name another place")
+        raise UserError(
+            f"{there} is a file", where=str(path), todo="name another place"
+        )
     if there == path and there.is_dir() != folder:
-        what, todo = ("is a file", "name a folder") if folder else ("is a folder", "name a file in it")
+        what, todo = (
+            ("is a file", "name a folder")
+            if folder
+            else ("is a folder", "name a file in it")
+        )
         raise UserError(what, where=str(path), todo=todo)
     if not folder and path.suffix.lower() in _NO_JSON:
         what = f"JSON is written, and {path.suffix} is no name for it"
@@ -251,4 +312,6 @@ def require_writable(path: Path) -> None:
     if os.access(above, os.W_OK | os.X_OK):
         return
     what = f"there is no permission to write in {above}"
-    raise UserError(what, where=str(path), todo="give another --out, or change it (`chmod u+w`)")
+    raise UserError(
+        what, where=str(path), todo="give another --out, or change it (`chmod u+w`)"
+    )

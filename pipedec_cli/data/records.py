@@ -1,7 +1,8 @@
 """The records that travel between the commands, the fields of a line, and the manifest of a run.
 
-`segment` writes what `train`, `generate` and `report` read. `generate` writes what `score` and `report` read. A file holds
-JSON lines. Fields that the commands do not know belong to the user; the commands carry them along unchanged.
+`segment` writes what `train`, `generate` and `report` read. `generate` writes what
+`score` and `report` read. A file holds JSON lines. Fields that the commands do not know
+belong to the user; the commands carry them along unchanged.
 """
 
 import json
@@ -21,10 +22,13 @@ SplitName = Literal["train", "dev", "test"]
 #: How a checkpoint was trained: ``sequential`` writes one token a call, as usual.
 DecoderKind = Literal["pipelined", "sequential"]
 #: The families of models that training can start from fresh weights.
-Family = Literal["t5", "llama", "qwen2", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"]
+Family = Literal[
+    "t5", "llama", "qwen2", "qwen3", "smollm3", "gemma3", "t5gemma", "bart"
+]
 #: Δt in time-steps, or ``wait``: a subsequence starts when the one before has ended.
 Delay = int | Literal["wait"]
-#: The drafter in exact mode: a pipelined decoder, n-grams of the source and the text so far, or the model's own guesses.
+#: The drafter in exact mode: a pipelined decoder, n-grams of the source and the text so
+#: far, or the model's own guesses.
 Draft = Literal["pipelined", "source", "jacobi"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "dev", "test")
 
@@ -45,24 +49,36 @@ class Record(Struct, frozen=True):
 
     id: str  # unique within the file; the line number in decimal where the input has none
     source: str  # never empty in an input; "" beside a prediction that lacks it
-    target: str | None  # the right answer as one string: a list joined with spaces, an object as JSON
-    #: None before segmentation, () for an empty target. At level ``field`` the text of each key's value, "" for none.
+    target: (
+        str | None
+    )  # the right answer as one string: a list joined with spaces, an object as JSON
+    #: None before segmentation, () for an empty target. At level ``field`` the text of
+    #: each key's value, "" for none.
     target_segments: tuple[str, ...] | None
-    references: tuple[str, ...]  # all right answers; if the target is one of them, it is the first
+    references: tuple[
+        str, ...
+    ]  # all right answers; if the target is one of them, it is the first
     where: str  # file:line, for messages
     fields: Mapping[str, Any] = {}  # the object as it was read, in its own order
-    target_fields: Mapping[str, Any] | None = None  # the target itself if it is an object
+    target_fields: Mapping[str, Any] | None = (
+        None  # the target itself if it is an object
+    )
 
 
 class Segmentation(Struct, frozen=True):
     """How the targets of a data set were split. It is saved beside the data and in a checkpoint's config.json."""
 
     level: Level
-    separators: tuple[str, ...]  # they end a phrase at level phrase; () at the other levels
+    separators: tuple[
+        str, ...
+    ]  # they end a phrase at level phrase; () at the other levels
     joiner: str  # between two segments of a text: a space, "; " for phrases, "" for scripts without spaces
-    #: The most subsequences of a text, with the empty subsequence that closes every target.
+    #: The most subsequences of a text, with the empty subsequence that closes every
+    #: target.
     sub_max: Annotated[int, Meta(ge=2, le=MOST)] = 20
-    fields: tuple[Field, ...] = ()  # the schema at level field: one row a key, in this order
+    fields: tuple[
+        Field, ...
+    ] = ()  # the schema at level field: one row a key, in this order
 
 
 class Generated(Struct, frozen=True, kw_only=True):
@@ -71,31 +87,48 @@ class Generated(Struct, frozen=True, kw_only=True):
     text: str  # the segments put together with the joiner
     segments: tuple[str, ...]  # the subsequences as text, without the empty ones
     steps: int = 0  # the decoder calls that this example took part in
-    draft_steps: int | None = None  # in exact mode, those of the calls that made a draft
+    draft_steps: int | None = (
+        None  # in exact mode, those of the calls that made a draft
+    )
     tokens: int = 0  # the tokens generated, without <eos> and <bos>
-    truncated: str | None = None  # the limit that cut the text short: time_max, sub_max or max_tokens
+    truncated: str | None = (
+        None  # the limit that cut the text short: time_max, sub_max or max_tokens
+    )
     seconds: float = 0.0  # wall time from admission to exit, in which the rest of the batch ran as well
-    #: Start time and token ids of every subsequence: without <bos>, with <eos>, with empty explorations.
+    #: Start time and token ids of every subsequence: without <bos>, with <eos>, with
+    #: empty explorations.
     grid: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    #: The newest token's time after each call: in exact mode of calls that check a draft, else of texts stopped on a repeat.
+    #: The newest token's time after each call: in exact mode of calls that check a
+    #: draft, else of texts stopped on a repeat.
     calls: tuple[int, ...] = ()
-    #: In exact mode, the wrong guesses: decoder call (from 1), subsequence, time and id of each.
+    #: In exact mode, the wrong guesses: decoder call (from 1), subsequence, time and id
+    #: of each.
     taken_back: tuple[tuple[int, int, int, int], ...] = ()
     source_ids: tuple[int, ...] = ()  # the encoder's input
     index: int = 0  # the source's place in the input, from 0
     empty: int = 0  # the empty explorations in the grid
-    row_budget_exhausted: bool = False  # whether empty explorations took a row that a subsequence needed
-    stopped_on_repeat: bool = False  # whether the text was ended where it began to repeat itself
+    row_budget_exhausted: bool = (
+        False  # whether empty explorations took a row that a subsequence needed
+    )
+    stopped_on_repeat: bool = (
+        False  # whether the text was ended where it began to repeat itself
+    )
     source_cut: bool = False  # whether the source had more tokens than the model takes
-    record: Record | None = None  # the record of the source; None from the decoder, which gets texts
+    record: Record | None = (
+        None  # the record of the source; None from the decoder, which gets texts
+    )
     #: Of each value of `fields`, 0 to 1: the product of its tokens' probabilities.
     confidence: Mapping[str, Any] | None = None
-    #: The largest share of probability, 0 to 1, that the schema took away in a step: near 1, the model did not want the value.
+    #: The largest share of probability, 0 to 1, that the schema took away in a step:
+    #: near 1, the model did not want the value.
     forced: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] | None = None  # the generated object, at level field
     values_lost: int = 0  # of the object: cut short, or none that the schema allows
-    violations: tuple[str, ...] = ()  # what of the schema or class does not hold of the object
-    #: By their paths the values that must be there and that the text lacks: how probable "no value" is.
+    violations: tuple[
+        str, ...
+    ] = ()  # what of the schema or class does not hold of the object
+    #: By their paths the values that must be there and that the text lacks: how
+    #: probable "no value" is.
     missing: Mapping[str, float] = {}
 
     @property
@@ -107,7 +140,9 @@ class Generated(Struct, frozen=True, kw_only=True):
         """For notebooks: the subsequences or an object's pairs, each in its own writing direction, and the cost."""
         segments = self.segments if self.fields is None else pairs_of(self.fields)
         rows = (escape(segment) for segment in segments or (self.text,))
-        listed = "".join(f'<li dir="auto" style="white-space: pre-wrap">{row}</li>' for row in rows)
+        listed = "".join(
+            f'<li dir="auto" style="white-space: pre-wrap">{row}</li>' for row in rows
+        )
         cut = f", cut short by {escape(self.truncated)}" if self.truncated else ""
         return f"<ol>{listed}</ol><p>{self.tokens:,} tokens in {self.steps:,} decoder calls{cut}</p>"
 
@@ -156,13 +191,19 @@ class Manifest(Struct):
     segmentation: _Level | None = None
     examples: Count | None = None
     #: In exact mode.
-    costs: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None = None
-    stopped: _Stopped | None = None  # of a generation: the lines that were there, and their hash
+    costs: (
+        Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(max_length=64)] | None
+    ) = None
+    stopped: _Stopped | None = (
+        None  # of a generation: the lines that were there, and their hash
+    )
     shard: dict[str, Count] | None = None
     shards: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # of a job
     result: _Result | None = None  # of a training or a shard that is complete
     task: str | None = None
-    from_scratch: bool | None = None  # of a training: whether it, or one before it, began with fresh weights
+    from_scratch: bool | None = (
+        None  # of a training: whether it, or one before it, began with fresh weights
+    )
 
 
 _Amount = Annotated[float, Meta(ge=0, le=2**53)]
@@ -186,7 +227,9 @@ class _Row(Struct):
 _RENAMED: Final = {"text": "prediction", "source_ids": "source_token_ids"}
 
 
-class _Output(Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "grid_taken_back"}):
+class _Output(
+    Struct, rename=_RENAMED | {"calls": "grid_calls", "taken_back": "grid_taken_back"}
+):
     """The fields that `generate` adds, named as in `Generated`. Those from `grid` on come with the key ``trace``."""
 
     text: str | tuple[str, ...] | dict[str, Any] | None = None
@@ -237,12 +280,18 @@ class FieldNames(Struct, frozen=True):
                 raise UserError(what, where=record.where, todo=todo)
 
 
-def record_of(value: Any, where: str, number: int, names: FieldNames | None = None) -> Record:
+def record_of(
+    value: Any, where: str, number: int, names: FieldNames | None = None
+) -> Record:
     """The record in a decoded object; `number` is its identifier if the object has none."""
     names = names or FieldNames()
     example = f'write {{"{names.source}": "…", "{names.target}": "…"}}'
     given = checked(value, _Input, where, renamed=names.renamed, example=example)
-    target, segments, references = given.target, given.target_segments, given.references or ()
+    target, segments, references = (
+        given.target,
+        given.target_segments,
+        given.references or (),
+    )
     target_fields = target if isinstance(target, dict) else None
     if isinstance(target, dict):
         target = json.dumps(target, ensure_ascii=False)
@@ -254,26 +303,40 @@ def record_of(value: Any, where: str, number: int, names: FieldNames | None = No
     if target in references:
         references = (target, *(other for other in references if other != target))
     identifier = str(number) if given.id is None or given.id == "" else str(given.id)
-    return Record(identifier, given.source or "", target, segments, references, where, value, target_fields)
+    return Record(
+        identifier,
+        given.source or "",
+        target,
+        segments,
+        references,
+        where,
+        value,
+        target_fields,
+    )
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
     """The prediction in a decoded line, with its record.
 
-    ``prediction`` is required: a string, a list of strings (the segments), or an object. Without ``segments`` each line
-    of the prediction is a segment. Counts that are missing are 0.
+    ``prediction`` is required: a string, a list of strings (the segments), or an
+    object. Without ``segments`` each line of the prediction is a segment. Counts that
+    are missing are 0.
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
     made, text = asdict(given), given.text
     if text is None:
-        raise missing_field(value, "prediction", where, "`pipedec generate` writes such lines")
+        raise missing_field(
+            value, "prediction", where, "`pipedec generate` writes such lines"
+        )
     if isinstance(text, dict):
         made |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
     elif isinstance(text, tuple):
         made |= {"segments": text, "text": " ".join(text)}
     if made["segments"] is None:
-        made["segments"] = tuple(line for line in made["text"].split("\n") if line.strip())
+        made["segments"] = tuple(
+            line for line in made["text"].split("\n") if line.strip()
+        )
     for name in ("steps", "draft_steps", "tokens"):
         made[name] = made[name] if made[name] is None else int(made[name])
     made["grid"] = tuple((row.start, row.tokens) for row in given.grid)

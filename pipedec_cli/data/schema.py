@@ -30,15 +30,20 @@ _SAME: Final = "give all values of a key the same kind"
 
 
 def learn_schema(
-    records: Iterable[Record], known: Mapping[str, Field] | None = None, keep: float = 0.0
+    records: Iterable[Record],
+    known: Mapping[str, Field] | None = None,
+    keep: float = 0.0,
 ) -> tuple[tuple[Field, ...], Counter[str]]:
     """The schema of targets, in the order in which their keys first have values, and the number of values of other keys.
 
-    Its keys are the `known` ones if they are given, each with its kind or, for ``any``, with the kind of its values;
-    else the keys that at least the share `keep` of the records fill.
+    Its keys are the `known` ones if they are given, each with its kind or, for ``any``,
+    with the kind of its values; else the keys that at least the share `keep` of the
+    records fill.
     """
     filled, kinds, total = Counter[str](), dict[str, tuple[Kind, str]](), 0
-    items = defaultdict[str, set[str | None]](set)  # the kinds of the items of each list
+    items = defaultdict[str, set[str | None]](
+        set
+    )  # the kinds of the items of each list
     paths, places = dict[str, Keys](), dict[Keys, tuple[str, str]]()
     for record in records:
         total += 1
@@ -65,15 +70,23 @@ def learn_schema(
                 what = f"two keys read {name!r}, one of them with a point in it"
                 raise UserError(what, where=record.where, todo="rename one")
     if known is None:
-        known = {name: Field(name, "any") for name in filled if filled[name] >= keep * total}
-    elif lacking := [one.name for one in known.values() if not filled[one.name] and one.kind == "any"]:
+        known = {
+            name: Field(name, "any") for name in filled if filled[name] >= keep * total
+        }
+    elif lacking := [
+        one.name for one in known.values() if not filled[one.name] and one.kind == "any"
+    ]:
         what = f"no training target has a value for {lacking[0]!r}"
         raise UserError(what, todo=f"its keys are: {some_names(filled)}")
     elif filled and not any(filled[name] for name in known):
         what = "no training target has a value for any key of the schema"
         raise UserError(what, todo=f"the targets' keys are: {some_names(filled)}")
     if not known:
-        todo = "lower the key keep, or give --schema FILE" if filled else "give --schema FILE"
+        todo = (
+            "lower the key keep, or give --schema FILE"
+            if filled
+            else "give --schema FILE"
+        )
         raise UserError("no key of the training targets has values enough", todo=todo)
     fields = []
     for name, one in known.items():
@@ -84,7 +97,9 @@ def learn_schema(
         scalars = one.scalars or scalars_of(items[name])
         fields.append(replace(one, kind=kind, share=share, path=path, scalars=scalars))
     check_names(fields, {name: place for name, (_, place) in kinds.items()})
-    return tuple(fields), Counter({name: times for name, times in filled.items() if name not in known})
+    return tuple(fields), Counter(
+        {name: times for name, times in filled.items() if name not in known}
+    )
 
 
 def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -> None:
@@ -96,14 +111,21 @@ def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -
             raise UserError(what, where=where, todo=_SAME)
     if path.count(0) > 1:
         what = f"{path_name(path)!r} is a list of objects within another"
-        raise UserError(what, where=where, todo="leave it out with --fields, or make it a list of values")
+        raise UserError(
+            what,
+            where=where,
+            todo="leave it out with --fields, or make it a list of values",
+        )
 
 
 def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
     """Refuse too many keys, a blank key, keys that read alike, and a key that is a value and an object; `places` are by name."""
     if len(fields) > MOST_KEYS:
         what = f"{len(fields):,} keys would be as many rows"
-        raise UserError(what, todo="choose with --fields, or leave rare ones out with --set keep=0.01")
+        raise UserError(
+            what,
+            todo="choose with --fields, or leave rare ones out with --set keep=0.01",
+        )
     seen, known = dict[str, Field](), dict[Keys, tuple[str, str]]()
     for field in fields:
         name, where = field.name, places.get(field.name)
@@ -111,7 +133,9 @@ def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
             raise UserError(f"the key {name!r} is blank", where=where, todo="rename it")
         if (other := seen.setdefault(alike(name), field)) is not field:
             raise UserError(
-                f"the keys {other.name!r} and {name!r} read alike", where=where, todo="rename one"
+                f"the keys {other.name!r} and {name!r} read alike",
+                where=where,
+                todo="rename one",
             )
         _check_shapes(field.keys, known, where or name)
 
@@ -150,8 +174,9 @@ _SHORT_EXAMPLE: Final = "name, age int, tags list, kind: pub|restaurant"
 def read_short(text: str) -> dict[str, Field]:
     """The keys of a short form: ``name, age int, tags list, kind: pub|restaurant, address.city, menu[].price number``.
 
-    A name of several words stands in double quotes, which may hold commas and colons too: ``"unit price" number``. So may
-    a choice. A UserError for what is no key, and for a word that is no kind.
+    A name of several words stands in double quotes, which may hold commas and colons
+    too: ``"unit price" number``. So may a choice. A UserError for what is no key, and
+    for a word that is no kind.
     """
     if text.count('"') % 2:
         todo = """write for example --fields '"unit price" number, name'"""
@@ -160,7 +185,9 @@ def read_short(text: str) -> dict[str, Field]:
     for entry in _unquoted(" ".join(text.split()), ","):
         field = _short_field(entry)
         if field.name in fields:
-            raise UserError(f"--fields names {field.name!r} twice", todo="leave one of the two out")
+            raise UserError(
+                f"--fields names {field.name!r} twice", todo="leave one of the two out"
+            )
         fields[field.name] = field
     if not fields:
         raise UserError("--fields names no key", todo="write --fields NAME,NAME")
@@ -184,7 +211,9 @@ def _short_field(entry: str) -> Field:
     path = _short_path(name, entry)
     keywords = (("format", _FORMATS[word]),) if word in _FORMATS else ()
     kind = _WORDS.get(word, "string" if keywords else "any")
-    return Field(name, kind, enum, path=path if len(path) > 1 else (), keywords=keywords)
+    return Field(
+        name, kind, enum, path=path if len(path) > 1 else (), keywords=keywords
+    )
 
 
 def _short_name(head: str, entry: str) -> tuple[str, str]:
@@ -193,13 +222,17 @@ def _short_name(head: str, entry: str) -> tuple[str, str]:
         name, word = quoted[1].strip(), quoted[2] or ""
     elif '"' in head:
         todo = 'put the whole name in quotes, such as "menu[].unit price", and the kind behind it'
-        raise UserError(f"--fields has {entry!r}, which has quotes within a name", todo=todo)
+        raise UserError(
+            f"--fields has {entry!r}, which has quotes within a name", todo=todo
+        )
     else:
         name, word = (*head.rsplit(maxsplit=1), "", "")[:2]
     if word and word not in _WORDS and word not in _FORMATS:
         todo = f"write one of {_KINDS_TOLD}"
         if not quoted:
-            todo += f""", or put a name of several words in quotes: --fields '"{head}"'"""
+            todo += (
+                f""", or put a name of several words in quotes: --fields '"{head}"'"""
+            )
         raise UserError(f"--fields has {entry!r}, and {word!r} is no kind", todo=todo)
     return name, word
 
@@ -211,13 +244,18 @@ def _short_path(name: str, entry: str) -> Keys:
         key = step.removesuffix("[]")
         if not key.strip():
             todo = f'write for example --fields "{_SHORT_EXAMPLE}"'
-            raise UserError(f"--fields has {entry!r}, in which a name is empty", todo=todo)
+            raise UserError(
+                f"--fields has {entry!r}, in which a name is empty", todo=todo
+            )
         path.append(key)
         if step != key:
             path.append(0)
     if path[-1] == 0:
         todo = f'write "{name[:-2]} list" for a list of values, or "{name}.price" for a key of its objects'
-        raise UserError(f"--fields has {entry!r}, which names no key of the list's objects", todo=todo)
+        raise UserError(
+            f"--fields has {entry!r}, which names no key of the list's objects",
+            todo=todo,
+        )
     return tuple(path)
 
 
@@ -228,7 +266,9 @@ def _short_choices(text: str, entry: str) -> tuple[str, ...]:
         whole = re.fullmatch(r'"([^"]*)"', choice)
         if '"' in choice and not whole:
             todo = "put the whole choice in quotes, or give it in a --schema"
-            raise UserError(f"--fields has {entry!r}, which has quotes within a choice", todo=todo)
+            raise UserError(
+                f"--fields has {entry!r}, which has quotes within a choice", todo=todo
+            )
         choices[whole[1].strip() if whole else choice] = None
     choices.pop("", None)
     if not choices:

@@ -1,7 +1,8 @@
 """Cuts a target into its subsequences, makes them fit the grid, and chooses the joiner that puts them together again.
 
-The joined segments give the text back, except for white space. At level ``phrase`` the first separator stands for all of
-them, and empty phrases, as in ``a;;b``, are dropped and counted.
+The joined segments give the text back, except for white space. At level ``phrase`` the
+first separator stands for all of them, and empty phrases, as in ``a;;b``, are dropped
+and counted.
 """
 
 import base64
@@ -20,9 +21,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, first_line
-from pipedec_cli.data.fields import Field, FieldSegmenter, any_item, kind_of, leaves, value_texts
+from pipedec_cli.data.fields import (
+    Field,
+    FieldSegmenter,
+    any_item,
+    kind_of,
+    leaves,
+    value_texts,
+)
 from pipedec_cli.data.records import Level, Record, Segmentation
-from pipedec_cli.data.sentences import SentenceModel, count_words, mostly_spaceless, train_sentences
+from pipedec_cli.data.sentences import (
+    SentenceModel,
+    count_words,
+    mostly_spaceless,
+    train_sentences,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +78,10 @@ class PhraseSegmenter:
 
     def _pieces(self, text: str) -> list[str]:
         longest_first = sorted(self.separators, key=len, reverse=True)
-        return [piece.strip() for piece in re.split("|".join(map(re.escape, longest_first)), text)]
+        return [
+            piece.strip()
+            for piece in re.split("|".join(map(re.escape, longest_first)), text)
+        ]
 
 
 Segmenter = SentenceSegmenter | PhraseSegmenter | FieldSegmenter
@@ -89,14 +105,17 @@ def make_segmenter(
         raise UserError(f"level {level} has no separators", todo=todo)
     if level == "field":
         return FieldSegmenter(fields)
-    return SentenceSegmenter(train_sentences(targets, sources), clauses=level == "clause")
+    return SentenceSegmenter(
+        train_sentences(targets, sources), clauses=level == "clause"
+    )
 
 
 def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     """The text between two segments of a prediction: a space or nothing, as between the segments of most targets.
 
-    Sources serve where there are no targets. If line breaks and lists leave it open, the script of most letters
-    decides. For phrases it is the first separator and, unless that is white space or of full width, a space.
+    Sources serve where there are no targets. If line breaks and lists leave it open,
+    the script of most letters decides. For phrases it is the first separator and,
+    unless that is white space or of full width, a space.
     """
     if isinstance(segmenter, FieldSegmenter):
         return "; "
@@ -105,17 +124,25 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
         wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
         return first if first.isspace() or wide else f"{first} "
     gaps, texts = [], []
-    for record in records[:: max(1, len(records) // 1000)]:  # a thousand targets are enough
+    for record in records[
+        :: max(1, len(records) // 1000)
+    ]:  # a thousand targets are enough
         texts.append(text := record.source if record.target is None else record.target)
         if record.target_segments is None:
-            gaps += [text[end:start] for (_, end), (start, _) in pairwise(segmenter.spans(text))]
-    telling = [gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")]
+            gaps += [
+                text[end:start]
+                for (_, end), (start, _) in pairwise(segmenter.spans(text))
+            ]
+    telling = [
+        gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")
+    ]
     if telling:
         return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
     return "" if mostly_spaceless(texts) else " "
 
 
-#: The most characters that a file may make of a single one: NFKC, in T5's and many others, makes up to 33 bytes.
+#: The most characters that a file may make of a single one: NFKC, in T5's and many
+#: others, makes up to 33 bytes.
 MOST: Final = 1_000
 #: The most characters of JSON of what stands around each text.
 _AROUND: Final = 20_000
@@ -125,7 +152,10 @@ def check_growth(name: str, *, local: bool) -> None:
     """Refuse, with a ValueError, a folder's or hub model's tokenizer.json by which a short text fills the memory."""
     from transformers.utils import cached_file
 
-    how: Any = {"local_files_only": local, "_raise_exceptions_for_missing_entries": False}
+    how: Any = {
+        "local_files_only": local,
+        "_raise_exceptions_for_missing_entries": False,
+    }
     if found := cached_file(name, "tokenizer.json", **how):
         check_content(Path(found).read_bytes())
 
@@ -133,13 +163,19 @@ def check_growth(name: str, *, local: bool) -> None:
 def check_content(tokenizer: bytes) -> None:
     """The same of the content of a tokenizer.json."""
     content = json.loads(tokenizer)
-    if not isinstance(content, dict):  # the tokenizer has other files, or cannot be loaded
+    if not isinstance(
+        content, dict
+    ):  # the tokenizer has other files, or cannot be loaded
         return
     for part in ("normalizer", "decoder"):
         if _growth(content.get(part)) > MOST:
-            raise ValueError(f"the {part} in tokenizer.json makes more than {MOST:,} characters of one")
+            raise ValueError(
+                f"the {part} in tokenizer.json makes more than {MOST:,} characters of one"
+            )
     if len(json.dumps(content.get("post_processor"))) > _AROUND:
-        raise ValueError("the post_processor in tokenizer.json puts too much around a text")
+        raise ValueError(
+            "the post_processor in tokenizer.json puts too much around a text"
+        )
 
 
 def _growth(step: Any) -> int:
@@ -153,7 +189,9 @@ def _growth(step: Any) -> int:
         table = base64.b64decode(charsmap)
         texts = table[4 + int.from_bytes(table[:4], "little") :]
         longest = max(map(len, texts.split(b"\0")))
-    return max(1, longest) * prod(_growth(step.get(name)) for name in ("normalizers", "decoders"))
+    return max(1, longest) * prod(
+        _growth(step.get(name)) for name in ("normalizers", "decoders")
+    )
 
 
 #: Gives the length of each text, at least 1.
@@ -164,12 +202,21 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
     """Counts tokens, without special ones, by the tokenizer of a folder or the hub; without a tokenizer, words."""
     if tokenizer is None:
         return lambda texts: [max(1, count_words(text)) for text in texts]
-    if not Path(tokenizer).exists() and (tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))):
-        raise UserError("no such folder", where=tokenizer, todo="give a checkpoint folder or a hub name")
+    if not Path(tokenizer).exists() and (
+        tokenizer.count("/") > 1 or tokenizer.startswith((".", "/", "~"))
+    ):
+        raise UserError(
+            "no such folder",
+            where=tokenizer,
+            todo="give a checkpoint folder or a hub name",
+        )
     from transformers import AutoTokenizer
 
     try:
-        local: dict[str, Any] = {"local_files_only": Path(tokenizer).exists(), "trust_remote_code": False}
+        local: dict[str, Any] = {
+            "local_files_only": Path(tokenizer).exists(),
+            "trust_remote_code": False,
+        }
         check_growth(tokenizer, local=local["local_files_only"])
         loaded: Any = AutoTokenizer.from_pretrained(tokenizer, **local)
     except KeyboardInterrupt:
@@ -179,7 +226,11 @@ def token_counter(tokenizer: str | None) -> TokenCounter:
         raise UserError(what, todo="give a checkpoint folder or a hub name") from error
 
     def tokens(texts: Sequence[str]) -> list[int]:
-        ids = loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else ()
+        ids = (
+            loaded(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+            if texts
+            else ()
+        )
         return [max(1, len(row)) for row in ids]
 
     return tokens
@@ -220,7 +271,11 @@ class Preparer:
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
-        target, given, joiner = record.target or "", record.target_segments, self.segmentation.joiner
+        target, given, joiner = (
+            record.target or "",
+            record.target_segments,
+            self.segmentation.joiner,
+        )
         if given is not None:
             segments = tuple(filter(None, map(str.strip, given)))
             self.counts.given += 1
@@ -231,16 +286,24 @@ class Preparer:
             segments = self.segmenter.cut(target)
             if isinstance(self.segmenter, PhraseSegmenter):
                 self.counts.dropped += self.segmenter.dropped(target)
-            made, meant = (re.sub(" +", " ", text).strip() for text in (joiner.join(segments), target))
+            made, meant = (
+                re.sub(" +", " ", text).strip()
+                for text in (joiner.join(segments), target)
+            )
             self.counts.rejoined += made != meant
             once = tuple(dict.fromkeys(segments))
             if self.each_once and len(once) < len(segments):
                 self.counts.repeated += len(segments) - len(once)
                 target, segments = joiner.join(once), once
-        most = self.segmentation.sub_max - 1  # the empty subsequence that closes every target needs a row
+        most = (
+            self.segmentation.sub_max - 1
+        )  # the empty subsequence that closes every target needs a row
         if len(segments) > most:
             self.counts.merged += 1
-            rest, sizes = iter(segments), group_adjacent(self.count_tokens(segments), most)
+            rest, sizes = (
+                iter(segments),
+                group_adjacent(self.count_tokens(segments), most),
+            )
             segments = tuple(joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
@@ -253,15 +316,20 @@ class Preparer:
         else:
             texts = value_texts(target, fields, record.where)
             known = {field.keys for field in fields}
-            others = (value for keys, value in leaves(target) if any_item(keys) not in known)
+            others = (
+                value for keys, value in leaves(target) if any_item(keys) not in known
+            )
             self.counts.unlisted += sum(kind_of(value) is not None for value in others)
         self._count(tuple(filter(None, texts)), delay=0)
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
         counts, lengths = self.counts, self.count_tokens(segments)
-        # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i + 1 ≤ time_max.
-        too_long = sum(length >= self.time_max - i * delay for i, length in enumerate(lengths))
+        # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i
+        # + 1 ≤ time_max.
+        too_long = sum(
+            length >= self.time_max - i * delay for i, length in enumerate(lengths)
+        )
         counts.targets += 1
         counts.empty += not segments
         counts.too_long += too_long
@@ -274,10 +342,12 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
     if len(lengths) <= most:
         return [1] * len(lengths)
     limits = range(max(lengths), sum(lengths))
-    shortest = bisect_left(limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most)
+    shortest = bisect_left(
+        limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most
+    )
     sizes = _filled(lengths, limits.start + shortest)
-    # There may be fewer groups than allowed. Take grouped items apart again, the last groups first: a subsequence that
-    # starts late should be short.
+    # There may be fewer groups than allowed. Take grouped items apart again, the last
+    # groups first: a subsequence that starts late should be short.
     spare, apart = most - len(sizes), list[int]()
     for size in reversed(sizes):
         taken = min(spare, size - 1)
@@ -305,7 +375,9 @@ class TargetStatistics(Struct, frozen=True):
     words_per_target: float
     subsequences_per_target: float
     words_per_subsequence: float  # over the whole set
-    histogram: Mapping[int, int]  # the number of targets with n subsequences, by n, ascending
+    histogram: Mapping[
+        int, int
+    ]  # the number of targets with n subsequences, by n, ascending
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:
@@ -317,7 +389,13 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             filled = list(filter(None, record.target_segments))
             words += sum(map(count_words, filled))
             histogram[len(filled)] += 1
-    examples, subsequences = histogram.total(), sum(n * count for n, count in histogram.items())
-    per_target, per_subsequence = max(1, examples), max(1, subsequences)  # without targets the means are 0
+    examples, subsequences = (
+        histogram.total(),
+        sum(n * count for n, count in histogram.items()),
+    )
+    per_target, per_subsequence = (
+        max(1, examples),
+        max(1, subsequences),
+    )  # without targets the means are 0
     means = (words / per_target, subsequences / per_target, words / per_subsequence)
     return TargetStatistics(examples, *means, dict(sorted(histogram.items())))

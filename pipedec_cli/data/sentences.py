@@ -11,25 +11,28 @@ from unicodedata import category
 import regex
 from msgspec import Struct
 
-#: The characters that Punkt is trained on, at most. More does not improve its statistics; it reads some 300,000 a second.
+#: The characters that Punkt is trained on, at most. More does not improve its
+#: statistics; it reads some 300,000 a second.
 TRAINING_CHARACTERS: Final = 2_000_000
 
-#: Abbreviations of no special domain: titles, and others that are too rare in small files to be learnt.
+#: Abbreviations of no special domain: titles, and others that are too rare in small
+#: files to be learnt.
 COMMON_ABBREVIATIONS: Final = """
     capt col dr gen gov jr lt maj messrs mme mr mrs ms mt prof rev sen sgt sr st
     al approx cf e.g eq eqs etc fig figs i.e vs inc ltd
 """
 
-#: Words that a name or a date does not have after a number: a sentence starts with them.
-COMMON_STARTERS: Final = (
-    "after an and but for he his if in it she that the there these they this we when with you"
-)
+#: Words that a name or a date does not have after a number: a sentence starts with
+#: them.
+COMMON_STARTERS: Final = "after an and but for he his if in it she that the there these they this we when with you"
 
-#: An abbreviation is learnt if the next word shows for this share of its occurrences that the sentence goes on.
+#: An abbreviation is learnt if the next word shows for this share of its occurrences
+#: that the sentence goes on.
 INSIDE_SHARE: Final = 0.2
 
 # The next four constants are for character classes of regular expressions.
-#: Scripts without spaces between words: Thai and Lao, Tibetan, Myanmar, Khmer, kana, Han.
+#: Scripts without spaces between words: Thai and Lao, Tibetan, Myanmar, Khmer, kana,
+#: Han.
 _SPACELESS: Final = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
     "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -45,8 +48,8 @@ _SENTENCE_ENDERS: Final = (
 #: Marks that always end a clause, except between two digits.
 _CLAUSE_ENDERS: Final = _SENTENCE_ENDERS + "，、；：．､،؛፣፤፥፦᠂᠄…‥"
 
-#: Marks that may follow and still belong to the sentence or clause. A straight quotation mark is not among them: without
-#: a space, it may open or close.
+#: Marks that may follow and still belong to the sentence or clause. A straight
+#: quotation mark is not among them: without a space, it may open or close.
 _SURE_CLOSERS: Final = "’”»›)\\]}」』）】》〉〕］｝"
 
 _BREAK = re.compile("[\n\r\u2028\u2029\u0085\v\f]+")
@@ -61,15 +64,17 @@ _SURE_END = re.compile(
     """,
     re.VERBOSE,
 )
-#: Marks of a footnote, such as ``[7]`` or ``²``, and quotation marks that open or close.
+#: Marks of a footnote, such as ``[7]`` or ``²``, and quotation marks that open or
+#: close.
 _FOOTNOTE: Final = r"\[(?:\d{1,3}|[a-z]|note[ ]\d{1,3})\]|[¹²³⁰-⁹]"
 _QUOTES: Final = "\"'“‘«‹„"
-#: Characters without a width, such as the marks of a writing direction; two of them stand where a space may.
-_UNSEEN: Final = "\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe0e\ufe0f\ufeff"
-_UNSEEN_SPACES: Final = "\u200b\ufeff"
-_EMOJI: Final = (
-    r"(?:\p{Emoji_Presentation}|(?<=\u200d)\p{Extended_Pictographic}|\p{Extended_Pictographic}\ufe0f|[☺♥❤])"
+#: Characters without a width, such as the marks of a writing direction; two of them
+#: stand where a space may.
+_UNSEEN: Final = (
+    "\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe0e\ufe0f\ufeff"
 )
+_UNSEEN_SPACES: Final = "\u200b\ufeff"
+_EMOJI: Final = r"(?:\p{Emoji_Presentation}|(?<=\u200d)\p{Extended_Pictographic}|\p{Extended_Pictographic}\ufe0f|[☺♥❤])"
 _SIGNS: Final = rf"(?:[{_UNSEEN}]|{_EMOJI})+"
 #: Signs that belong to the mark before them: at once, or with space around them.
 _BEHIND: Final = rf"(?:{_SIGNS}|(?:[ \t\u00a0\u202f\u3000]+{_SIGNS}(?=\s|$))+)"
@@ -84,7 +89,8 @@ _CLOSING = regex.compile(
     """,
     regex.VERBOSE,
 )
-#: Signs in whose place Punkt must see a space: it takes what has none behind it for a part of a word.
+#: Signs in whose place Punkt must see a space: it takes what has none behind it for a
+#: part of a word.
 _UNSPACED = regex.compile(
     rf"""
     (?<= [.!?…] [{_QUOTES}{_SURE_CLOSERS}]{{,4}} )
@@ -95,8 +101,9 @@ _UNSPACED = regex.compile(
     regex.VERBOSE,
 )
 _STRAIGHT: Final = '"'
-#: What follows shows that the sentence goes on: a comma, the rest of a word as in ``Ph.D.'s``, the next dot of ``. . .``, the
-#: Japanese particle that follows what somebody said, which begins words as well
+#: What follows shows that the sentence goes on: a comma, the rest of a word as in
+#: ``Ph.D.'s``, the next dot of ``. . .``, the Japanese particle that follows what
+#: somebody said, which begins words as well
 _GOES_ON = re.compile(
     r"""
     [,;:，、] | (?<=\w[.!?])['’][^\W\d_] | \s+\.(?=[\s.]|$)
@@ -111,8 +118,9 @@ _BEFORE_LIST = re.compile(r":(?=\s+\(?1[.)]\s.*[.!?]\s+\(?2[.)]\s)")
 _WORD = re.compile(rf"[{_SPACELESS}][^\w\s]*|[^\s{_SPACELESS}]+")
 _SPACELESS_CHARACTER = re.compile(f"[{_SPACELESS}]")
 _LETTER = re.compile(r"[^\W\d_]")
-#: The punctuation that ends a clause, except the single full stop: ``, ; : ! ? … —`` before white space, and such marks of
-#: other scripts anywhere. So ``3.5``, ``1,000``, ``10:30`` and ``well-known`` stay whole.
+#: The punctuation that ends a clause, except the single full stop: ``, ; : ! ? … —``
+#: before white space, and such marks of other scripts anywhere. So ``3.5``, ``1,000``,
+#: ``10:30`` and ``well-known`` stay whole.
 _CLAUSE_END = re.compile(
     rf"""
     (?: [,;:!?…‥] [,;:!?….‥]* | \.{{2,}} | [—–] | -- )  # ends a clause where white space follows;
@@ -126,7 +134,8 @@ _NUMBER: Final = "##number##"  # as Punkt writes it
 _ENDS_IN_NUMBER = re.compile(r"\d\.$")
 _ACRONYM = re.compile(r"(?<!\w)((?:[^\W\d_]{1,2}\.){2,})(?=[\s,;:)\]]|$)")
 _LIST_NUMBER = re.compile(r"\(?\d{1,3}[.)]")
-#: An opening mark with a space on either side, as in French. Punkt takes it for the end of the text before it.
+#: An opening mark with a space on either side, as in French. Punkt takes it for the end
+#: of the text before it.
 _OPENING = re.compile(r"(?<=\s)[«‹“‘„(\[{]+\s*\Z")
 _WINDOW = 20_000  # characters
 _CLOSERS = "\"')]}”’»,;:"
@@ -138,7 +147,9 @@ def count_words(text: str) -> int:
     """The number of words, cut at white space; in scripts without spaces, of characters."""
     if text.isascii() and len(text) <= _WINDOW:
         return len(text.split())
-    return _occurrences(_WORD, text)  # a list of all words takes many times the text's memory
+    return _occurrences(
+        _WORD, text
+    )  # a list of all words takes many times the text's memory
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:
@@ -187,54 +198,78 @@ class SentenceModel:
     def ends(self, text: str, *, clauses: bool = False) -> list[int]:
         """The positions where a sentence ends, ascending, the end of the text included; with `clauses` also a clause.
 
-        A line break ends a sentence, and so do the marks that always do. A piece without a word, such as a bracket,
-        belongs to the piece before it, and the number of a list to the piece after it.
+        A line break ends a sentence, and so do the marks that always do. A piece
+        without a word, such as a bracket, belongs to the piece before it, and the
+        number of a list to the piece after it.
         """
         ends = {len(text)}
         has_capitals = text != text.lower()
         for start, line in _lines(text):
             marks = (match.end() for match in _SURE_END.finditer(line))
             spaced = _UNSPACED.sub(lambda match: " " * len(match[0]), line)
-            closed = (_closed(line, end, has_capitals) for end in (*self._punkt_ends(spaced), *marks))
+            closed = (
+                _closed(line, end, has_capitals)
+                for end in (*self._punkt_ends(spaced), *marks)
+            )
             lists = (match.end() for match in _BEFORE_LIST.finditer(line))
-            ends.update(start + end for end in (len(line), *lists, *closed) if end is not None)
+            ends.update(
+                start + end for end in (len(line), *lists, *closed) if end is not None
+            )
         kept = _ends_of_words(text, ends)
-        clause_ends = (_behind_signs(text, match.end()) for match in _CLAUSE_END.finditer(text))
+        clause_ends = (
+            _behind_signs(text, match.end()) for match in _CLAUSE_END.finditer(text)
+        )
         return _ends_of_words(text, {*kept, *clause_ends}) if clauses else kept
 
     def _punkt_ends(self, line: str) -> Iterator[int]:
-        # Punkt gives up on a text that takes it some seconds; windows keep it far below that.
+        # Punkt gives up on a text that takes it some seconds; windows keep it far below
+        # that.
         start = 0
         while len(line) - start > _WINDOW:
             stop = line.rfind(" ", start, start + _WINDOW) + 1 or start + _WINDOW
-            found = [start + end for _, end in self._tokenizer.span_tokenize(line[start:stop])][:-1]
+            found = [
+                start + end
+                for _, end in self._tokenizer.span_tokenize(line[start:stop])
+            ][:-1]
             yield from found
             start = found[-1] if found else stop
-        yield from (start + end for _, end in self._tokenizer.span_tokenize(line[start:]))
+        yield from (
+            start + end for _, end in self._tokenizer.span_tokenize(line[start:])
+        )
 
 
 def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceModel:
     """Train Punkt on the targets, then the sources, at most `TRAINING_CHARACTERS` of them.
 
-    A regular sample is taken of too many texts, so that the result depends on the data alone. Both are iterated several
-    times; only the sample is held in memory.
+    A regular sample is taken of too many texts, so that the result depends on the data
+    alone. Both are iterated several times; only the sample is held in memory.
     """
     from nltk.tokenize.punkt import PunktTrainer
 
     sample = _sample(targets, TRAINING_CHARACTERS)
     sample += _sample(sources, TRAINING_CHARACTERS - sum(map(len, sample)))
-    # Each text is a paragraph of its own: an empty line tells Punkt that a sentence starts.
-    text = "\n\n".join(line[:_LONGEST_LINE] for text in sample for _, line in _lines(text))
-    # Letters with full stops between them, as in U.S., are an abbreviation. Punkt's statistics miss it if it often ends a
-    # sentence or lacks its last stop.
-    acronyms = {match[1][:-1].lower() for target in targets for match in _ACRONYM.finditer(target)}
+    # Each text is a paragraph of its own: an empty line tells Punkt that a sentence
+    # starts.
+    text = "\n\n".join(
+        line[:_LONGEST_LINE] for text in sample for _, line in _lines(text)
+    )
+    # Letters with full stops between them, as in U.S., are an abbreviation. Punkt's
+    # statistics miss it if it often ends a sentence or lacks its last stop.
+    acronyms = {
+        match[1][:-1].lower()
+        for target in targets
+        for match in _ACRONYM.finditer(target)
+    }
     known = {*COMMON_ABBREVIATIONS.split(), *acronyms}
     plausible = _inside_sentences(text, targets, known)
 
     class Trainer(PunktTrainer):  # type: ignore[misc]
-        # Learns only plausible abbreviations, and keeps the known ones, from the start: else a full stop taken for a
-        # sentence's end teaches that the next word starts sentences.
-        def _reclassify_abbrev_types(self, types: Iterable[str]) -> Iterator[tuple[str, float, bool]]:
+        # Learns only plausible abbreviations, and keeps the known ones, from the start:
+        # else a full stop taken for a sentence's end teaches that the next word starts
+        # sentences.
+        def _reclassify_abbrev_types(
+            self, types: Iterable[str]
+        ) -> Iterator[tuple[str, float, bool]]:
             for kind, score, is_new in super()._reclassify_abbrev_types(types):
                 if kind not in known and kind in plausible:
                     yield kind, score, is_new
@@ -259,11 +294,19 @@ def train_sentences(targets: Iterable[str], sources: Iterable[str]) -> SentenceM
 def _starters(text: str) -> set[str]:
     """The words, in lower case, that are capital only where a sentence starts.
 
-    Punkt takes "He" in "born in 1950. He studied" for a collocation with a number, as in "3. Oktober". But "Oktober" is
-    capital within sentences, too. A word after a number counts if the text or `COMMON_STARTERS` has it in lower case.
+    Punkt takes "He" in "born in 1950. He studied" for a collocation with a number, as
+    in "3. Oktober". But "Oktober" is capital within sentences, too. A word after a
+    number counts if the text or `COMMON_STARTERS` has it in lower case.
     """
-    starts, within, after_number, lower = set[str](), set[str](), set[str](), set(COMMON_STARTERS.split())
-    for before, word in (pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))):
+    starts, within, after_number, lower = (
+        set[str](),
+        set[str](),
+        set[str](),
+        set(COMMON_STARTERS.split()),
+    )
+    for before, word in (
+        pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))
+    ):
         kind = word.rstrip(_CLOSERS + ".").lower()
         if not word[:1].isupper():
             lower.add(kind)
@@ -282,12 +325,17 @@ def _words(text: str) -> Iterator[str]:
 def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set[str]:
     """The words, in lower case, after whose full stop the sentence often goes on.
 
-    Punkt's statistics take a word that always has a full stop for an abbreviation. In texts made from templates the last
-    word of every sentence is such a word. The next word tells the two apart. A sentence goes on if the next word is not
-    capital; in text without capitals, if no target starts with it; or if it has a full stop itself, as in "Acta Math.
-    Hung.", and is no title or initial, which open sentences.
+    Punkt's statistics take a word that always has a full stop for an abbreviation. In
+    texts made from templates the last word of every sentence is such a word. The next
+    word tells the two apart. A sentence goes on if the next word is not capital; in
+    text without capitals, if no target starts with it; or if it has a full stop itself,
+    as in "Acta Math. Hung.", and is no title or initial, which open sentences.
     """
-    stops = [(word, after.lstrip(_OPENERS)) for word, after in pairwise(_words(text)) if word.endswith(".")]
+    stops = [
+        (word, after.lstrip(_OPENERS))
+        for word, after in pairwise(_words(text))
+        if word.endswith(".")
+    ]
     candidates, starters = {after.lower() for _, after in stops}, set[str]()
     capitals = others = 0
     for target in targets:
@@ -305,7 +353,9 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
         short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
         seen[kind] += 1
         inside[kind] += short or not starts
-    return {kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]}
+    return {
+        kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]
+    }
 
 
 def _closed(line: str, end: int, has_capitals: bool) -> int | None:
@@ -337,8 +387,11 @@ def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
         piece = text[start:end].strip()
         if end < len(text) and _LIST_NUMBER.fullmatch(piece):
             continue
-        # Whether it has anything but punctuation; a symbol, such as an emoji, counts as a word.
-        if any(map(str.isalnum, piece)) or any(not c.isspace() and category(c)[0] != "P" for c in piece):
+        # Whether it has anything but punctuation; a symbol, such as an emoji, counts as
+        # a word.
+        if any(map(str.isalnum, piece)) or any(
+            not c.isspace() and category(c)[0] != "P" for c in piece
+        ):
             kept.append(end)
         elif kept:
             kept[-1] = end
@@ -355,6 +408,8 @@ def _sample(texts: Iterable[str], characters: int) -> list[str]:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text with more than white space, each with its position."""
-    for start, end in pairwise([0, *(match.end() for match in _BREAK.finditer(text)), len(text)]):
+    for start, end in pairwise(
+        [0, *(match.end() for match in _BREAK.finditer(text)), len(text)]
+    ):
         if line := text[start:end].rstrip():
             yield start, line

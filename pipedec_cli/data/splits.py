@@ -35,22 +35,33 @@ def gather_splits(
 ) -> tuple[Splits, dict[SplitName, str]]:
     """Read all records once, at most `limit` of each place, and make a train, a dev and a test split.
 
-    Given splits stay as they are: the files of a folder, the splits of a hub data set, the files `extra` of dev and test, a
-    ``split`` field. `split_by_source` splits the missing ones off from train. Each record has a target, or with `sources_only`
-    none has but those of a test file: right answers, to score by. Returns the records by split, in a temporary file near the folder `near`, and the origin of each split in words.
+    Given splits stay as they are: the files of a folder, the splits of a hub data set,
+    the files `extra` of dev and test, a ``split`` field. `split_by_source` splits the
+    missing ones off from train. Each record has a target, or with `sources_only` none
+    has but those of a test file: right answers, to score by. Returns the records by
+    split, in a temporary file near the folder `near`, and the origin of each split in
+    words.
     """
     stored = StoredRecords(near)
 
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
-        for record in islice(read_records(place, names, split=split, say_mended=True), limit):
+        for record in islice(
+            read_records(place, names, split=split, say_mended=True), limit
+        ):
             names.check(record)
             if record.target is None and not sources_only:
                 hint = "--target-field names another, or leave the record out; "
                 hint += "--sources-only takes data for `pipedec train --teacher`"
                 raise missing_field(record.fields, names.target, record.where, hint)
-            if record.target is not None and sources_only and place != extra.get("test"):
-                todo = "leave out --sources-only: a teacher takes data with targets, too"
+            if (
+                record.target is not None
+                and sources_only
+                and place != extra.get("test")
+            ):
+                todo = (
+                    "leave out --sources-only: a teacher takes data with targets, too"
+                )
                 raise UserError("there is a target", where=record.where, todo=todo)
             stored.append(record)
         return stored[start:]
@@ -66,31 +77,44 @@ def gather_splits(
     origins: dict[SplitName, str] = dict.fromkeys(splits, origin)
     for name, place in extra.items():
         if name in splits:
-            raise UserError(f"{data} brings its own {name} split", todo=f"leave out --{name}")
+            raise UserError(
+                f"{data} brings its own {name} split", todo=f"leave out --{name}"
+            )
         there = given_splits(place)
         if there and name not in there:  # its train split would be read instead
-            raise UserError(f"has no file for {name}", where=str(place), todo=f"name the file with --{name}")
+            raise UserError(
+                f"has no file for {name}",
+                where=str(place),
+                todo=f"name the file with --{name}",
+            )
         splits[name] = read(place, name if there else None)
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
         raise UserError("has no records to train on", where=str(data), todo=todo)
-    if lacking := {name: share for name, share in fractions.items() if name not in splits}:
+    if lacking := {
+        name: share for name, share in fractions.items() if name not in splits
+    }:
         parts = split_by_source(splits["train"], lacking, seed)
         splits |= {name: parts[name] for name in ("train", *lacking)}
         origins |= dict.fromkeys(lacking, "split off by source")
     return {name: splits[name] for name in SPLITS}, origins
 
 
-def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float], seed: int) -> Splits:
+def split_by_source(
+    records: StoredRecords, fractions: Mapping[SplitName, float], seed: int
+) -> Splits:
     """Split records by a seeded hash of their sources; train gets the rest of the fractions, which must be something.
 
-    Records with equal sources come into the same split, and a record stays in its split when others are added. If a wanted
-    split would be empty although there are sources enough, it gets the nearest source.
+    Records with equal sources come into the same split, and a record stays in its split
+    when others are added. If a wanted split would be empty although there are sources
+    enough, it gets the nearest source.
     """
     share = sum(fractions.values())
     if not 0 <= share < 1 or min(fractions.values(), default=0) < 0:
-        what = f"dev and test take {share:g} of the data, which leaves nothing to train on"
+        what = (
+            f"dev and test take {share:g} of the data, which leaves nothing to train on"
+        )
         raise UserError(what, todo="let the key held_out be less than a half")
     import numpy as np
 
@@ -105,19 +129,30 @@ def split_by_source(records: StoredRecords, fractions: Mapping[SplitName, float]
         sizes = [max(1, size) for size in sizes]
         while sum(sizes) >= len(order):
             sizes[sizes.index(max(sizes))] -= 1
-    # The place of each record's split in (*wanted, "train"): the number of splits that end before its source.
-    places = np.searchsorted(np.cumsum(sizes), np.searchsorted(order, hashes), side="right")
-    parts = {name: records.only(places == number) for number, name in enumerate([*wanted, "train"])}
+    # The place of each record's split in (*wanted, "train"): the number of splits that
+    # end before its source.
+    places = np.searchsorted(
+        np.cumsum(sizes), np.searchsorted(order, hashes), side="right"
+    )
+    parts = {
+        name: records.only(places == number)
+        for number, name in enumerate([*wanted, "train"])
+    }
     return {name: parts.get(name, records[:0]) for name in SPLITS}
 
 
 def split_by_field(records: StoredRecords) -> Splits | None:
     """Split records by their ``split`` field, which all of them must have; None if none of them has it."""
-    named = [SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records]
+    named = [
+        SPLIT_NAMES.get(str(record.fields.get("split")).lower()) for record in records
+    ]
     if not any(named):
         return None
     if None in named:
-        what, where = "'split' names no split, as it does in other records", records[named.index(None)].where
+        what, where = (
+            "'split' names no split, as it does in other records",
+            records[named.index(None)].where,
+        )
         raise UserError(what, where=where, todo="write train, dev or test")
     return {name: records.only(name == one for one in named) for name in SPLITS}
 
@@ -137,5 +172,7 @@ def source_hashes(records: Iterable[Record], seed: int = 0) -> NDArray[uint64]:
     digests = array("Q")
     for record in records:
         text = f"{seed}\0{record.source}".encode("utf-8", "surrogatepass")
-        digests.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
+        digests.append(
+            int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+        )
     return np.frombuffer(digests, np.uint64)

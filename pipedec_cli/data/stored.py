@@ -25,7 +25,9 @@ _IN_MEMORY: Final = 1_000_000  # bytes; smaller data never touches the disk
 
 
 class _File(SpooledTemporaryFile[bytes]):
-    def __del__(self) -> None:  # several views may hold the file; the last one closes it
+    def __del__(
+        self,
+    ) -> None:  # several views may hold the file; the last one closes it
         with suppress(OSError):  # a full disk refuses the rest, which nobody will read
             self.close()
 
@@ -33,14 +35,20 @@ class _File(SpooledTemporaryFile[bytes]):
 class Stored(Sequence[Item]):
     """A sequence in a temporary file, to be read in any order and many times. An item takes 8 bytes of memory.
 
-    The items are of the type `kind`, which msgspec knows. The file lies in the folder `near` or in the nearest folder above it
-    that exists, else in the system's folder for such files. A slice, or the result of `only`, is another view of the file.
+    The items are of the type `kind`, which msgspec knows. The file lies in the folder
+    `near` or in the nearest folder above it that exists, else in the system's folder
+    for such files. A slice, or the result of `only`, is another view of the file.
     """
 
-    def __init__(self, near: Path, items: Iterable[Item] = (), kind: Any = Record) -> None:
+    def __init__(
+        self, near: Path, items: Iterable[Item] = (), kind: Any = Record
+    ) -> None:
         self._kind = kind
         self._folder = next(place for place in (near, *near.parents) if place.is_dir())
-        self._file = _File(_IN_MEMORY, dir=str(self._folder) if os.access(self._folder, os.W_OK) else None)
+        self._file = _File(
+            _IN_MEMORY,
+            dir=str(self._folder) if os.access(self._folder, os.W_OK) else None,
+        )
         self._starts = array("Q")
         for item in items:
             self.append(item)
@@ -49,7 +57,9 @@ class Stored(Sequence[Item]):
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
         try:
             line = msgspec.json.encode(item)
-        except UnicodeEncodeError:  # a half of a surrogate pair, which a user's fields may hold
+        except (
+            UnicodeEncodeError
+        ):  # a half of a surrogate pair, which a user's fields may hold
             line = json.dumps(msgspec.to_builtins(item)).encode()
         with naming(self._folder, instead=True):
             self._starts.append(self._file.seek(0, os.SEEK_END))
@@ -98,17 +108,28 @@ class InvalidRecords:
     def __init__(self) -> None:
         self.good = 0  # the valid records counted so far
         self.closed = False  # whether all records were counted: errors that come again are ignored
-        self._errors = Stored[tuple[int, dict[str, Any]]](Path(gettempdir()), kind=tuple[int, dict[str, Any]])
+        self._errors = Stored[tuple[int, dict[str, Any]]](
+            Path(gettempdir()), kind=tuple[int, dict[str, Any]]
+        )
 
     def __call__(self, error: UserError) -> None:
         """Store an error behind the valid records that were counted."""
         if not self.closed:
-            self._errors.append((self.good, {"where": error.where, "what": error.what, "todo": error.todo}))
+            self._errors.append(
+                (
+                    self.good,
+                    {"where": error.where, "what": error.what, "todo": error.todo},
+                )
+            )
 
-    def between(self, first: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
+    def between(
+        self, first: int = 0, end: int | None = None
+    ) -> Iterator[dict[str, Any]]:
         """The errors that stand before the valid records of these places; behind the last record they belong to it."""
         for place, error in self._errors:
-            if first <= place and (end is None or place < end or place == end == self.good):
+            if first <= place and (
+                end is None or place < end or place == end == self.good
+            ):
                 yield error
 
 
@@ -126,22 +147,31 @@ class FirstPlaces:
     """The first place of each identifier, in a database on disk."""
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database = sqlite3.connect(
+            "", isolation_level=None, check_same_thread=False
+        )
         table = "CREATE TABLE places (id PRIMARY KEY, place) WITHOUT ROWID"
         self._database.executescript(f"PRAGMA journal_mode = OFF; {table}; BEGIN")
 
     def before(self, identifier: str, place: str) -> str | None:
         """The earlier place of the identifier; without one, `place` becomes its first place."""
-        # As bytes: the name of a file may hold halves of surrogate pairs, which UTF-8 does not have.
-        key, here = (text.encode("utf-8", "surrogatepass") for text in (identifier, place))
+        # As bytes: the name of a file may hold halves of surrogate pairs, which UTF-8
+        # does not have.
+        key, here = (
+            text.encode("utf-8", "surrogatepass") for text in (identifier, place)
+        )
         try:
             self._database.execute("INSERT INTO places VALUES (?, ?)", (key, here))
         except sqlite3.IntegrityError:
-            found = self._database.execute("SELECT place FROM places WHERE id = ?", (key,)).fetchone()
+            found = self._database.execute(
+                "SELECT place FROM places WHERE id = ?", (key,)
+            ).fetchone()
             return str(found[0], "utf-8", "surrogatepass")
         except sqlite3.OperationalError as error:
             todo = "set TMPDIR to a folder with more room"
-            raise UserError(f"a temporary file cannot be written: {error}", todo=todo) from error
+            raise UserError(
+                f"a temporary file cannot be written: {error}", todo=todo
+            ) from error
         return None
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The folder that `pipedec train` writes: when it holds a model, and its ``checkpoint-N`` and ``best-N`` folders.
 
-Its manifest, training.json, gets a ``result`` last. Until then the folder holds no model, whatever weights are in it. A
-``checkpoint-N`` folder, from which a training goes on, is whole if it has a trainer_state.json, which is written last.
+Its manifest, training.json, gets a ``result`` last. Until then the folder holds no
+model, whatever weights are in it. A ``checkpoint-N`` folder, from which a training goes
+on, is whole if it has a trainer_state.json, which is written last.
 """
 
 import re
@@ -19,14 +20,18 @@ from pipedec_cli.data.records import Teacher
 from pipedec_cli.data.writing import writer_of
 
 STATE: Final = "trainer_state.json"
-BEST: Final = "best.json"  # the evaluation of the best weights, in the folder ``best-N``
+BEST: Final = (
+    "best.json"  # the evaluation of the best weights, in the folder ``best-N``
+)
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 _SIZES: Final = ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")
-#: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in `model/scratch.py`.
+#: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in
+#: `model/scratch.py`.
 FRESH: Final = ("scratch", *(f"scratch-{size}" for size in _SIZES))
 #: The name of a GGUF file on the hub.
 _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
-#: What a training starts from: fresh weights, a model that once started so, another model, or adapters beside a model.
+#: What a training starts from: fresh weights, a model that once started so, another
+#: model, or adapters beside a model.
 Start = Literal["fresh", "from-scratch", "published", "adapters"]
 
 
@@ -44,7 +49,9 @@ def is_compared(model: Path, sequential: Path) -> bool:
 
 def examples_seen(name: str) -> int | None:
     """The number of examples that a folder's training learnt, each pass counted; None if it is not known."""
-    return (Artifact.training(Path(name)).manifest.get("result") or {}).get("examples_seen")
+    return (Artifact.training(Path(name)).manifest.get("result") or {}).get(
+        "examples_seen"
+    )
 
 
 def curve_of(name: str) -> list[dict[str, float]]:
@@ -59,7 +66,11 @@ def start_of(model: str, *, adapters: bool = False) -> Start:
         return "adapters"
     if model in FRESH:
         return "fresh"
-    return "from-scratch" if Artifact.training(Path(model)).manifest.get("from_scratch") else "published"
+    return (
+        "from-scratch"
+        if Artifact.training(Path(model)).manifest.get("from_scratch")
+        else "published"
+    )
 
 
 def is_gguf(name: str | Path) -> bool:
@@ -72,7 +83,9 @@ def is_model(folder: Path) -> bool:
     if folder.is_file():
         return is_gguf(folder)
     training = Artifact.training(folder)
-    return (folder / "config.json").exists() and (training.whole or not training.settings)
+    return (folder / "config.json").exists() and (
+        training.whole or not training.settings
+    )
 
 
 def require_ended(folder: Path) -> None:
@@ -106,8 +119,12 @@ def require_model(name: str) -> bool:
         todo = "finish it with `pipedec train --resume`, its --out and its settings, or start over with --overwrite"
         raise UserError("its training has not come to its end", where=name, todo=todo)
     if not (folder / "config.json").exists():
-        what = f"cannot load the checkpoint {name}: not a model; it holds no config.json"
-        raise UserError(what, todo="give the folder of a model, or a hub name (OWNER/NAME)")
+        what = (
+            f"cannot load the checkpoint {name}: not a model; it holds no config.json"
+        )
+        raise UserError(
+            what, todo="give the folder of a model, or a hub name (OWNER/NAME)"
+        )
     return True
 
 
@@ -149,6 +166,9 @@ def clean(folder: Path) -> list[str]:
     """Remove what a killed training was writing; returns the names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
     forget([*half, *{*folder.glob("best-*")}.difference(best_folders(folder))])
-    unfinished = [*folder.glob(f"{UNFINISHED}*"), *folder.glob(f"checkpoint-*/{UNFINISHED}*")]
+    unfinished = [
+        *folder.glob(f"{UNFINISHED}*"),
+        *folder.glob(f"checkpoint-*/{UNFINISHED}*"),
+    ]
     forget(unfinished)
     return [path.name for path in (*half, *unfinished)]

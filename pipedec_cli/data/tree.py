@@ -1,7 +1,8 @@
 """A schema as a tree: which rows it asks for, and the object that the texts of these rows make.
 
-There are five shapes of parts. A value has a row of its own. An object has a part for each property. A list or a map has a
-row that names its items. A choice has a row that says which of its parts there is.
+There are five shapes of parts. A value has a row of its own. An object has a part for
+each property. A list or a map has a row that names its items. A choice has a row that
+says which of its parts there is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +13,22 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.fields import Absent, Field, Keys, Value, path_name, rows_of, scalars_of
+from pipedec_cli.data.fields import (
+    Absent,
+    Field,
+    Keys,
+    Value,
+    path_name,
+    rows_of,
+    scalars_of,
+)
 
 Shape = Literal["value", "object", "list", "map", "choice"]
-#: Behind the path of a list or map the place of the row that names its items or entries, and of a choice that of its label.
+#: Behind the path of a list or map the place of the row that names its items or
+#: entries, and of a choice that of its label.
 NAMING, CHOOSING = 0, -1
-#: The value of a key that has none, and of an object that lacks a value which it must have.
+#: The value of a key that has none, and of an object that lacks a value which it must
+#: have.
 NOTHING: Final = object()
 
 
@@ -27,8 +38,9 @@ class Part:
 
     field: Field
     shape: Shape = "value"
-    #: The properties of an object, or the alternatives of a choice by their labels; of a list or map the item, as "".
-    #: An object whose keys are the numbers from 1 is a list with a part for each place.
+    #: The properties of an object, or the alternatives of a choice by their labels; of
+    #: a list or map the item, as "". An object whose keys are the numbers from 1 is a
+    #: list with a part for each place.
     parts: Mapping[Any, "Part"] = set_field(default_factory=dict)
 
     @property
@@ -39,7 +51,11 @@ class Part:
     @property
     def name_key(self) -> Field | None:
         """The key of a list's items that the row of names gives: a string if there is one; None without keys."""
-        keys = self.item.values(listed=True) if self.shape == "list" and self.item.shape == "object" else ()
+        keys = (
+            self.item.values(listed=True)
+            if self.shape == "list" and self.item.shape == "object"
+            else ()
+        )
         return naming_key(keys)
 
     @property
@@ -56,10 +72,14 @@ class Part:
     @property
     def is_plain(self) -> bool:
         """Whether it has values and lists of objects alone, which a model can be trained for."""
-        has_places = any(isinstance(key, int) for part in self.inner() for key in part.parts)
+        has_places = any(
+            isinstance(key, int) for part in self.inner() for key in part.parts
+        )
         lists = (part for part in self.inner() if part.shape not in ("value", "object"))
         return not has_places and all(
-            part.shape == "list" and 0 not in part.field.path and part.item.shape == "object"
+            part.shape == "list"
+            and 0 not in part.field.path
+            and part.item.shape == "object"
             for part in lists
         )
 
@@ -76,7 +96,9 @@ class Part:
 def naming_key(keys: Iterable[Field]) -> Field | None:
     """The key that tells the items of a list apart: the first string, else the first that is no list."""
     return min(
-        (key for key in keys if key.kind != "list"), key=lambda key: key.kind != "string", default=None
+        (key for key in keys if key.kind != "list"),
+        key=lambda key: key.kind != "string",
+        default=None,
     )
 
 
@@ -84,9 +106,19 @@ def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
     """A list whose `row` gives the names of all items or, with a field of `names`, a map."""
     made = Part(row, "map" if names else "list", {"": item})
     key = names or made.name_key or Field("")
-    kinds, said = scalars_of({key.kind} - {"string", "list", "any"}), key.description or row.description
+    kinds, said = (
+        scalars_of({key.kind} - {"string", "list", "any"}),
+        key.description or row.description,
+    )
     keywords = (*key.keywords, *row.keywords)
-    row = replace(row, kind="list", enum=key.enum, description=said, scalars=kinds, keywords=keywords)
+    row = replace(
+        row,
+        kind="list",
+        enum=key.enum,
+        description=said,
+        scalars=kinds,
+        keywords=keywords,
+    )
     return Part(row, made.shape, made.parts)
 
 
@@ -102,7 +134,9 @@ def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
         return Part(first)
     row = Field(path_name(path), path=path, absent=first.absent[: len(path)])
     if keys[:1] == (0,):
-        return list_part(_grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), row)
+        return list_part(
+            _grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), row
+        )
     groups: dict[str, list[tuple[Keys, Field]]] = {}
     for keys, one in fields:
         groups.setdefault(str(keys[0]), []).append((keys[1:], one))
@@ -114,8 +148,8 @@ def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
 class ObjectOf:
     """The object of the texts of rows, by the places of the rows; a text is None if it was cut.
 
-    `forms` has for each field the values of its enum by the texts that stand for them. The values at the places `dropped`
-    count as lost, unless there must be a value.
+    `forms` has for each field the values of its enum by the texts that stand for them.
+    The values at the places `dropped` count as lost, unless there must be a value.
     """
 
     tree: Part
@@ -152,14 +186,20 @@ class ObjectOf:
     def _value(self, part: Part, place: Keys) -> Any:
         value = self._parsed(part.field, place)
         listed = any(isinstance(step, int) for step in place)
-        if place in self.dropped and value is not NOTHING and not listed and part.absent != "never":
+        if (
+            place in self.dropped
+            and value is not NOTHING
+            and not listed
+            and part.absent != "never"
+        ):
             self.lost += 1
             return NOTHING
         # A lost value is null where nothing else is wanted.
         return NOTHING if value is None and part.field.absent else value
 
     def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
-        # An object that lacks a value is none, unless there must be one: then the rest is kept, and what it violates is named.
+        # An object that lacks a value is none, unless there must be one: then the rest
+        # is kept, and what it violates is named.
         made, filled, is_whole = dict[Any, Any](), False, True
         for key, inner in part.parts.items():
             wanted = inner.absent
@@ -172,7 +212,11 @@ class ObjectOf:
             elif wanted == "never":
                 is_whole = False
         is_kept = not place or must or (is_whole and filled)
-        whole = [made[n] for n in takewhile(made.__contains__, part.parts)] if 1 in part.parts else made
+        whole = (
+            [made[n] for n in takewhile(made.__contains__, part.parts)]
+            if 1 in part.parts
+            else made
+        )
         return (whole if is_kept else NOTHING), filled
 
     def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
@@ -239,7 +283,9 @@ def read_values(
 ) -> tuple[dict[str, Any], int]:
     """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
     places = (one.at(item) for one, item in rows_of(fields, len(texts)))
-    reading = ObjectOf(tree_of(fields), dict(zip(places, texts, strict=True)), forms or {})
+    reading = ObjectOf(
+        tree_of(fields), dict(zip(places, texts, strict=True)), forms or {}
+    )
     return reading.read(), reading.lost
 
 
@@ -248,8 +294,18 @@ def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> 
     if place in numbers:
         return numbers[place]
     if isinstance(values, Mapping):
-        return {key: numbers_at(value, numbers, (*place, key)) for key, value in values.items()}
-    parts = [isinstance(item, Mapping | list) for item in values] if isinstance(values, list) else []
+        return {
+            key: numbers_at(value, numbers, (*place, key))
+            for key, value in values.items()
+        }
+    parts = (
+        [isinstance(item, Mapping | list) for item in values]
+        if isinstance(values, list)
+        else []
+    )
     if any(parts) or (parts and (*place, 1) in numbers):
-        return [numbers_at(item, numbers, (*place, number)) for number, item in enumerate(values, 1)]
+        return [
+            numbers_at(item, numbers, (*place, number))
+            for number, item in enumerate(values, 1)
+        ]
     return None

@@ -34,7 +34,9 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.data, self.scores, self.report = (root / name for name in ("data", "scores", "report"))
+        self.data, self.scores, self.report = (
+            root / name for name in ("data", "scores", "report")
+        )
         self.segmentation = self.data / SEGMENTATION_FILE
 
     @classmethod
@@ -59,7 +61,10 @@ class Workspace:
     def require(self, path: Path, made_by: str) -> Path:
         """The path, if it is there; else a `UserError` that names the command that makes it."""
         if not path.exists():
-            raise UserError(f"{path} is not there yet", todo=f"run `{made_by}` first, or give a path")
+            raise UserError(
+                f"{path} is not there yet",
+                todo=f"run `{made_by}` first, or give a path",
+            )
         return path
 
 
@@ -71,20 +76,28 @@ def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
             raise UserError("the record has no target", where=record.where, todo=todo)
         if record.target is not None and record.target_segments is None:
             todo = "run `pipedec segment` on this file"
-            raise UserError("the target is not segmented", where=record.where, todo=todo)
+            raise UserError(
+                "the target is not segmented", where=record.where, todo=todo
+            )
         yield record
 
 
 def load_segmentation(path: Path) -> Segmentation:
     """How a data set was segmented, from its segmentation.json."""
-    return checked(read_json(_there(path), Segmentation, "pipedec segment"), Segmentation, str(path))
+    return checked(
+        read_json(_there(path), Segmentation, "pipedec segment"),
+        Segmentation,
+        str(path),
+    )
 
 
 def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Segmenter:
     """The segmenter of a folder that `segment` wrote, or of a segmentation whose sentence model a checkpoint's holds."""
     segmentation = segmentation or load_segmentation(folder / SEGMENTATION_FILE)
     if (level := segmentation.level) in ("phrase", "field"):
-        return make_segmenter(level, separators=segmentation.separators, fields=segmentation.fields)
+        return make_segmenter(
+            level, separators=segmentation.separators, fields=segmentation.fields
+        )
     path = _there(folder / SENTENCES_FILE)
     parameters = read_json(path, SentenceParameters, "pipedec segment")
     model = SentenceModel(checked(parameters, SentenceParameters, str(path)))
@@ -94,7 +107,9 @@ def load_segmenter(folder: Path, segmentation: Segmentation | None = None) -> Se
 def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
     """Write the sentence model of a segmenter that has one, for `load_segmenter` to find."""
     if isinstance(segmenter, SentenceSegmenter):
-        write_json(folder / SENTENCES_FILE, msgspec.to_builtins(segmenter.model.parameters))
+        write_json(
+            folder / SENTENCES_FILE, msgspec.to_builtins(segmenter.model.parameters)
+        )
 
 
 def save_segmented(
@@ -109,7 +124,9 @@ def save_segmented(
     texts: dict[Path, Iterable[str]] = {}
     for name in SPLITS:
         records = splits.get(name, ())
-        texts[folder / f"{name}.jsonl"] = (to_json(record_fields(record)) + "\n" for record in records)
+        texts[folder / f"{name}.jsonl"] = (
+            to_json(record_fields(record)) + "\n" for record in records
+        )
     texts[artifact.manifest_path] = [
         to_json({**msgspec.to_builtins(segmentation), **details}, indent=2) + "\n"
     ]
@@ -123,7 +140,9 @@ def save_segmented(
 
 def segmented_with(path: Path, setting: str) -> str | None:
     """A setting that data were segmented with, the recipe for one, as their segmentation.json tells; None if it does not."""
-    content: Any = read_json(path, Segmentation, "pipedec segment") if path.is_file() else None
+    content: Any = (
+        read_json(path, Segmentation, "pipedec segment") if path.is_file() else None
+    )
     for key in ("manifest", "settings", setting):
         content = content.get(key) if isinstance(content, dict) else None
     return content if isinstance(content, str) else None

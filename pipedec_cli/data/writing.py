@@ -35,8 +35,9 @@ _LONGEST: Final = 400
 def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None]:
     """Be the only one that writes to a file or a `folder`.
 
-    A `UserError` if there is another writer: it says who, and what `todo`. The folder is made if need be, and removed again
-    if it is still empty. Warns if the file system has no locks. Nothing is locked where nothing can be written.
+    A `UserError` if there is another writer: it says who, and what `todo`. The folder
+    is made if need be, and removed again if it is still empty. Warns if the file system
+    has no locks. Nothing is locked where nothing can be written.
     """
     path = real(path)
     lock = path / ".lock" if folder else path.with_name(f".{path.name}.lock")
@@ -50,12 +51,19 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
             held.callback(os.close, file)
             if got_it is None:
                 unlocked = f"there are no locks in {lock.parent}"
-                log.warning(f"{unlocked}: make sure that no other command writes to {path}")
+                log.warning(
+                    f"{unlocked}: make sure that no other command writes to {path}"
+                )
             if got_it is False:
                 what = f"is being written by {_told(file)}"
                 raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
-            held.callback(_remove, lock, folder=made)  # before it is released: then it may be another's
-            command, since = shlex.join(["pipedec", *sys.argv[1:]])[:100], strftime("%Y-%m-%d %H:%M")
+            held.callback(
+                _remove, lock, folder=made
+            )  # before it is released: then it may be another's
+            command, since = (
+                shlex.join(["pipedec", *sys.argv[1:]])[:100],
+                strftime("%Y-%m-%d %H:%M"),
+            )
             told = f"process {os.getpid()} on {socket.gethostname()} since {since} ({command})"
             os.truncate(file, 0)
             os.pwrite(file, told.encode(errors="replace")[:_LONGEST], 0)
@@ -140,8 +148,9 @@ PACKAGES: Final = ("pipedec", "torch", "transformers", "tokenizers", "datasets",
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """Open a UTF-8 text file that takes its name only once all of it is on disk; line ends are written as given.
 
-    Its folder is made if need be. On any exception, Ctrl-C and a full disk among them, what stood at `path` stays. A
-    link is followed; a device or a pipe takes the text as it comes.
+    Its folder is made if need be. On any exception, Ctrl-C and a full disk among them,
+    what stood at `path` stays. A link is followed; a device or a pipe takes the text as
+    it comes.
     """
     # Under the name that was given: what /dev/stdout leads to may have no other.
     if path.exists() and not path.is_file():
@@ -153,11 +162,16 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
     with naming(path, instead=True):
         temporary, descriptor = new_file(path)
     try:
-        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        with (
+            naming(path),
+            os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file,
+        ):
             yield file
             file.flush()
             os.fsync(file.fileno())
-            temporary.replace(path)  # while its lock is held: what nobody holds is cleaned away
+            temporary.replace(
+                path
+            )  # while its lock is held: what nobody holds is cleaned away
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
@@ -167,12 +181,15 @@ def atomic_writer(path: Path) -> Iterator[TextIO]:
 def write_together(texts: Mapping[Path, Iterable[str]], last: Path) -> None:
     """Write text files that belong together: all of them or, on an error, none.
 
-    The file `last` stands for the others. It goes before they come, and comes when they are there: a kill in between leaves
-    no mixture of old and new files that seems whole.
+    The file `last` stands for the others. It goes before they come, and comes when they
+    are there: a kill in between leaves no mixture of old and new files that seems
+    whole.
     """
     with ExitStack() as stack:
         files: dict[Path, TextIO] = {}
-        for path in sorted(texts, key=lambda path: path != last):  # the first one entered gets its name last
+        for path in sorted(
+            texts, key=lambda path: path != last
+        ):  # the first one entered gets its name last
             files[path] = stack.enter_context(atomic_writer(path))
         for path, parts in texts.items():
             with naming(path):
@@ -192,7 +209,10 @@ def to_json(value: object, *, indent: int | None = None) -> str:
 
 def rounded(values: Mapping[str, Any], digits: int) -> dict[str, Any]:
     """The values with fractions rounded, for JSON that a person may look at."""
-    return {name: round(one, digits) if isinstance(one, float) else one for name, one in values.items()}
+    return {
+        name: round(one, digits) if isinstance(one, float) else one
+        for name, one in values.items()
+    }
 
 
 def write_text(path: Path, text: str) -> None:
@@ -215,15 +235,20 @@ def write_json_lines(path: Path, objects: Iterable[Mapping[str, Any]]) -> int:
 def record_fields(record: Record) -> dict[str, Any]:
     """What a record looks like in a file, so that `read_records` gives it back: its own object, its fields made plain.
 
-    ``source``, ``target`` and ``target_segments`` are there under these names whatever they were called in the
-    input. An id that was read from the input stays as it was, a number for example; other ids are added.
+    ``source``, ``target`` and ``target_segments`` are there under these names whatever
+    they were called in the input. An id that was read from the input stays as it was, a
+    number for example; other ids are added.
     """
     fields = dict(record.fields)
     if str(fields.get("id")) != record.id:
         fields["id"] = record.id
     fields["source"] = record.source
     if record.target is not None:
-        fields["target"] = record.target if record.target_fields is None else dict(record.target_fields)
+        fields["target"] = (
+            record.target
+            if record.target_fields is None
+            else dict(record.target_fields)
+        )
     if record.target_segments is not None:
         fields["target_segments"] = list(record.target_segments)
     if record.references:
@@ -234,7 +259,8 @@ def record_fields(record: Record) -> dict[str, Any]:
 class JsonLinesAppender:
     """A JSON-lines file that grows by one flushed line at a time, so that a kill costs at most the line in hand.
 
-    With `resume` the whole lines that are there are kept and a torn last one is cut off; else it starts empty.
+    With `resume` the whole lines that are there are kept and a torn last one is cut
+    off; else it starts empty.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
@@ -242,7 +268,8 @@ class JsonLinesAppender:
         path.parent.mkdir(parents=True, exist_ok=True)
         if resume and path.exists():
             os.truncate(path, _whole_lines_size(path))
-        # Unbuffered: what a full disk has refused must not be tried again when the file is closed.
+        # Unbuffered: what a full disk has refused must not be tried again when the file
+        # is closed.
         self._file: RawIOBase = path.open("ab" if resume else "wb", buffering=0)
 
     def write(self, item: Mapping[str, Any]) -> None:
@@ -251,19 +278,25 @@ class JsonLinesAppender:
         size = os.fstat(self._file.fileno()).st_size
         try:
             with naming(self.path):
-                while line:  # a nearly full disk takes a part before it refuses the rest
+                while (
+                    line
+                ):  # a nearly full disk takes a part before it refuses the rest
                     line = line[self._file.write(line) or 0 :]
         except OSError:
             with suppress(OSError):
                 self._file.truncate(size)
-                self._file.seek(size)  # the next line, if there is one, must not leave a hole
+                self._file.seek(
+                    size
+                )  # the next line, if there is one, must not leave a hole
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(OSError):  # lines were flushed as they came; nothing is left to write
+        with suppress(
+            OSError
+        ):  # lines were flushed as they came; nothing is left to write
             self._file.close()
 
 
@@ -290,7 +323,9 @@ def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
                 value = as_json(file.readline(), str(path), number)
             if not isinstance(value, dict):
                 todo = "this file was not written by pipedec"
-                raise UserError("not a JSON object", where=f"{path}:{number}", todo=todo)
+                raise UserError(
+                    "not a JSON object", where=f"{path}:{number}", todo=todo
+                )
             yield value
 
 
@@ -307,14 +342,20 @@ def first_object(path: Path) -> dict[str, Any]:
 def require_own(path: Path, keys: Set[str], made_by: str) -> None:
     """Raise a UserError if a file stands there that the command `made_by` did not write: it lacks these keys."""
     if path.is_file() and path.stat().st_size and not keys <= first_object(path).keys():
-        raise UserError(f"was not written by `{made_by}`", where=str(path), todo="give another --out")
+        raise UserError(
+            f"was not written by `{made_by}`",
+            where=str(path),
+            todo="give another --out",
+        )
 
 
-def manifest(settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()) -> dict[str, Any]:
+def manifest(
+    settings: Mapping[str, Any], *, inputs: Iterable[Path | str] = ()
+) -> dict[str, Any]:
     """What made a result, to be saved beside it: versions, machine, resolved settings and hashes of what was read.
 
-    It holds no time of day: the same command on the same data writes the same. Paths are written as strings; standard
-    input, folders and hub data sets have no hash.
+    It holds no time of day: the same command on the same data writes the same. Paths
+    are written as strings; standard input, folders and hub data sets have no hash.
     """
     return {
         "versions": package_versions(),
@@ -334,7 +375,10 @@ def named_by_hash(parts: Iterable[str], identity: Mapping[str, Any]) -> str:
 
 def hashed(path: Path | str) -> dict[str, str | None]:
     """What was read, as a manifest lists it."""
-    return {"path": str(path), "sha256": file_sha256(Path(path)) if Path(path).is_file() else None}
+    return {
+        "path": str(path),
+        "sha256": file_sha256(Path(path)) if Path(path).is_file() else None,
+    }
 
 
 def package_versions(*others: str) -> dict[str, str | None]:
@@ -344,7 +388,10 @@ def package_versions(*others: str) -> dict[str, str | None]:
 
 def package_version(name: str) -> str | None:
     """The installed version of a package, read without importing it; None if it is not installed, as pipedec in a source tree."""
-    from importlib.metadata import PackageNotFoundError, version  # 35 ms of `pipedec --help`
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # 35 ms of `pipedec --help`
 
     with suppress(PackageNotFoundError):
         return version(name)
@@ -369,5 +416,7 @@ def is_safe(path: Path) -> bool:
     """Whether a file or folder exists, and only the user and root can have written it, by owner and mode."""
     with suppress(FileNotFoundError):
         state = path.stat()
-        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (
+            stat.S_IWGRP | stat.S_IWOTH
+        )
     return False

@@ -1,12 +1,14 @@
 """A decoder in a child process: to measure its memory alone, or to keep its threads away from torch's.
 
-A process never gives back all the memory that it has used, and its peak counts from its start. So the memory of several
-decoders can be told apart only in a fresh process for each. This module imports neither torch nor a model: the child
-holds just what its decoder needs. Both sides speak JSON lines.
+A process never gives back all the memory that it has used, and its peak counts from its
+start. So the memory of several decoders can be told apart only in a fresh process for
+each. This module imports neither torch nor a model: the child holds just what its
+decoder needs. Both sides speak JSON lines.
 
-Two OpenMP libraries in one process take the cores from each other: on two cores, transformers took half as long again,
-and CTranslate2 up to five times as long. So a peer's process holds the peer's package alone, without torch. It may run in
-the Python of another environment, which then needs msgspec beside the package.
+Two OpenMP libraries in one process take the cores from each other: on two cores,
+transformers took half as long again, and CTranslate2 up to five times as long. So a
+peer's process holds the peer's package alone, without torch. It may run in the Python
+of another environment, which then needs msgspec beside the package.
 """
 
 import ctypes
@@ -29,10 +31,19 @@ from typing import IO, Any, Final, Self, TypeVar
 
 from msgspec import Raw, Struct, json, structs
 
-from pipedec_cli.evaluate.timing import Clock, Output, Pass, RunnerError, Source, combine_known, time_of
+from pipedec_cli.evaluate.timing import (
+    Clock,
+    Output,
+    Pass,
+    RunnerError,
+    Source,
+    combine_known,
+    time_of,
+)
 
 T = TypeVar("T")
-#: Starts the child with this package alone: another Python must not see what else is installed beside it.
+#: Starts the child with this package alone: another Python must not see what else is
+#: installed beside it.
 _START: Final = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -142,7 +153,9 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
 
 def serve() -> None:
     """The child's loop: make the runner of the first line, then answer every further line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and then the input ends
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C ends the parent, and then the input ends
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
@@ -156,12 +169,20 @@ def serve() -> None:
                 device = make.payload.get("device", device)
             else:
                 work = json.decode(line, type=_Work)
-                generate = partial(runner.run, work.sources, work.batch_size, time.perf_counter)
-                value = measure_here(generate, device) if work.measure_memory else generate()
+                generate = partial(
+                    runner.run, work.sources, work.batch_size, time.perf_counter
+                )
+                value = (
+                    measure_here(generate, device)
+                    if work.measure_memory
+                    else generate()
+                )
             settings = dict(runner.settings)
         except Exception as failure:  # the parent says it, whatever it is
             error = f"{type(failure).__name__}: {failure}"
-        answers.write(json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n")
+        answers.write(
+            json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n"
+        )
         answers.flush()
 
 
@@ -191,7 +212,9 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
         ready = torch.cuda.memory_allocated(device)
         work()
         torch.cuda.synchronize(device)
-        return Memory(ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator")
+        return Memory(
+            ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator"
+        )
     import resource
 
     import psutil
@@ -200,7 +223,9 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     resets = False
-    with suppress(OSError):  # Linux can set the peak back, so that loading is no part of it
+    with suppress(
+        OSError
+    ):  # Linux can set the peak back, so that loading is no part of it
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         resets = True
     ready = psutil.Process().memory_info().rss
@@ -208,7 +233,9 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
     with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         if resets and (peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)):
-            return Memory(ready, max(int(peak[1]) * 1024, ready), "resident memory of the process")
+            return Memory(
+                ready, max(int(peak[1]) * 1024, ready), "resident memory of the process"
+            )
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return Memory(ready, most, "resident memory of the process, loading included")
@@ -221,7 +248,9 @@ TRIALS: Final = 2
 class PeerProcess(Child):
     """A peer in a child process, with the fastest number of threads."""
 
-    def __init__(self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None) -> None:
+    def __init__(
+        self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None
+    ) -> None:
         """Load a worker, ``module:class``, with the options of a `Worker`; ``threads`` are the most that it may take.
 
         A ChildError if it cannot load.
@@ -241,7 +270,14 @@ class Worker:
     """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
 
     def __init__(
-        self, package: str, *, dtype: str, threads: int, max_tokens: int, exactly: bool, ends: Sequence[int]
+        self,
+        package: str,
+        *,
+        dtype: str,
+        threads: int,
+        max_tokens: int,
+        exactly: bool,
+        ends: Sequence[int],
     ) -> None:
         """Generate at most, or `exactly`, `max_tokens` tokens a text, which each of `ends` ends."""
         self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
@@ -253,7 +289,9 @@ class Worker:
             "threads": str(threads),
         }
 
-    def generate(self, batch: Sequence[Source], clock: Clock) -> tuple[list[list[int]], float | None]:
+    def generate(
+        self, batch: Sequence[Source], clock: Clock
+    ) -> tuple[list[list[int]], float | None]:
         """The answers in ids, each with its end if it was reached, and the seconds to the first tokens, if known."""
         raise NotImplementedError
 
@@ -265,7 +303,11 @@ class Worker:
             calls += max(map(len, found))
             reading.append(seconds)
             for ids in found:
-                tokens = ids if self.exactly else [token for token in ids if token not in self.ends]
+                tokens = (
+                    ids
+                    if self.exactly
+                    else [token for token in ids if token not in self.ends]
+                )
                 outputs.append(Output(tuple(tokens), len(ids)))
         return Pass(tuple(outputs), calls, combine_known(reading, sum))
 
@@ -273,11 +315,14 @@ class Worker:
 class Fastest:
     """A worker with 1 thread or all, whichever is faster at each batch size.
 
-    Both are tried on the first batch of the first pass at a size, which is there to warm up. On small models and shared
-    machines more threads may lose more by waiting for one another than they gain.
+    Both are tried on the first batch of the first pass at a size, which is there to
+    warm up. On small models and shared machines more threads may lose more by waiting
+    for one another than they gain.
     """
 
-    def __init__(self, *, worker: str, device: str, threads: int, **options: Any) -> None:
+    def __init__(
+        self, *, worker: str, device: str, threads: int, **options: Any
+    ) -> None:
         counts = {1, threads} if device == "cpu" else {threads}
         make = partial(find_factory(worker), device=device, **options)
         self._tried = [make(threads=count) for count in sorted(counts)]
@@ -286,10 +331,16 @@ class Fastest:
     @property
     def settings(self) -> dict[str, str]:
         """The settings of the worker, with the threads chosen for each batch size."""
-        chosen = {size: worker.settings["threads"] for size, worker in self._chosen.items()}
-        threads = sorted({*chosen.values()} or {worker.settings["threads"] for worker in self._tried})
+        chosen = {
+            size: worker.settings["threads"] for size, worker in self._chosen.items()
+        }
+        threads = sorted(
+            {*chosen.values()} or {worker.settings["threads"] for worker in self._tried}
+        )
         if len({*chosen.values()}) > 1:
-            threads = [f"{count} at batch size {size}" for size, count in chosen.items()]
+            threads = [
+                f"{count} at batch size {size}" for size, count in chosen.items()
+            ]
         return {**self._tried[0].settings, "threads": ", ".join(threads)}
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:

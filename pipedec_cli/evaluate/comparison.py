@@ -23,7 +23,8 @@ from pipedec_cli.evaluate.timing import Gain
 
 #: The name of the baseline where there is no sequential model.
 WAITING: Final = "waiting schedule"
-#: The numbers of target subsequences in the paper's figures; targets with `MANY` or more share a row.
+#: The numbers of target subsequences in the paper's figures; targets with `MANY` or
+#: more share a row.
 PAPER_SIZES: Final = range(2, 10)
 MANY: Final = PAPER_SIZES.stop
 
@@ -32,7 +33,8 @@ MANY: Final = PAPER_SIZES.stop
 class SizeRow:
     """One decoder against the baseline on the targets with one number of subsequences (`MANY`: that many or more).
 
-    Steps and quality are of all these examples, the speedup of the timed ones; None where there are none.
+    Steps and quality are of all these examples, the speedup of the timed ones; None
+    where there are none.
     """
 
     subsequences: int
@@ -44,7 +46,9 @@ class SizeRow:
     baseline_quality: float | None
 
 
-def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) -> tuple[SizeRow, ...]:
+def by_size(
+    entry: Entry, baseline: Entry, timed: Sequence[str], metric: str
+) -> tuple[SizeRow, ...]:
     """Rows by number of target subsequences, each number of the paper among them; none if no target is segmented.
 
     `timed` are the ids of the timed examples.
@@ -54,14 +58,25 @@ def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) ->
         groups.setdefault(min(len(item.gold or ()), MANY), []).append(item.id)
     mine, usual = entry.quality.scored, baseline.quality.scored
     assert mine is not None and usual is not None
-    steps, usual_steps = ({each.id: each.steps for each in one.run.predictions} for one in (mine, usual))
+    steps, usual_steps = (
+        {each.id: each.steps for each in one.run.predictions} for one in (mine, usual)
+    )
     # One at a time, if that was timed.
-    clocks = (one.timings[1].example_seconds if 1 in one.timings else () for one in (entry, baseline))
-    seconds, usual_seconds = (dict(zip(timed, clock, strict=bool(clock))) for clock in clocks)
+    clocks = (
+        one.timings[1].example_seconds if 1 in one.timings else ()
+        for one in (entry, baseline)
+    )
+    seconds, usual_seconds = (
+        dict(zip(timed, clock, strict=bool(clock))) for clock in clocks
+    )
     rows = []
     for size in sorted({*groups, *PAPER_SIZES}) if groups else ():
         members = groups.get(size, [])
-        clocked = [example for example in members if example in seconds and example in usual_seconds]
+        clocked = [
+            example
+            for example in members
+            if example in seconds and example in usual_seconds
+        ]
         row = SizeRow(
             size,
             len(members),
@@ -75,7 +90,9 @@ def by_size(entry: Entry, baseline: Entry, timed: Sequence[str], metric: str) ->
     return tuple(rows)
 
 
-def _ratio(usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]) -> float | None:
+def _ratio(
+    usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]
+) -> float | None:
     spent = sum(mine[example] for example in ids)
     return sum(usual[example] for example in ids) / spent if spent else None
 
@@ -110,7 +127,10 @@ def choose_sample(count: int, wanted: int) -> list[int]:
     """Places of at most `wanted` examples, one drawn from each of as many equal parts, the same every time."""
     taken = min(count, wanted)
     rng = random.Random(0)  # noqa: S311  # chance, not secrecy
-    return [rng.randrange(part * count // taken, (part + 1) * count // taken) for part in range(taken)]
+    return [
+        rng.randrange(part * count // taken, (part + 1) * count // taken)
+        for part in range(taken)
+    ]
 
 
 #: Eight rows that take more than so many times as long as one row are not nearly free.
@@ -121,8 +141,9 @@ _DEAR: Final = 2.5
 class Conditions:
     """Where a comparison was made, which peers were absent, and whether other work disturbed it or a person `stopped` it.
 
-    With `prompted` models, the time to read the prompt stands in the place of the encoder's. `rows` are by dtype: how many
-    times as long a call with 8 rows takes as a call with 1 row.
+    With `prompted` models, the time to read the prompt stands in the place of the
+    encoder's. `rows` are by dtype: how many times as long a call with 8 rows takes as a
+    call with 1 row.
     """
 
     device: str
@@ -142,7 +163,11 @@ class Conditions:
             return absent
         costs = ", ".join(f"{cost:.1f} in {dtype}" for dtype, cost in self.rows.items())
         dear = [dtype for dtype, cost in self.rows.items() if cost > _DEAR]
-        advice = f": on this machine a pipelined decoder gains less in {' and '.join(dear)}" if dear else ""
+        advice = (
+            f": on this machine a pipelined decoder gains less in {' and '.join(dear)}"
+            if dear
+            else ""
+        )
         return [f"times as long as 1 row take 8 rows: {costs}{advice}", *absent]
 
 
@@ -184,7 +209,9 @@ class Report(Comparison):
     advice: Advice
     split: str | None = None  # the split that everything is measured on
     subsequences_per_target: float | None = None  # the mean, if targets are segmented
-    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)  # by entry
+    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(
+        default_factory=dict
+    )  # by entry
     dtype: str
     significance: str  # how differences were tested
     paper: PaperFigures | None = None
@@ -202,7 +229,11 @@ class Report(Comparison):
     def unscored_splits(self) -> list[str | None]:
         """The splits without a right answer."""
         found = self.qualities(self.first).items()
-        return [split for split, quality in found if quality.scored and quality.scored.is_unscored]
+        return [
+            split
+            for split, quality in found
+            if quality.scored and quality.scored.is_unscored
+        ]
 
     @property
     def measure(self) -> Measure | None:
@@ -242,17 +273,32 @@ class Report(Comparison):
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")
         if unscored:
-            on, there = (f" on {' and '.join(map(str, unscored))}", " there") if self.measure else ("", "")
-            rows = ", and there are no rows by number of subsequences" if self.split in unscored else ""
-            notes.append(f"the data have no right answers{on}, so nothing is scored{there}{rows}")
+            on, there = (
+                (f" on {' and '.join(map(str, unscored))}", " there")
+                if self.measure
+                else ("", "")
+            )
+            rows = (
+                ", and there are no rows by number of subsequences"
+                if self.split in unscored
+                else ""
+            )
+            notes.append(
+                f"the data have no right answers{on}, so nothing is scored{there}{rows}"
+            )
         if self.split not in unscored and not any(self.by_subsequences.values()):
-            notes.append("the targets are not segmented, so there are no rows by number of subsequences")
+            notes.append(
+                "the targets are not segmented, so there are no rows by number of subsequences"
+            )
         return tuple(notes)
 
     def values(self) -> dict[str, Any]:
         """Plain values for JSON."""
         baseline = {"name": self.first.name, "description": self.baseline}
-        return Comparison.values(self) | {"baseline": baseline, "notes": list(self.notes)}
+        return Comparison.values(self) | {
+            "baseline": baseline,
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +312,10 @@ class Bench(Comparison):
     def ratios(self) -> Iterator[tuple[Entry, Entry, int, Gain]]:
         """Each of ours over the sequential model in the same dtype, and over every peer, by batch size."""
         for size, one, other in product(self.batch_sizes, self.entries, self.entries):
-            pipelined_over_baseline = (one.role, other.role) == ("pipelined", "baseline")
+            pipelined_over_baseline = (one.role, other.role) == (
+                "pipelined",
+                "baseline",
+            )
             same_dtype = one.runner.settings["dtype"] == other.runner.settings["dtype"]
             compared = one.role != "peer" and other.role == "peer"
             gains = one.gains_over(other)
@@ -278,32 +327,51 @@ class Bench(Comparison):
         values = Comparison.values(self)
         values["lengths"] |= {"forced": True, "line": self.lengths.line}
         values["ratios"] = [
-            {"entry": one.name, "over": other.name, "batch_size": size, **to_builtins(gain)}
+            {
+                "entry": one.name,
+                "over": other.name,
+                "batch_size": size,
+                **to_builtins(gain),
+            }
             for one, other, size, gain in self.ratios
         ]
         return values
 
 
 def assemble(
-    entries: Sequence[Entry], conditions: Conditions, timed: Sequence[str], *, called: str, **described: Any
+    entries: Sequence[Entry],
+    conditions: Conditions,
+    timed: Sequence[str],
+    *,
+    called: str,
+    **described: Any,
 ) -> Report:
     """Put a report together of measured entries, the baseline first. `timed` are the ids of the timed examples.
 
-    `called` is the baseline in the advice; `described` are the fields of `Report` that say what was compared.
+    `called` is the baseline in the advice; `described` are the fields of `Report` that
+    say what was compared.
     """
     first, *others = entries
-    metric, sizes = described["metric"], [len(item.gold or ()) for item in _segmented(first)]
+    metric, sizes = (
+        described["metric"],
+        [len(item.gold or ()) for item in _segmented(first)],
+    )
     tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
     # The texts of exact mode, and so their quality, are the baseline's.
     own = [one for one in others if one.quality.scored and one.role != "exact"]
     subsequences = fmean(sizes) if sizes else None
-    advice = advise(tried, first, called=called, subsequences=subsequences, metric=metric)
+    advice = advise(
+        tried, first, called=called, subsequences=subsequences, metric=metric
+    )
     exact = exact_advice([one for one in others if one.role == "exact"], called)
     if exact and not first.faults:
         advice = replace(advice, text=f"{advice.text} {exact}")
     if first.name == WAITING:
         todo = "`pipedec train --decoder sequential` makes one"
-        advice = replace(advice, text=f"There is no sequential model to compare with: {todo}. {advice.text}")
+        advice = replace(
+            advice,
+            text=f"There is no sequential model to compare with: {todo}. {advice.text}",
+        )
     if disturbed := conditions.disturbed:
         caution = f"{disturbed[0].upper()}{disturbed[1:]}."
         advice = replace(advice, cautions=(caution, *advice.cautions))
@@ -317,7 +385,9 @@ def assemble(
     )
 
 
-def with_quality(entry: Entry, qualities: Mapping[SplitName, Quality], keys: int = 0) -> Entry:
+def with_quality(
+    entry: Entry, qualities: Mapping[SplitName, Quality], keys: int = 0
+) -> Entry:
     """The entry with its qualities by split, the split that everything is measured on last, and what follows of them.
 
     An object has so many `keys`.
@@ -326,13 +396,22 @@ def with_quality(entry: Entry, qualities: Mapping[SplitName, Quality], keys: int
     scored = qualities[last].scored
     assert scored is not None
     predictions = scored.run.predictions
-    drafting = sum(each.draft_steps or 0 for each in predictions) if entry.role == "exact" else None
-    steps, tokens = sum(each.steps for each in predictions), sum(each.tokens for each in predictions)
+    drafting = (
+        sum(each.draft_steps or 0 for each in predictions)
+        if entry.role == "exact"
+        else None
+    )
+    steps, tokens = (
+        sum(each.steps for each in predictions),
+        sum(each.tokens for each in predictions),
+    )
     totals = Totals.of(len(predictions), steps, tokens, drafting)
     return replace(
         entry,
         quality=qualities[last],
         other_splits={split: qualities[split] for split in splits},
-        totals=replace(totals, keys_per_step=keys * len(predictions) / max(1, steps) or None),
+        totals=replace(
+            totals, keys_per_step=keys * len(predictions) / max(1, steps) or None
+        ),
         faults=tuple(faults(scored)),
     )

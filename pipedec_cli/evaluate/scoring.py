@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from pipedec_cli.data.answers import Format, load_predictions
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import by_path, kind_of, leaves, mapped, pairs_of, path_name
+from pipedec_cli.data.fields import (
+    by_path,
+    kind_of,
+    leaves,
+    mapped,
+    pairs_of,
+    path_name,
+)
 from pipedec_cli.data.paper import RECIPES, recipe
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import as_json, some_names
@@ -23,7 +30,13 @@ from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_w
 from pipedec_cli.evaluate.failures import Failures, count_failures
 from pipedec_cli.evaluate.metrics import PROTOCOLS, TASK_OF, Task, measure_of
 from pipedec_cli.evaluate.metrics.fields import Fields, Judged, Reliability, reliability
-from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import (
+    Floats,
+    Measure,
+    Scores,
+    ScoringItem,
+    score,
+)
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 
 CONFIDENCE: Final = 0.95
@@ -41,7 +54,11 @@ class Difference:
     @property
     def excludes_zero(self) -> bool:
         """Whether the interval is on one side of zero. Equal runs, with the interval 0 to 0, do not differ."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        return (
+            self.low is not None
+            and self.high is not None
+            and (self.low > 0 or self.high < 0)
+        )
 
 
 def method() -> str:
@@ -52,29 +69,48 @@ def method() -> str:
     return f"paired bootstrap, {interval}, scipy.stats.bootstrap {scipy.__version__}"
 
 
-def score_differences(first: Scores, second: Scores, resamples: int = RESAMPLES) -> dict[str, Difference]:
+def score_differences(
+    first: Scores, second: Scores, resamples: int = RESAMPLES
+) -> dict[str, Difference]:
     """First minus second by metric, in points of per cent; {} if nothing was scorable.
 
-    The intervals are the same each time. Raises a ValueError if the two do not have the same examples (in any order) and the
-    same protocol.
+    The intervals are the same each time. Raises a ValueError if the two do not have the
+    same examples (in any order) and the same protocol.
     """
-    measure, place = first.measure, {example: row for row, example in enumerate(second.ids)}
+    measure, place = (
+        first.measure,
+        {example: row for row, example in enumerate(second.ids)},
+    )
     if measure.signature != second.measure.signature or place.keys() != set(first.ids):
-        raise ValueError("the two runs are not of the same examples by the same protocol")
+        raise ValueError(
+            "the two runs are not of the same examples by the same protocol"
+        )
     if not first.ids:
         return {}
     examples, columns = first.statistics.shape
-    rows = np.hstack([first.statistics, second.statistics[[place[example] for example in first.ids]]])
+    rows = np.hstack(
+        [first.statistics, second.statistics[[place[example] for example in first.ids]]]
+    )
 
     def difference(means: Floats) -> Floats:
-        return measure.corpus(means[..., :columns]) - measure.corpus(means[..., columns:])
+        return measure.corpus(means[..., :columns]) - measure.corpus(
+            means[..., columns:]
+        )
 
     def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
         """The differences [metrics, …] of draws [..., examples]; scipy joins batches along the last axis."""
         flat = draws.reshape(-1, examples)
-        apart = flat + examples * np.arange(len(flat))[:, None]  # each draw counts in places of its own
-        drawn = np.bincount(apart.ravel(), minlength=flat.size).reshape(flat.shape).astype(np.float64)
-        return np.moveaxis(difference(drawn @ rows / examples), -1, 0).reshape(-1, *draws.shape[:-1])
+        apart = (
+            flat + examples * np.arange(len(flat))[:, None]
+        )  # each draw counts in places of its own
+        drawn = (
+            np.bincount(apart.ravel(), minlength=flat.size)
+            .reshape(flat.shape)
+            .astype(np.float64)
+        )
+        return np.moveaxis(difference(drawn @ rows / examples), -1, 0).reshape(
+            -1, *draws.shape[:-1]
+        )
 
     values = difference(rows.mean(axis=0)).tolist()
     ends: list[list[Any]] = [[None] * len(values)] * 2
@@ -97,9 +133,15 @@ def score_differences(first: Scores, second: Scores, resamples: int = RESAMPLES)
 
 _KINDS: Final = [measure_of(name) for name in PROTOCOLS]
 #: The names of metrics in tables.
-LABELS: Final = {metric: label for kind in _KINDS for metric, label in kind.headline.items()}
-#: The field of a record that may hold its right answers as a list, from before `segment` merged any of them.
-ANSWER_FIELDS: Final[Mapping[Task, str]] = {"keyphrases": "keyphrases", "multispan": "answers"}
+LABELS: Final = {
+    metric: label for kind in _KINDS for metric, label in kind.headline.items()
+}
+#: The field of a record that may hold its right answers as a list, from before
+#: `segment` merged any of them.
+ANSWER_FIELDS: Final[Mapping[Task, str]] = {
+    "keyphrases": "keyphrases",
+    "multispan": "answers",
+}
 #: The tasks that suit the levels of segmentation, the likeliest first.
 _OF_LEVEL: Final[Mapping[str | None, tuple[Task, ...]]] = {
     "sentence": ("summarization",),
@@ -163,15 +205,22 @@ class ScoredRun:
     def unforced(self) -> Reliability | None:
         """The same of 1 − `forced`."""
         items = [
-            replace(one, confidence={key: 1 - share for key, share in one.forced.items()})
+            replace(
+                one, confidence={key: 1 - share for key, share in one.forced.items()}
+            )
             for one in self.items
         ]
         return reliability(self._judged(items))
 
     def _judged(self, items: Iterable[ScoringItem]) -> list[Judged]:
-        measure, known = self.scores.measure, (item for item in items if item.gold is not None)
+        measure, known = (
+            self.scores.measure,
+            (item for item in items if item.gold is not None),
+        )
         return (
-            [value for item in known for value in measure.judged(item)] if isinstance(measure, Fields) else []
+            [value for item in known for value in measure.judged(item)]
+            if isinstance(measure, Fields)
+            else []
         )
 
     def warnings(self, limit: int | None) -> list[str]:
@@ -180,14 +229,22 @@ class ScoredRun:
         first = (self.run.manifest.get("settings") or {}).get("limit")
         if first not in (None, limit):
             examples = f"example{'' if first == 1 else 's'}"
-            found.append(f"a run of the first {first:,} {examples} only, made with --limit")
+            found.append(
+                f"a run of the first {first:,} {examples} only, made with --limit"
+            )
         level, task = self.run.level, TASK_OF[self.scores.measure.name]
         if task not in _OF_LEVEL.get(level, (task,)):
-            found.append(f"scored as {task}, but the data are segmented at level {level}: see --task")
+            found.append(
+                f"scored as {task}, but the data are segmented at level {level}: see --task"
+            )
         if self.expected not in (None, count):
             rest = "the `pipedec generate` that began the run finishes it with --resume"
-            found.append(f"{count} of {self.expected} rows are there and were scored; {rest}")
-        unwritten = [key for key, part in self.parts.items() if not part["predicted_pairs"]]
+            found.append(
+                f"{count} of {self.expected} rows are there and were scored; {rest}"
+            )
+        unwritten = [
+            key for key, part in self.parts.items() if not part["predicted_pairs"]
+        ]
         if 0 < len(unwritten) < len(self.parts):
             what = f"no prediction has a value for {some_names(unwritten)}"
             found.append(f"{what}: a key that was not asked for counts as dropped")
@@ -219,20 +276,29 @@ def load_runs(
 ) -> list[LoadedRun]:
     """Read files of predictions, and give each its own name."""
     stems = [Path(path.name.removesuffix(".gz")).stem for path in paths]
-    longer = [f"{path.absolute().parent.name}-{stem}" for path, stem in zip(paths, stems, strict=True)]
+    longer = [
+        f"{path.absolute().parent.name}-{stem}"
+        for path, stem in zip(paths, stems, strict=True)
+    ]
     numbered = [f"{name}-{number}" for number, name in enumerate(longer, start=1)]
-    names = next(names for names in (stems, longer, numbered) if len(set(names)) == len(names))
+    names = next(
+        names for names in (stems, longer, numbered) if len(set(names)) == len(names)
+    )
     runs = []
     for path, name in zip(paths, names, strict=True):
         predictions, form = load_predictions(path, gold=gold, sources=sources)
-        content = PredictionsFile(path.with_name(path.name.removesuffix(".gz"))).manifest
+        content = PredictionsFile(
+            path.with_name(path.name.removesuffix(".gz"))
+        ).manifest
         runs.append(LoadedRun(path, name, predictions, form, content))
     return runs
 
 
 def guess_task(run: LoadedRun, workspace: Workspace) -> tuple[Task, str]:
     """The likeliest task of a run, and why."""
-    return next((task, why) for task, why in _hints(run, workspace) if task in TASK_OF.values())
+    return next(
+        (task, why) for task, why in _hints(run, workspace) if task in TASK_OF.values()
+    )
 
 
 def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
@@ -251,11 +317,20 @@ def _hints(run: LoadedRun, workspace: Workspace) -> Iterator[tuple[Any, str]]:
             yield "fields", "the targets are objects"
     name = segmented_with(workspace.segmentation, "recipe") or ""
     if name in RECIPES:
-        yield recipe(name, "score").get("task"), f"the workspace's data were segmented with the recipe {name}"
-    yield _OF_LEVEL.get(run.level, (None,))[0], f"the run's data were segmented at level {run.level}"
+        yield (
+            recipe(name, "score").get("task"),
+            f"the workspace's data were segmented with the recipe {name}",
+        )
+    yield (
+        _OF_LEVEL.get(run.level, (None,))[0],
+        f"the run's data were segmented at level {run.level}",
+    )
     if workspace.segmentation.is_file():
         level = load_segmentation(workspace.segmentation).level
-        yield _OF_LEVEL[level][0], f"the workspace's data are segmented at level {level}"
+        yield (
+            _OF_LEVEL[level][0],
+            f"the workspace's data are segmented at level {level}",
+        )
     yield "summarization", "nothing says otherwise"
 
 
@@ -269,26 +344,37 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
     known = {kind.name: kind for kind in _KINDS if TASK_OF[kind.name] == task}
     kind = known.get(name or next(iter(known)))
     if kind is None:
-        raise UserError(f"{task} has no protocol {name!r}", todo=f"choose from {', '.join(known)}")
+        raise UserError(
+            f"{task} has no protocol {name!r}", todo=f"choose from {', '.join(known)}"
+        )
     given = {key: value for key, value in settings.items() if value is not None}
     allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
     if foreign := [key for key in given if key not in allowed]:
-        wrong = f"the setting `{foreign[0]}` does not belong to the protocol {kind.name}"
+        wrong = (
+            f"the setting `{foreign[0]}` does not belong to the protocol {kind.name}"
+        )
         raise UserError(wrong, todo=f"it has {', '.join(sorted(allowed)) or 'none'}")
     return kind(**given)
 
 
-def score_run(run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]) -> ScoredRun:
+def score_run(
+    run: LoadedRun, measure: Measure, *, on_example: Callable[[], None]
+) -> ScoredRun:
     """Score one run; call `on_example` after each prediction. A UserError if a record has no right answer."""
     items, scores = score_predictions(run.predictions, measure, on_example=on_example)
     return ScoredRun(run, items, scores, count_failures(items))
 
 
 def score_predictions(
-    predictions: Iterable[Generated], measure: Measure, *, on_example: Callable[[], None] = lambda: None
+    predictions: Iterable[Generated],
+    measure: Measure,
+    *,
+    on_example: Callable[[], None] = lambda: None,
 ) -> tuple[list[ScoringItem], Scores]:
     """Score predictions against their records, and return the items that were scored, too."""
-    items = [scoring_item(prediction, TASK_OF[measure.name]) for prediction in predictions]
+    items = [
+        scoring_item(prediction, TASK_OF[measure.name]) for prediction in predictions
+    ]
     return items, score(items, measure, on_example=on_example)
 
 
@@ -300,45 +386,67 @@ def unscored_run(run: LoadedRun) -> ScoredRun | None:
         if record is None:
             continue
         answers = (record.fields.get(name) for name in ANSWER_FIELDS.values())
-        if record.target is not None or any((record.target_segments, record.references, *answers)):
+        if record.target is not None or any(
+            (record.target_segments, record.references, *answers)
+        ):
             return None
         items.append(_item(prediction, record))
-    return ScoredRun(run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items))
+    return ScoredRun(
+        run, items, Scores(Rouge(), (), np.empty(0)), count_failures(items)
+    )
 
 
 def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
     """What the metrics of a task need to know of a prediction and its record.
 
-    The right answers of ``keyphrases`` are the record's list ``keyphrases``, of ``multispan`` its list ``answers``;
-    without one, a ``target`` that is a list; else ``target_segments``. A keyphrase never holds a ``;``: predicted and
-    right segments are split there, and so is a target that is one string. The right answers of ``summarization`` are the
-    references, or else the target; of ``fields`` the target, an object.
+    The right answers of ``keyphrases`` are the record's list ``keyphrases``, of
+    ``multispan`` its list ``answers``; without one, a ``target`` that is a list; else
+    ``target_segments``. A keyphrase never holds a ``;``: predicted and right segments
+    are split there, and so is a target that is one string. The right answers of
+    ``summarization`` are the references, or else the target; of ``fields`` the target,
+    an object.
     """
     record = prediction.record
     assert record is not None, "a prediction is scored against its record"
-    segments, gold, references, lacking = prediction.segments, record.target_segments, record.references, ""
+    segments, gold, references, lacking = (
+        prediction.segments,
+        record.target_segments,
+        record.references,
+        "",
+    )
     if task == "fields":
         segments = pairs_of(written_fields(prediction))
         gold = None if record.target_fields is None else pairs_of(record.target_fields)
         lacking = "no `target` that is an object" if gold is None else ""
     elif task != "summarization":
         gold = _answers(record, task)
-        lacking = f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`" if gold is None else ""
+        lacking = (
+            f"no `{ANSWER_FIELDS[task]}`, `target` or `target_segments`"
+            if gold is None
+            else ""
+        )
     elif not references:
         references = () if record.target is None else (record.target,)
         lacking = "" if references else "neither `target` nor `references`"
     if lacking:
         lacking = f"nothing to score against: the record has {lacking}"
-        raise UserError(lacking, where=record.where, todo="give the right answers with --gold FILE")
+        raise UserError(
+            lacking, where=record.where, todo="give the right answers with --gold FILE"
+        )
     if task == "keyphrases":
         segments, gold = _phrases(segments), _phrases(gold or ())
         if not record.source.strip():
-            lacking = "the record has no `source`, which tells present from absent keyphrases"
+            lacking = (
+                "the record has no `source`, which tells present from absent keyphrases"
+            )
             todo = "give sources and right answers with --gold FILE"
             raise UserError(lacking, where=record.where, todo=todo)
     item = _item(prediction, record)
     if task == "fields":
-        sure, forced = shares_of(prediction, prediction.confidence), shares_of(prediction, prediction.forced)
+        sure, forced = (
+            shares_of(prediction, prediction.confidence),
+            shares_of(prediction, prediction.forced),
+        )
         item = replace(item, confidence=sure, forced=forced)
     return replace(item, segments=segments, gold=gold, references=references)
 
@@ -346,23 +454,39 @@ def scoring_item(prediction: Generated, task: Task) -> ScoringItem:
 def _item(prediction: Generated, record: Record) -> ScoringItem:
     right = (record.target, record.target_segments, record.references)
     ended = (prediction.truncated, prediction.stopped_on_repeat)
-    return ScoringItem(prediction.id, prediction.text, prediction.segments, *right, record.source, *ended)
+    return ScoringItem(
+        prediction.id,
+        prediction.text,
+        prediction.segments,
+        *right,
+        record.source,
+        *ended,
+    )
 
 
 def written_fields(prediction: Generated) -> Mapping[str, Any]:
     """The predicted object: ``fields``, or the text read as JSON; {} if that is no object."""
     value: Any = prediction.fields
     with suppress(UserError):
-        value = as_json(prediction.text.encode("utf-8", "surrogatepass"), "") if value is None else value
+        value = (
+            as_json(prediction.text.encode("utf-8", "surrogatepass"), "")
+            if value is None
+            else value
+        )
     return value if isinstance(value, Mapping) else {}
 
 
-def shares_of(prediction: Generated, given: Mapping[str, Any] | None) -> dict[str, float]:
+def shares_of(
+    prediction: Generated, given: Mapping[str, Any] | None
+) -> dict[str, float]:
     """A share of each value of a predicted object, such as its confidence, by the name of its path; of some values none."""
     sure = by_path(given or {})
-    # The items of a list are counted as those of `pairs_of` are: without items whose values are all null.
+    # The items of a list are counted as those of `pairs_of` are: without items whose
+    # values are all null.
     written = written_fields(prediction)
-    values = mapped(written, lambda keys, value: sure.get(keys, -1) if kind_of(value) else None)
+    values = mapped(
+        written, lambda keys, value: sure.get(keys, -1) if kind_of(value) else None
+    )
     return {
         path_name(keys): float(share)
         for keys, share in leaves(values)
@@ -380,10 +504,21 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
         others = [item for item in answers if not isinstance(item, str)]
         if not others:
             return tuple(answers)
-        raise UserError(f"`{field}` must hold strings, not {type(others[0]).__name__}", where=record.where)
-    if answers is not None and (record.target_segments is None or answers != record.target):  # which is cut
-        found = f"the string {answers[:40]!r}" if isinstance(answers, str) else repr(answers)
-        raise UserError(f"`{field}` must be a list of strings, not {found}", where=record.where)
+        raise UserError(
+            f"`{field}` must hold strings, not {type(others[0]).__name__}",
+            where=record.where,
+        )
+    if answers is not None and (
+        record.target_segments is None or answers != record.target
+    ):  # which is cut
+        found = (
+            f"the string {answers[:40]!r}"
+            if isinstance(answers, str)
+            else repr(answers)
+        )
+        raise UserError(
+            f"`{field}` must be a list of strings, not {found}", where=record.where
+        )
     if record.target_segments is not None or record.target is None:
         return record.target_segments
     if task == "keyphrases":
@@ -395,7 +530,12 @@ def _answers(record: Record, task: Task) -> tuple[str, ...] | None:
 
 def _phrases(segments: Iterable[str]) -> tuple[str, ...]:
     """Phrases, split where several were merged into one, without empty ones."""
-    return tuple(part.strip() for segment in segments for part in segment.split(";") if part.strip())
+    return tuple(
+        part.strip()
+        for segment in segments
+        for part in segment.split(";")
+        if part.strip()
+    )
 
 
 def compare_runs(first: ScoredRun, second: ScoredRun) -> dict[str, Difference]:
@@ -407,7 +547,9 @@ def compare_runs(first: ScoredRun, second: ScoredRun) -> dict[str, Difference]:
         if item.id not in right:
             unpaired.append(f"id {item.id!r} of {one} is not in {other}")
         elif right.pop(item.id) != item.right:
-            unpaired.append(f"id {item.id!r} has other right answers in {other} than in {one}")
+            unpaired.append(
+                f"id {item.id!r} has other right answers in {other} than in {one}"
+            )
     unpaired += [f"id {left!r} of {other} is not in {one}" for left in right]
     if unpaired:
         todo = "compare predictions for the same examples of the same data"
@@ -417,7 +559,8 @@ def compare_runs(first: ScoredRun, second: ScoredRun) -> dict[str, Difference]:
 
 MOSTLY: Final = 0.5  # of the texts, as a share of 1
 ENOUGH: Final = 300  # examples, to tell a decoder from chance
-#: Points of 100 that texts must score more for their own sources than for others; an untrained model's do not.
+#: Points of 100 that texts must score more for their own sources than for others; an
+#: untrained model's do not.
 ABOVE_CHANCE: Final = 1.0
 
 
@@ -437,12 +580,16 @@ def faults(run: ScoredRun) -> Iterator[Fault]:
         yield Fault(f"{cut}: it does not find the end, or the limit is too low")
     if failures.alike_rate > MOSTLY:
         which = "sources" if run.is_unscored else "right answers"
-        alike = f"{failures.alike_rate:.0%} of its texts are the same as another example's"
+        alike = (
+            f"{failures.alike_rate:.0%} of its texts are the same as another example's"
+        )
         yield Fault(f"{alike}, though the {which} differ")
     yield from as_good_when_exchanged(run.items, run.scores)
 
 
-def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Iterator[Fault]:
+def as_good_when_exchanged(
+    scored: Sequence[ScoringItem], scores: Scores
+) -> Iterator[Fault]:
     """Whether the texts score hardly better than the same texts exchanged between examples: the fault, if so."""
     scorable = set(scores.ids)
     items = [item for item in scored if item.id in scorable]
@@ -451,7 +598,10 @@ def as_good_when_exchanged(scored: Sequence[ScoringItem], scores: Scores) -> Ite
     apart = [(one, other) for one, other in pairs if one.right != other.right]
     if not apart:
         return
-    exchanged = [replace(one, prediction=other.prediction, segments=other.segments) for one, other in apart]
+    exchanged = [
+        replace(one, prediction=other.prediction, segments=other.segments)
+        for one, other in apart
+    ]
     measure = scores.measure
     own, others = score((one for one, _ in apart), measure), score(exchanged, measure)
     name = measure.primary

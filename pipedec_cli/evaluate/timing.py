@@ -1,7 +1,7 @@
 """Time decoders against one another: the same sources, one process, in turns; medians of repeats after a warm-up.
 
-Anything that decodes can be timed: it is a `Runner`. The caller gives the clock and the pause. So a test need not wait,
-and the clock of a GPU can wait for the GPU.
+Anything that decodes can be timed: it is a `Runner`. The caller gives the clock and the
+pause. So a test need not wait, and the clock of a GPU can wait for the GPU.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class Output(Struct, frozen=True, array_like=True):
 class Pass(Struct, frozen=True):
     """One run over some sources: an output for each source, and decoder calls in all.
 
-    Seconds are None where a runner does not measure the part. `encoder_seconds` is the time to read the prompt where there
-    is no encoder; `setup_seconds` is the time to make keys and values of the sources. `seconds` is measured from outside,
-    for each source, or once for all. In exact mode `draft_calls` made drafts; the other calls had `rows` rows in all (0: not counted).
-    `parts` are the passes over single sources that it is the sum of.
+    Seconds are None where a runner does not measure the part. `encoder_seconds` is the
+    time to read the prompt where there is no encoder; `setup_seconds` is the time to
+    make keys and values of the sources. `seconds` is measured from outside, for each
+    source, or once for all. In exact mode `draft_calls` made drafts; the other calls
+    had `rows` rows in all (0: not counted). `parts` are the passes over single sources
+    that it is the sum of.
     """
 
     outputs: tuple[Output, ...]
@@ -88,9 +90,11 @@ class Runner(Protocol):
 class Timing:
     """One decoder at one batch size. Seconds are medians of its passes, of each source at batch size 1, added up.
 
-    Decoding is all time outside encoder and set-up; None is not measured. Calls and tokens are those of one pass; steps are the calls that an
-    example took part in; `rows_per_call` leaves out calls that draft. `repeats` are in the order of the passes,
-    `example_seconds` in the order of the sources (empty at batch sizes above 1).
+    Decoding is all time outside encoder and set-up; None is not measured. Calls and
+    tokens are those of one pass; steps are the calls that an example took part in;
+    `rows_per_call` leaves out calls that draft. `repeats` are in the order of the
+    passes, `example_seconds` in the order of the sources (empty at batch sizes above
+    1).
     """
 
     batch_size: int
@@ -128,17 +132,26 @@ class Timing:
         portions = list(zip(*(one.parts or (one,) for one in passes), strict=True))
 
         def typical(part: Callable[[Pass], float | None]) -> float | None:
-            return combine_known([combine_known([*map(part, portion)], median) for portion in portions], sum)
+            return combine_known(
+                [combine_known([*map(part, portion)], median) for portion in portions],
+                sum,
+            )
 
         def rest(one: Pass) -> float | None:
             encoder, setup = one.encoder_seconds, one.setup_seconds or 0.0
             return None if encoder is None else sum(one.seconds) - encoder - setup
 
-        seconds = sum(median(sum(one.seconds) for one in portion) for portion in portions)
+        seconds = sum(
+            median(sum(one.seconds) for one in portion) for portion in portions
+        )
         decoding = typical(rest)
         tokens = sum(len(output.tokens) for output in last.outputs)
         steps = sum(output.steps for output in last.outputs)
-        each = zip(*(one.seconds for one in passes), strict=True) if batch_size == 1 else ()
+        each = (
+            zip(*(one.seconds for one in passes), strict=True)
+            if batch_size == 1
+            else ()
+        )
         return cls(
             batch_size=batch_size,
             examples=len(last.outputs),
@@ -149,7 +162,9 @@ class Timing:
             decoding_seconds=decoding,
             decoder_calls=last.calls,
             draft_calls=last.draft_calls,
-            rows_per_call=last.rows / (last.calls - last.draft_calls) if last.rows else None,
+            rows_per_call=last.rows / (last.calls - last.draft_calls)
+            if last.rows
+            else None,
             seconds_per_call=decoding / last.calls if decoding and last.calls else None,
             steps_per_example=steps / len(last.outputs),
             tokens_per_step=tokens / max(1, steps),
@@ -164,8 +179,8 @@ class Timing:
 class Gain:
     """The speed of one decoder over another, with the smallest and largest ratio, also of two passes of the same repeat.
 
-    decoding = fewer calls (the schedule) × faster calls (kernels, and the cost of more rows in a call). Decoding is None
-    where one of the two does not measure it.
+    decoding = fewer calls (the schedule) × faster calls (kernels, and the cost of more
+    rows in a call). Decoding is None where one of the two does not measure it.
     """
 
     speedup: float
@@ -179,12 +194,20 @@ class Gain:
 def gain(timing: Timing, over: Timing) -> Gain:
     """How much faster one decoder is than another that was timed beside it."""
     share = timing.examples / over.examples
-    paired = [other / mine * share for mine, other in zip(timing.repeats, over.repeats, strict=True)]
+    paired = [
+        other / mine * share
+        for mine, other in zip(timing.repeats, over.repeats, strict=True)
+    ]
     mine, others = timing.decoding_seconds, over.decoding_seconds
-    decoding, fewer = others / mine if mine and others else None, over.decoder_calls / timing.decoder_calls
+    decoding, fewer = (
+        others / mine if mine and others else None,
+        over.decoder_calls / timing.decoder_calls,
+    )
     faster = None if decoding is None else decoding / fewer
     speedup = timing.examples_per_second / over.examples_per_second
-    return Gain(speedup, min(speedup, *paired), max(speedup, *paired), decoding, faster, fewer)
+    return Gain(
+        speedup, min(speedup, *paired), max(speedup, *paired), decoding, faster, fewer
+    )
 
 
 def time_together(
@@ -200,12 +223,18 @@ def time_together(
 ) -> dict[str, Timing]:
     """Time decoders in turns, each on its own sources; leave out runners that cannot decode `batch_size` at a time.
 
-    Each makes one pass to warm up, then `repeats` passes that count, each after a `rest`. The decoder that begins changes
-    with each round. At batch sizes above 1 the longest source comes first. `on_pass` gets the name after every pass.
-    A runner that fails is left out from then on; `on_failure` gets its name and the reason. If `on_interrupt` is given, it
-    gets a KeyboardInterrupt that comes behind the first round that counts; then the rounds before it are all.
+    Each makes one pass to warm up, then `repeats` passes that count, each after a
+    `rest`. The decoder that begins changes with each round. At batch sizes above 1 the
+    longest source comes first. `on_pass` gets the name after every pass. A runner that
+    fails is left out from then on; `on_failure` gets its name and the reason. If
+    `on_interrupt` is given, it gets a KeyboardInterrupt that comes behind the first
+    round that counts; then the rounds before it are all.
     """
-    timed = {name: one for name, one in contest.items() if batch_size <= (one[0].largest_batch or batch_size)}
+    timed = {
+        name: one
+        for name, one in contest.items()
+        if batch_size <= (one[0].largest_batch or batch_size)
+    }
     passes: dict[str, list[Pass]] = {name: [] for name in timed}
     order, whole = deque(timed), 0  # passes of whole rounds
     try:
@@ -225,19 +254,29 @@ def time_together(
         if on_interrupt is None or whole < 2:
             raise
         on_interrupt(interrupt)
-    return {name: Timing.of(batch_size, passes[name][1:whole]) for name in timed if name in order}
+    return {
+        name: Timing.of(batch_size, passes[name][1:whole])
+        for name in timed
+        if name in order
+    }
 
 
-def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+def _one_pass(
+    runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock
+) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
     places = range(len(sources))
-    order = sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
+    order = (
+        sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
+    )
     passes = list[Pass]()
     for portion in [order] if batch_size > 1 else [[at] for at in order]:
         began = clock()
         one = runner.run([sources[at] for at in portion], batch_size, clock)
         passes.append(structs.replace(one, seconds=(clock() - began,)))
-    outputs = dict(zip(order, (output for one in passes for output in one.outputs), strict=True))
+    outputs = dict(
+        zip(order, (output for one in passes for output in one.outputs), strict=True)
+    )
     return Pass(
         outputs=tuple(outputs[at] for at in places),
         calls=sum(one.calls for one in passes),
@@ -250,7 +289,9 @@ def _one_pass(runner: Runner, sources: Sequence[Source], batch_size: int, clock:
     )
 
 
-def combine_known(parts: Sequence[float | None], combine: Callable[[list[float]], float]) -> float | None:
+def combine_known(
+    parts: Sequence[float | None], combine: Callable[[list[float]], float]
+) -> float | None:
     """The parts combined; None if one of them is None, or there are none."""
     known = [part for part in parts if part is not None]
     return combine(known) if known and len(known) == len(parts) else None
@@ -275,8 +316,14 @@ def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
     began, seconds = list[float](), list[float]()
     handles = []
     if module is not None:
-        handles.append(module.register_forward_pre_hook(lambda *_: began.append(clock())))
-        handles.append(module.register_forward_hook(lambda *_: seconds.append(clock() - began.pop())))
+        handles.append(
+            module.register_forward_pre_hook(lambda *_: began.append(clock()))
+        )
+        handles.append(
+            module.register_forward_hook(
+                lambda *_: seconds.append(clock() - began.pop())
+            )
+        )
     try:
         yield seconds
     finally:

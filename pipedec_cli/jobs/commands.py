@@ -55,9 +55,13 @@ def sequential_training(model: str, workspace: Path | None) -> str:
     names = ["data", "model", "family", "lora", "bf16", "limit"]
     names += ["source_prefix", "chat", "max_steps", "epochs"]
     same: dict[str, Any] = {name: of.get(name) or None for name in names}
-    same |= {name: of[name] for name in usual if of.get(name, usual[name]) != usual[name]}
+    same |= {
+        name: of[name] for name in usual if of.get(name, usual[name]) != usual[name]
+    }
     same["workspace"] = workspace
-    settings = TrainSettings(decoder="sequential", prompt_template=of.get("prompt"), **same)
+    settings = TrainSettings(
+        decoder="sequential", prompt_template=of.get("prompt"), **same
+    )
     return command_line("train", settings)
 
 
@@ -68,7 +72,9 @@ def all_sources(data: Path, model: str | None, workspace: Path | None) -> str | 
     if given is None or not Path(given).is_file():
         return None
     field = segmented_with(path, "source_field") or "source"
-    settings = GenerateSettings(data=given, source_field=field, model=model, workspace=workspace)
+    settings = GenerateSettings(
+        data=given, source_field=field, model=model, workspace=workspace
+    )
     return command_line("generate", settings)
 
 
@@ -79,8 +85,11 @@ def quoted(word: str) -> str:
     escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
     written = ""
     for letter in word:
-        # A control character, a mark, or a byte that is no UTF-8 has no picture: its bytes stand for it.
-        errors = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
+        # A control character, a mark, or a byte that is no UTF-8 has no picture: its
+        # bytes stand for it.
+        errors = (
+            "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
+        )
         codes = "".join(f"\\x{byte:02x}" for byte in letter.encode("utf-8", errors))
         written += escapes.get(letter) or (letter if letter.isprintable() else codes)
     return f"$'{written}'"

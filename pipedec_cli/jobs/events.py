@@ -71,14 +71,18 @@ def shown(listen: Listen, work: Stage | Generating | Training) -> Iterator[None]
 
 
 @contextmanager
-def stage(listen: Listen, label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+def stage(
+    listen: Listen, label: str, total: int | None = None
+) -> Iterator[Callable[[], None]]:
     """Show a piece of work. Call the yielded function after each of its `total` parts."""
     work, done = Stage(label, total), count(1)
     with shown(listen, work):
         yield lambda: listen(Advanced(work, next(done)))
 
 
-def track(listen: Listen, items: Iterable[Item], total: int | None, label: str) -> Iterator[Item]:
+def track(
+    listen: Listen, items: Iterable[Item], total: int | None, label: str
+) -> Iterator[Item]:
     """Yield the items, and show how many have been used."""
     with stage(listen, label, total) as advance:
         for item in items:

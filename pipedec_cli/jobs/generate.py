@@ -51,12 +51,20 @@ class Tally:
     steps: int = 0  # decoder calls, each example's own
     draft_steps: int = 0  # those of them that made a draft, in exact mode
     tokens: int = 0  # without <eos>
-    keys: int = 0  # keys of objects, with a value or without, that were answered all at once
-    truncated: dict[str, int] = field(default_factory=dict)  # examples by the limit that cut them short
-    values_lost: int = 0  # values of fields that were cut, or that the schema does not allow
+    keys: int = (
+        0  # keys of objects, with a value or without, that were answered all at once
+    )
+    truncated: dict[str, int] = field(
+        default_factory=dict
+    )  # examples by the limit that cut them short
+    values_lost: int = (
+        0  # values of fields that were cut, or that the schema does not allow
+    )
     violating: int = 0  # objects of which the JSON Schema does not hold
     no_objects: int = 0  # texts without any key of the schema
-    row_budget_exhausted: int = 0  # examples whose empty subsequences used up all of sub_max
+    row_budget_exhausted: int = (
+        0  # examples whose empty subsequences used up all of sub_max
+    )
     stopped_on_repeat: int = 0
     chunked: int = 0  # sources that were read in chunks, and how many chunks they had
     chunks: int = 0
@@ -64,9 +72,13 @@ class Tally:
     sources_cut: Marked = field(default_factory=Marked)
     #: Characters that the tokenizer does not know.
     sources_with_unknown: Marked = field(default_factory=Marked)
-    beyond_positions: Marked = field(default_factory=Marked)  # more tokens than the model was made for
+    beyond_positions: Marked = field(
+        default_factory=Marked
+    )  # more tokens than the model was made for
 
-    def add(self, generated: Generated, unknown_id: int | None, positions: int | None) -> None:
+    def add(
+        self, generated: Generated, unknown_id: int | None, positions: int | None
+    ) -> None:
         """Count one example, by the tokenizer's unknown token and the positions of a decoder-only model, if any."""
         self.examples += 1
         self.steps += generated.steps
@@ -78,14 +90,19 @@ class Tally:
         self.row_budget_exhausted += generated.row_budget_exhausted
         self.stopped_on_repeat += generated.stopped_on_repeat
         if generated.truncated:
-            self.truncated[generated.truncated] = self.truncated.get(generated.truncated, 0) + 1
+            self.truncated[generated.truncated] = (
+                self.truncated.get(generated.truncated, 0) + 1
+            )
         if generated.source_cut:
             self.sources_cut.add(generated.id)
         if unknown_id in generated.source_ids:
             self.sources_with_unknown.add(generated.id)
         if positions is not None:
             rows = enumerate(generated.grid)
-            farthest = max((start + len(tokens) + number for number, (start, tokens) in rows), default=0)
+            farthest = max(
+                (start + len(tokens) + number for number, (start, tokens) in rows),
+                default=0,
+            )
             if len(generated.source_ids) + farthest > positions:
                 self.beyond_positions.add(generated.id)
 
@@ -101,14 +118,24 @@ class Tally:
         """How many texts were cut short, by any limit."""
         return sum(self.truncated.values())
 
-    def report(self, settings: Mapping[str, Any], costs: Sequence[float] | None = None) -> None:
+    def report(
+        self, settings: Mapping[str, Any], costs: Sequence[float] | None = None
+    ) -> None:
         """Say what was counted in a run with these settings, and with these costs in exact mode."""
         hint = "; --max-source-tokens sets the limit"
         beyond = "with text beyond the positions that the model was made for"
         found = (
-            (self.sources_cut, f"longer than {settings['max_source_tokens']:,} tokens and cut", hint),
+            (
+                self.sources_cut,
+                f"longer than {settings['max_source_tokens']:,} tokens and cut",
+                hint,
+            ),
             (self.beyond_positions, beyond, hint),
-            (self.sources_with_unknown, "with characters that the tokenizer does not know", ""),
+            (
+                self.sources_with_unknown,
+                "with characters that the tokenizer does not know",
+                "",
+            ),
         )
         for marked, what, todo in found:
             if count := marked.count:
@@ -116,7 +143,10 @@ class Tally:
                 named = f"{', '.join(marked.first)}{', …' if count > NAMED else ''}"
                 log.warning(f"{some} {what}: id {named}{todo}")
         if self.truncated:
-            reasons = ", ".join(f"{times:,} by {reason}" for reason, times in sorted(self.truncated.items()))
+            reasons = ", ".join(
+                f"{times:,} by {reason}"
+                for reason, times in sorted(self.truncated.items())
+            )
             more = f"`{limit_options(sorted(self.truncated))}` allows more"
             log.warning(f"cut short: {reasons}, of {self.examples:,}; {more}")
         if self.values_lost:
@@ -124,7 +154,9 @@ class Tally:
             log.warning(f"{lost}: cut short, or none that the schema allows")
         if self.violating:
             some = f"{self.violating:,} of {many(self.examples, 'object')}"
-            log.warning(f"{some} do not hold to the schema: `violations` in a line (--json) says in what")
+            log.warning(
+                f"{some} do not hold to the schema: `violations` in a line (--json) says in what"
+            )
         if self.no_objects:
             empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
             log.warning(f"{empty} hold no key of the schema: kept as they are")
@@ -137,14 +169,21 @@ class Tally:
             return
         rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
         log.info(f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}")
-        # The tokens of an object say little: most of its rows may be empty, and a key costs nothing.
+        # The tokens of an object say little: most of its rows may be empty, and a key
+        # costs nothing.
         made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
         calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
-        drafting = f"; {self.draft_steps:,} of the calls made drafts" if self.draft_steps else ""
+        drafting = (
+            f"; {self.draft_steps:,} of the calls made drafts"
+            if self.draft_steps
+            else ""
+        )
         rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
         log.info(f"{calls}{rate}{drafting}")
         if self.chunked:
-            log.info(f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged")
+            log.info(
+                f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged"
+            )
         if self.stopped_on_repeat:
             some = f"{self.stopped_on_repeat:,} of {self.examples:,}"
             log.info(f"{some} began to repeat themselves: each ends there")
@@ -160,7 +199,9 @@ class Tally:
 
     def saved_none(self, costs: Sequence[float] | None) -> str | None:
         """A warning that drafts saved no call, if so. `costs` is the time of a call by its number of guesses."""
-        alone = self.tokens + self.examples - self.cut_short  # the sequential model's calls
+        alone = (
+            self.tokens + self.examples - self.cut_short
+        )  # the sequential model's calls
         if not self.examples or costs is None or self.steps < alone:
             return None
         if self.steps - self.draft_steps < alone:
@@ -193,7 +234,8 @@ def generate(
 ) -> GenerateResult | str | None:
     """Generate as the settings say. Returns None if the lines went to `emit`, because the output is standard output.
 
-    With `show_prompt` nothing is generated, and the result is the prompt. `part` and `ray` fill the folder of a job.
+    With `show_prompt` nothing is generated, and the result is the prompt. `part` and
+    `ray` fill the folder of a job.
 
     `emit` takes each result and its line.
     """
@@ -203,7 +245,10 @@ def generate(
 
         return shard.run(settings, listen)
     if settings.to_stdout and settings.resume:
-        raise UserError("--resume goes on with a file, and this run writes none", todo="name one with --out")
+        raise UserError(
+            "--resume goes on with a file, and this run writes none",
+            todo="name one with --out",
+        )
     if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
@@ -213,7 +258,11 @@ def generate(
         from pipedec_cli.model.chunks import Chunks
 
         source = next(iter(inputs.read())).source
-        first = Chunks(decoder, settings.chunk).cut(source)[0].text if settings.chunk else source
+        first = (
+            Chunks(decoder, settings.chunk).cut(source)[0].text
+            if settings.chunk
+            else source
+        )
         assert decoder.blind is not None, "settings for other rows are refused"
         text, known = decoder.text, enumerate(decoder.blind.known, start=1)
         rows = (f"--- row {number}\n{text.written(row)}" for number, row in known)
@@ -229,7 +278,10 @@ def generate(
         stream(run, listen, emit)
         list_invalid(run, None)
         return None
-    path, again = Path(settings.out) if settings.out else run.path, "the same command with --resume"
+    path, again = (
+        Path(settings.out) if settings.out else run.path,
+        "the same command with --resume",
+    )
     return write(run, path, listen, resume=settings.resume, again=again)
 
 
@@ -239,17 +291,26 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError("--text and DATA are both given", todo="give one of them")
     if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
         what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
-        todo = "name it with --model, " + ("and leave --exact out" if settings.exact else "or leave them out")
+        todo = "name it with --model, " + (
+            "and leave --exact out" if settings.exact else "or leave them out"
+        )
         raise UserError(what, todo=todo)
     if settings.shots and settings.chat:
-        raise UserError("examples do not go into a chat", todo="leave --chat or --shots out")
+        raise UserError(
+            "examples do not go into a chat", todo="leave --chat or --shots out"
+        )
     if settings.schema and settings.fields:
-        raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
+        raise UserError(
+            "--fields and --schema both say which keys there are", todo="leave one out"
+        )
     for name in () if settings.is_blind else settings.asked("calibrate", "show_prompt"):
         what = f"{name} is for --schema, --fields, --shots and --ask"
         raise UserError(what, todo="leave it out")
     if settings.draft and not settings.exact:
-        raise UserError("--draft is for --exact alone", todo="name the sequential model with --exact")
+        raise UserError(
+            "--draft is for --exact alone",
+            todo="name the sequential model with --exact",
+        )
     of_data = ["plain", "source_field", "target_field"]
     of_data += ["skip_invalid", "split"] if settings.text else []
     for name in () if settings.data is not None else settings.asked(*of_data):
@@ -263,11 +324,17 @@ def check_out(settings: RunSettings, path: Path) -> None:
     if path.exists() and not path.is_file():  # such as /dev/null
         return
     file, place = PredictionsFile(path), settings.place
-    read = [] if settings.text else [settings.data or str(place.split(settings.split or "test"))]
+    read = (
+        []
+        if settings.text
+        else [settings.data or str(place.split(settings.split or "test"))]
+    )
     keep_apart(read, [path, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
-        raise UserError("is in a folder of data", where=str(path), todo="give another --out")
+        raise UserError(
+            "is in a folder of data", where=str(path), todo="give another --out"
+        )
     if not settings.resume:
         require_writable(path)
     file.require_own()
@@ -281,7 +348,11 @@ def next_commands(settings: GenerateSettings, out: Path) -> str:
     if not out.is_file():
         return ""
     if next(PredictionsFile(out).lines(), {}).get("target") is None:
-        every = None if settings.data or settings.text else all_sources(place.data, settings.model, where)
+        every = (
+            None
+            if settings.data or settings.text
+            else all_sources(place.data, settings.model, where)
+        )
         if every is None:
             return ""
         alone = f"these are the sources of {settings.split or 'test'} alone"
@@ -290,6 +361,8 @@ def next_commands(settings: GenerateSettings, out: Path) -> str:
     written = out if settings.out or settings.resume else None
     score = f"`{command_line('score', ScoreSettings(predictions=written, workspace=where))}`"
     is_own_choice = any(settings.some("data", "model", "exact").values())
-    if is_own_choice or not is_compared(place.model("pipelined"), place.model("sequential")):
+    if is_own_choice or not is_compared(
+        place.model("pipelined"), place.model("sequential")
+    ):
         return score
     return f"{score}, or `{command_line('report', ReportSettings(workspace=where))}`"

@@ -14,19 +14,44 @@ from msgspec.structs import replace
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import text_of
-from pipedec_cli.data.importers import IMPORTERS, CleaningCounts, cleaned, parallel, splits_at
+from pipedec_cli.data.importers import (
+    IMPORTERS,
+    CleaningCounts,
+    cleaned,
+    parallel,
+    splits_at,
+)
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
-from pipedec_cli.data.segmentation import TargetStatistics, describe_targets, make_segmenter
+from pipedec_cli.data.segmentation import (
+    TargetStatistics,
+    describe_targets,
+    make_segmenter,
+)
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import atomic_writer, require_own, rounded, to_json
 from pipedec_cli.jobs.events import Listen, track
-from pipedec_cli.jobs.settings import Settings, argument, json_option, option, quiet_option, unescaped
+from pipedec_cli.jobs.settings import (
+    Settings,
+    argument,
+    json_option,
+    option,
+    quiet_option,
+    unescaped,
+)
 
 DataSet = Literal[
-    "msqa", "kp20k", "kptimes", "wikihowqa", "cnn_dailymail", "pubmed", "keyphrases", "conll", "parallel"
+    "msqa",
+    "kp20k",
+    "kptimes",
+    "wikihowqa",
+    "cnn_dailymail",
+    "pubmed",
+    "keyphrases",
+    "conll",
+    "parallel",
 ]
 
 
@@ -34,10 +59,17 @@ DataSet = Literal[
 class ImportSettings(Settings):
     """What `pipedec import` is asked for."""
 
-    name: DataSet = argument("The data set: one of the paper's six, or a kind of file.", MISSING)
-    location: str = argument("A file, a folder with its splits, or OWNER/NAME[:CONFIG] of the hub.", MISSING)
-    # None comes first: to typing `SplitName | None` is the type of `generate --split`, in that one's order.
-    split: None | SplitName = option(None, "One split of a folder or hub data set [default: all].")  # noqa: RUF036
+    name: DataSet = argument(
+        "The data set: one of the paper's six, or a kind of file.", MISSING
+    )
+    location: str = argument(
+        "A file, a folder with its splits, or OWNER/NAME[:CONFIG] of the hub.", MISSING
+    )
+    # None comes first: to typing `SplitName | None` is the type of `generate --split`,
+    # in that one's order.
+    split: None | SplitName = option(  # noqa: RUF036
+        None, "One split of a folder or hub data set [default: all]."
+    )
     out: Path | None = option(
         None,
         "The file or folder to write, - for stdout [default: named after the data set].",
@@ -92,7 +124,9 @@ class ImportedData:
         return {"dataset": self.dataset, "files": written, "paper": paper}
 
 
-def import_data(settings: ImportSettings, listen: Listen, emit: Callable[[str], None]) -> ImportedData:
+def import_data(
+    settings: ImportSettings, listen: Listen, emit: Callable[[str], None]
+) -> ImportedData:
     """Write a published data set as JSON lines. `emit` takes each line where the output is standard output."""
     if settings.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
@@ -119,18 +153,30 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     """The file of each split, None for a location without any; a `UserError` over or beside an input."""
     place = Path(settings.location)
     splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
-    if not splits and (settings.name != "parallel" or place.is_dir()):  # the hub has no parallel text
+    if not splits and (
+        settings.name != "parallel" or place.is_dir()
+    ):  # the hub has no parallel text
         splits = splits_at(settings.location)
     paths: dict[SplitName | None, Path]
     if len(splits) <= 1:
-        name = f"{settings.name}-{settings.split}.jsonl" if settings.split else f"{settings.name}.jsonl"
+        name = (
+            f"{settings.name}-{settings.split}.jsonl"
+            if settings.split
+            else f"{settings.name}.jsonl"
+        )
         paths = {next(iter(splits), None): settings.out or Path(name)}
     elif settings.to_stdout:
-        raise UserError("there are several splits, and stdout is one file", todo="choose one with --split")
+        raise UserError(
+            "there are several splits, and stdout is one file",
+            todo="choose one with --split",
+        )
     else:
         folder = settings.out or Path(settings.name)
         if folder.is_file():
-            what, todo = "is a file, and there are several splits to write", "give a folder, or --split"
+            what, todo = (
+                "is a file, and there are several splits to write",
+                "give a folder, or --split",
+            )
             raise UserError(what, where=str(folder), todo=todo)
         paths = {split: folder / f"{split}.jsonl" for split in splits}
     for path in paths.values():
@@ -138,7 +184,10 @@ def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
             taken = path.parent if given.is_dir() else path
             if given.exists() and real(taken) == real(given) and not settings.to_stdout:
                 over = "into the folder" if given.is_dir() else "over the file"
-                what, todo = f"would be written {over} that is read", "give another place as --out"
+                what, todo = (
+                    f"would be written {over} that is read",
+                    "give another place as --out",
+                )
                 raise UserError(what, where=str(path), todo=todo)
         if not settings.to_stdout:
             require_place(path)
@@ -150,7 +199,10 @@ def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
     """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
-    folder, tallies = next(iter(paths.values())).parent, dict[SplitName | None, CleaningCounts]()
+    folder, tallies = (
+        next(iter(paths.values())).parent,
+        dict[SplitName | None, CleaningCounts](),
+    )
     is_new = not folder.exists()
     try:
         with ExitStack() as written:  # all files get their names at its end
@@ -167,10 +219,17 @@ def _import(
             log.warning(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
     for split, tally in tallies.items():
         if len(paths) > 1 and tally.times["without_target"] == tally.examples:
-            paths[split] = paths[split].replace(paths[split].with_name(f"unlabelled-{split}.jsonl"))
-            log.info(f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over")
-    # Parallel text without a separator is in sentences. Text is cut by what is learnt from the first targets.
-    level: Level = "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
+            paths[split] = paths[split].replace(
+                paths[split].with_name(f"unlabelled-{split}.jsonl")
+            )
+            log.info(
+                f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over"
+            )
+    # Parallel text without a separator is in sentences. Text is cut by what is learnt
+    # from the first targets.
+    level: Level = (
+        "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
+    )
     characters, targets = 0, list[str]()
     for record in read_records(next(iter(paths.values()))):
         if characters > TRAINING_CHARACTERS:
@@ -184,18 +243,27 @@ def _import(
         if record.target is None or record.target_segments is not None:
             return record
         if record.target_fields is not None:
-            return replace(record, target_segments=tuple(map(text_of, record.target_fields.values())))
+            return replace(
+                record,
+                target_segments=tuple(map(text_of, record.target_fields.values())),
+            )
         return replace(record, target_segments=segmenter.cut(record.target))
 
     files = []
     for split, path in paths.items():
         records = track(listen, read_records(path), None, f"counting {path}")
         name = "stdout" if settings.to_stdout else str(path)
-        files.append(ImportedFile(name, split, tallies[split], describe_targets(map(segmented, records))))
+        files.append(
+            ImportedFile(
+                name, split, tallies[split], describe_targets(map(segmented, records))
+            )
+        )
     return files
 
 
-def _write(settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen) -> CleaningCounts:
+def _write(
+    settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen
+) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
     tally, read = CleaningCounts(), IMPORTERS[settings.name][1]
     if settings.name == "parallel":

@@ -20,7 +20,14 @@ from pipedec_cli.data.fields import (
     rows_of,
     texts_of,
 )
-from pipedec_cli.data.inputs import STDIN, Inputs, corpus_files, given_splits, read_records, scan_inputs
+from pipedec_cli.data.inputs import (
+    STDIN,
+    Inputs,
+    corpus_files,
+    given_splits,
+    read_records,
+    scan_inputs,
+)
 from pipedec_cli.data.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.reading import mended_text, some_names
@@ -41,7 +48,8 @@ if TYPE_CHECKING:
 
 #: Examples are chosen from so many records.
 _CHOSEN_FROM: Final = 2_000
-#: Thresholds are fitted to so many records at most; to fewer than the second number they say little.
+#: Thresholds are fitted to so many records at most; to fewer than the second number
+#: they say little.
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
@@ -65,41 +73,62 @@ def blind_rows(settings: RunSettings) -> Rows:
     fields = [*tree.values()]
     if count > len(records):
         what = f"has {len(records):,} records with an object as target"
-        raise UserError(what, where=location, todo=f"give at least {count}, or fewer --shots")
+        raise UserError(
+            what, where=location, todo=f"give at least {count}, or fewer --shots"
+        )
     if records:
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
     shots = tuple(choose_shots(records, fields, count))
     questions = tuple(dict.fromkeys(settings.ask))
-    return Rows(tree, questions, shots, given.schema, given.where, of_class=given.of_class)
+    return Rows(
+        tree, questions, shots, given.schema, given.where, of_class=given.of_class
+    )
 
 
-def _warn_of_unfilled(records: Sequence[Record], fields: Sequence[Field], location: str) -> None:
+def _warn_of_unfilled(
+    records: Sequence[Record], fields: Sequence[Field], location: str
+) -> None:
     """Warn of keys that no record fills: a model that is shown them so learns that they have no value."""
     values = (leaf for record in records for leaf in leaves(record.target_fields or {}))
     filled = {any_item(keys) for keys, value in values if kind_of(value)}
     if unfilled := [field.name for field in fields if field.keys not in filled]:
         keys = some_names(unfilled)
-        log.warning(f"{location}: no record has a value for {keys}: are the keys spelled alike?")
+        log.warning(
+            f"{location}: no record has a value for {keys}: are the keys spelled alike?"
+        )
 
 
 def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
     """The first records of a file that have an object as target."""
     if (place := Path(location)).exists() and not (place.is_file() or place.is_dir()):
-        raise UserError("is a pipe or a device", where=location, todo="give a file, which can be read again")
+        raise UserError(
+            "is a pipe or a device",
+            where=location,
+            todo="give a file, which can be read again",
+        )
     names = FieldNames(settings.source_field, settings.target_field)
-    found = (one for one in read_records(location, names) if one.target_fields is not None)
+    found = (
+        one for one in read_records(location, names) if one.target_fields is not None
+    )
     return islice(found, _CHOSEN_FROM)
 
 
-def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int) -> list[Record]:
+def choose_shots(
+    records: Sequence[Record], fields: Sequence[Field], count: int
+) -> list[Record]:
     """Examples whose values stand in their texts, and that show each key with a value and without, as evenly as can be.
 
-    One after the other the record is taken whose keys have been shown least in its ways; the first of equals. Values that
-    are not in their text would teach what a row that is held to its text cannot write.
+    One after the other the record is taken whose keys have been shown least in its
+    ways; the first of equals. Values that are not in their text would teach what a row
+    that is held to its text cannot write.
     """
-    free = {field.keys for field in fields if field.kind != "boolean" and not field.enum}
-    lacking = [sum(any_item(keys) in free for keys in _unread(record)) for record in records]
+    free = {
+        field.keys for field in fields if field.kind != "boolean" and not field.enum
+    }
+    lacking = [
+        sum(any_item(keys) in free for keys in _unread(record)) for record in records
+    ]
     shown = Counter[tuple[str, bool | str]]()
     texts = [texts_of(record.target_fields or {}, fields) for record in records]
     ways = [
@@ -113,7 +142,9 @@ def choose_shots(records: Sequence[Record], fields: Sequence[Field], count: int)
     chosen: list[int] = []
     while len(chosen) < count:
         left = (number for number in range(len(records)) if number not in chosen)
-        news = {number: sum(1 / (1 + shown[way]) for way in ways[number]) for number in left}
+        news = {
+            number: sum(1 / (1 + shown[way]) for way in ways[number]) for number in left
+        }
         chosen.append(max(news, key=lambda number: (-lacking[number], news[number])))
         shown.update(ways[chosen[-1]])
     return [records[number] for number in chosen]
@@ -129,18 +160,23 @@ def _unread(record: Record) -> Iterator[Keys]:
 
 
 #: The models of a workspace, and the commands that make them.
-WORKSPACE_MODELS: Final = {"pipelined": "pipedec train", "sequential": "pipedec train --decoder sequential"}
+WORKSPACE_MODELS: Final = {
+    "pipelined": "pipedec train",
+    "sequential": "pipedec train --decoder sequential",
+}
 
 
-# ---- records -----------------------------------------------------------------------------------------------------------
+# ---- records
+# -----------------------------------------------------------------------------------------------------------
 
 
 def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     """Scan the records to generate from: texts of the command line, a split of the workspace, or other data.
 
-    Files are scanned here and read again while generating, so that memory does not grow with them. Standard input, pipes
-    and hub data sets are kept in a temporary file; so is everything, near the folder `keep`, if that is given. A
-    `UserError` if nothing is there, or a record is not valid.
+    Files are scanned here and read again while generating, so that memory does not grow
+    with them. Standard input, pipes and hub data sets are kept in a temporary file; so
+    is everything, near the folder `keep`, if that is given. A `UserError` if nothing is
+    there, or a record is not valid.
     """
     if settings.text:
         texts = list[Record]()
@@ -148,10 +184,16 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
             # Bytes that are no UTF-8 come as halves of surrogate pairs.
             where, source = f"--text {number}", mended_text(text)
             if not text.strip():
-                raise UserError("is empty", where=where, todo="there must be something to generate from")
+                raise UserError(
+                    "is empty",
+                    where=where,
+                    todo="there must be something to generate from",
+                )
             fields = {"id": str(number), "source": source}
             texts.append(Record(str(number), source, None, None, (), where, fields))
-        return scan_inputs(lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text")
+        return scan_inputs(
+            lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text"
+        )
     place, split = settings.place, settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
@@ -167,23 +209,43 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
         if split not in (there := given_splits(location, any_name)):
             todo = f"give --split {' or '.join(there)}"
             raise UserError(f"has no file for {split}", where=location, todo=todo)
-    elif not path.is_dir() and settings.split is not None and (location == STDIN or path.exists()):
-        raise UserError("a single file has no splits", where=location, todo="leave out --split")
-    invalid = InvalidRecords() if settings.skip_invalid or settings.part or settings.ray else None
-    how: Any = {"split": split, "say_mended": True, "plain": settings.plain, "invalid": invalid}
+    elif (
+        not path.is_dir()
+        and settings.split is not None
+        and (location == STDIN or path.exists())
+    ):
+        raise UserError(
+            "a single file has no splits", where=location, todo="leave out --split"
+        )
+    invalid = (
+        InvalidRecords()
+        if settings.skip_invalid or settings.part or settings.ray
+        else None
+    )
+    how: Any = {
+        "split": split,
+        "say_mended": True,
+        "plain": settings.plain,
+        "invalid": invalid,
+    }
     how |= {"allow_empty": invalid is not None, "skippable": True}
     if location == STDIN or not (path.is_file() or path.is_dir()):
         keep = place.root
     read = lambda: read_records(location, names, **how)  # noqa: E731
-    inputs = scan_inputs(read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid)
+    inputs = scan_inputs(
+        read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid
+    )
     how["say_mended"] = False  # the records are read again as texts are generated
-    if settings.plain and any(record.source.startswith('{"') for record in inputs.read(0, 1)):
+    if settings.plain and any(
+        record.source.startswith('{"') for record in inputs.read(0, 1)
+    ):
         what = "holds JSON, which --plain reads as text, keys and braces too"
         log.warning(f"{location} {what}: leave --plain out if its fields are meant")
     return inputs
 
 
-# ---- models ------------------------------------------------------------------------------------------------------------
+# ---- models
+# ------------------------------------------------------------------------------------------------------------
 
 
 def find_model(name: str | None, place: Workspace) -> str:
@@ -194,7 +256,9 @@ def find_model(name: str | None, place: Workspace) -> str:
         require_ended(folder)
         if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
-            raise UserError("its training has not come to its end", where=str(folder), todo=todo)
+            raise UserError(
+                "its training has not come to its end", where=str(folder), todo=todo
+            )
         name = str(folder)
     require_model(name)
     return name
@@ -232,9 +296,17 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
         unused += ["model", "sub_max", "time_max"] if settings.exact else []
         for name in settings.asked(*unused):
             what = f"{name} is for a pipelined decoder, and there is none"
-            todo = "leave it out, or give --draft pipelined" if settings.exact else "leave it out"
+            todo = (
+                "leave it out, or give --draft pipelined"
+                if settings.exact
+                else "leave it out"
+            )
             raise UserError(what, todo=todo)
-    of_rows = [] if decoder.checkpoint.together or decoder.blind else ["chunk", "confidence", "grounded"]
+    of_rows = (
+        []
+        if decoder.checkpoint.together or decoder.blind
+        else ["chunk", "confidence", "grounded"]
+    )
     of_objects = ["spans"] if decoder.fields is None else []
     for name in settings.asked(*of_rows, *of_objects):
         what = f"{name} is for a model that writes objects, a row for each value"
@@ -248,7 +320,10 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     from pipedec_cli.model.candidates import with_values
     from pipedec_cli.model.rows import blind_decoder
 
-    rows, records = blind_rows(settings), list[Record]()  # faults in files come before the weights
+    rows, records = (
+        blind_rows(settings),
+        list[Record](),
+    )  # faults in files come before the weights
     if location := settings.calibrate:
         records += islice(_with_targets(location, settings), MOST_FITTED)
         if not records:
@@ -258,10 +333,14 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
         records = [with_values(record, fields) for record in records]
         _warn_of_unfilled(records, fields, location)
     how: Any = {"template": settings.prompt_template, "chat": settings.chat}
-    decoder = blind_decoder(load_decoder(settings), rows, grounded=settings.grounded is not False, **how)
+    decoder = blind_decoder(
+        load_decoder(settings), rows, grounded=settings.grounded is not False, **how
+    )
     if records:
         if len(records) < FEW_FITTED:
-            what = f"{many(len(records), 'record')} cannot carry a threshold for each key"
+            what = (
+                f"{many(len(records), 'record')} cannot carry a threshold for each key"
+            )
             log.warning(f"{what}: give --calibrate a file of at least {FEW_FITTED}")
         batch_size = 8 if settings.batch_size == "auto" else settings.batch_size
         with stage(listen, "calibrating", len(records)) as advance:
@@ -270,7 +349,11 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
 
 
 def load_decoder(
-    settings: RunSettings, *, model: str | None = None, consume: bool = True, role: str = ""
+    settings: RunSettings,
+    *,
+    model: str | None = None,
+    consume: bool = True,
+    role: str = "",
 ) -> Decoder:
     """Load the `model`, by default that of the settings, with its own prompt.
 
@@ -288,19 +371,30 @@ def load_decoder(
         log.info("Apple's GPU is not supported: the CPU is used")
         device = "cpu"
     longest = settings.max_source_tokens
-    decoder = load(name, dtype=settings.dtype, device=device, max_source_tokens=longest, consume=consume)
+    decoder = load(
+        name,
+        dtype=settings.dtype,
+        device=device,
+        max_source_tokens=longest,
+        consume=consume,
+    )
     warn_uncompiled(decoder.checkpoint)
     is_ours = decoder.checkpoint.settings is not None
     if settings.source_prefix is not None:
         own = decoder.settings.source_prefix
         if is_ours and settings.source_prefix != own:
-            log.warning(f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}")
+            log.warning(
+                f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}"
+            )
         decoder.text.prefix = settings.source_prefix
     place = settings.place
     if not is_ours and place.segmentation.exists():
-        # The texts of a model from elsewhere are cut as the targets in the workspace were. --text asks for no object.
+        # The texts of a model from elsewhere are cut as the targets in the workspace
+        # were. --text asks for no object.
         cut = load_segmenter(place.data)
-        is_object = isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
+        is_object = (
+            isinstance(cut, FieldSegmenter) and settings.text and not settings.exact
+        )
         decoder.checkpoint.segmenter = None if is_object else cut
     if model == "pipelined" and decoder.settings.decoder == "sequential":
         what = f"{name} is a sequential model, not a pipelined decoder"
@@ -315,12 +409,17 @@ def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) ->
         decoder.read_sources(template, chat=chat)
 
 
-def inherit_prompt(template: str | None, chat: bool | None, sequential: Decoder, pipelined: Decoder) -> None:
+def inherit_prompt(
+    template: str | None, chat: bool | None, sequential: Decoder, pipelined: Decoder
+) -> None:
     """Give a foreign model the prefix, source limit and prompt of a pipelined one; what is asked for stays."""
     if sequential.checkpoint.settings is not None:
         return
     like, trained = pipelined.text, pipelined.settings
-    sequential.text.prefix, sequential.text.max_source_tokens = like.prefix, like.max_source_tokens
+    sequential.text.prefix, sequential.text.max_source_tokens = (
+        like.prefix,
+        like.max_source_tokens,
+    )
     if sequential.text.prompt is None:
         return
     if like.prompt is not None:
@@ -337,9 +436,14 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
     from pipedec_cli.model.engine.native import packing as specs
     from pipedec_cli.model.engine.native.variants import find_compiler
 
-    is_served = checkpoint.device.type == "cpu" and checkpoint.model.config.model_type in specs.FAMILIES
+    is_served = (
+        checkpoint.device.type == "cpu"
+        and checkpoint.model.config.model_type in specs.FAMILIES
+    )
     asked = build.asked_variant()
     carried = asked == build.OFF or build.carried_library(asked)
     if is_served and not carried and find_compiler() is None:
         todo = "`apt-get install g++` or `xcode-select --install` brings one"
-        log.warning(f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}")
+        log.warning(
+            f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}"
+        )

@@ -20,7 +20,13 @@ from pipedec_cli.evaluate.entry import Entry
 from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.evaluate.runners import EXACT, EngineRunner
-from pipedec_cli.evaluate.timing import Source, Timing, device_clock, pause, time_together
+from pipedec_cli.evaluate.timing import (
+    Source,
+    Timing,
+    device_clock,
+    pause,
+    time_together,
+)
 from pipedec_cli.jobs.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
@@ -33,11 +39,17 @@ def parse_compared(
     settings: ReportSettings | BenchSettings, refused: Collection[str] = ()
 ) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
     """The installed peers and the drafts of exact mode in --compare; an error does not offer the `refused` ones."""
-    names, known = list(filter(None, listed(settings.compare))), ("sequential", *EXACT, *PEERS)
+    names, known = (
+        list(filter(None, listed(settings.compare))),
+        ("sequential", *EXACT, *PEERS),
+    )
     offered = [name for name in known if name not in refused]
     for name in names:
         if name not in (*known, "exact"):
-            raise UserError(f"--compare: there is no {name!r}", todo=f"choose from {', '.join(offered)}")
+            raise UserError(
+                f"--compare: there is no {name!r}",
+                todo=f"choose from {', '.join(offered)}",
+            )
         if name not in refused:
             require_peer(name)
     drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
@@ -56,10 +68,14 @@ def measure(
 ) -> tuple[list[Entry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
 
-    The peers run the checkpoint, a sequential model, on the sources of the first entry, to at most `max_tokens` a text. With
-    `forced` lengths they make exactly as many, and as many sources are timed as the batch size.
+    The peers run the checkpoint, a sequential model, on the sources of the first entry,
+    to at most `max_tokens` a text. With `forced` lengths they make exactly as many, and
+    as many sources are timed as the batch size.
     """
-    contest, device = _Contest(settings, listen, forced, list(entries)), str(checkpoint.device)
+    contest, device = (
+        _Contest(settings, listen, forced, list(entries)),
+        str(checkpoint.device),
+    )
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
             sources = entries[0].sources
@@ -75,9 +91,15 @@ def measure(
             if isinstance(peer, Absent):
                 contest.leave_out(name, peer.why)
             else:
-                contest.entries.append(Entry(name=name, role="peer", runner=peer, sources=sources))
+                contest.entries.append(
+                    Entry(name=name, role="peer", runner=peer, sources=sources)
+                )
         before = ProcessorTime.now()
-        timings = {size: contest.time(size, device) for size in settings.batch_sizes if not contest.stopped}
+        timings = {
+            size: contest.time(size, device)
+            for size in settings.batch_sizes
+            if not contest.stopped
+        }
         rows = contest.row_costs()
         disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
         if disturbed:
@@ -85,16 +107,27 @@ def measure(
         memory = dict[str, Memory]()
         if settings.memory and not contest.stopped:
             log.info("measuring peak memory, each decoder in a process of its own")
-            for one in track(listen, contest.entries, len(contest.entries), "measuring memory"):
-                size = min(settings.batch_sizes[0], one.runner.largest_batch or settings.batch_sizes[0])
+            for one in track(
+                listen, contest.entries, len(contest.entries), "measuring memory"
+            ):
+                size = min(
+                    settings.batch_sizes[0],
+                    one.runner.largest_batch or settings.batch_sizes[0],
+                )
                 try:
                     with Child(*one.runner.spec()) as child:
                         memory[one.name] = child.peak(contest.timed(one, size), size)
                 except ChildError as error:
-                    log.warning(f"the memory of {one.name} could not be measured: {error}")
+                    log.warning(
+                        f"the memory of {one.name} could not be measured: {error}"
+                    )
     measured = list[Entry]()
     for one in contest.entries:
-        own = {size: by_name[one.name] for size, by_name in timings.items() if one.name in by_name}
+        own = {
+            size: by_name[one.name]
+            for size, by_name in timings.items()
+            if one.name in by_name
+        }
         entry = replace(one, timings=own, memory=memory.get(one.name))
         measured.append(entry.beside(measured[0], forced=forced) if measured else entry)
     return measured, Conditions(
@@ -118,7 +151,9 @@ class _Contest:
     forced: bool
     entries: list[Entry]
     absent: list[Absent] = field(default_factory=list)
-    stopped: str | None = None  # what to say of a comparison on forced lengths that an interrupt has cut
+    stopped: str | None = (
+        None  # what to say of a comparison on forced lengths that an interrupt has cut
+    )
 
     def leave_out(self, name: str, why: object) -> None:
         """Go on without an entry."""
@@ -128,11 +163,20 @@ class _Contest:
 
     def time(self, size: int, device: str) -> Mapping[str, Timing]:
         """Time all entries in turns at a batch size: the timings by name."""
-        contest = {one.name: (one.runner, self.timed(one, size)) for one in self.entries}
-        number, repeats = many(len(self.timed(self.entries[0], size)), "example"), self.settings.repeats
+        contest = {
+            one.name: (one.runner, self.timed(one, size)) for one in self.entries
+        }
+        number, repeats = (
+            many(len(self.timed(self.entries[0], size)), "example"),
+            self.settings.repeats,
+        )
         passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
-        total, began, passed = len(self.entries) * (1 + repeats), time.monotonic(), count(1)
+        total, began, passed = (
+            len(self.entries) * (1 + repeats),
+            time.monotonic(),
+            count(1),
+        )
 
         def on_pass(_: str) -> None:
             advance()
@@ -145,7 +189,9 @@ class _Contest:
             self.stopped = f"stopped at batch size {size}: not all repeats were made, nor what was to follow"
             log.warning(self.stopped)
 
-        with stage(self.listen, f"passes over {number}, batch size {size}", total) as advance:
+        with stage(
+            self.listen, f"passes over {number}, batch size {size}", total
+        ) as advance:
             return time_together(
                 contest,
                 batch_size=size,
@@ -163,7 +209,10 @@ class _Contest:
 
         found = dict[str, float]()
         for one in self.entries if not self.stopped else ():
-            if isinstance(one.runner, EngineRunner) and (dtype := one.runner.settings["dtype"]) not in found:
+            if (
+                isinstance(one.runner, EngineRunner)
+                and (dtype := one.runner.settings["dtype"]) not in found
+            ):
                 found[dtype] = measured(one.runner.decoder, 1)[7]
         return found
 

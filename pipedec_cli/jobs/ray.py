@@ -1,7 +1,7 @@
 """All shards of a job by the workers of a Ray cluster.
 
-Ray Data hands each worker a shard at a time, and hands the shard of a worker that died to another worker. A shard is
-written by the same job as with ``--part``.
+Ray Data hands each worker a shard at a time, and hands the shard of a worker that died
+to another worker. A shard is written by the same job as with ``--part``.
 """
 
 import logging
@@ -37,11 +37,14 @@ from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part
 from pipedec_cli.model.decoder import Decoder
 
-#: Enough shards for the workers to end at about the same time, and enough records in each to be worth a start.
+#: Enough shards for the workers to end at about the same time, and enough records in
+#: each to be worth a start.
 SHARDS_A_WORKER, FEWEST_RECORDS = 16, 64
-#: How often a shard is tried whose worker dies behind the same line. Ray itself would never stop.
+#: How often a shard is tried whose worker dies behind the same line. Ray itself would
+#: never stop.
 TRIES: Final = 3
-#: Seconds in which a cluster's machine has to answer. Ray itself would try for minutes in silence.
+#: Seconds in which a cluster's machine has to answer. Ray itself would try for minutes
+#: in silence.
 CONNECTING: Final = 10
 
 
@@ -83,7 +86,9 @@ class ShardWorker:
             tally = self.write(shard)
         except UserError as problem:
             error = str(problem)
-        except Exception as problem:  # the trouble of one shard does not stop the others
+        except (
+            Exception
+        ) as problem:  # the trouble of one shard does not stop the others
             error = f"{type(problem).__name__}: {first_line(problem)}"
         return {"outcome": [msgspec.json.encode(Outcome(str(shard), tally, error))]}
 
@@ -91,7 +96,8 @@ class ShardWorker:
         """Write the file of a shard; a `UserError` if this worker sees other data or another model."""
         os.chdir(self.place)
         file = PredictionsFile(Path(self.settings.out or "") / shard.file)
-        # The tries are counted in a hidden file, which stays only if the worker is killed.
+        # The tries are counted in a hidden file, which stays only if the worker is
+        # killed.
         note = file.path.with_name(f".{file.path.stem}.tries")
         lines, tries = file.count() if file.begun else 0, 0
         with suppress(FileNotFoundError, ValueError):
@@ -103,7 +109,9 @@ class ShardWorker:
         write_text(note, f"{self.run} {lines} {tries + 1}")
         try:
             planned = plan_run(self.settings, self.decoder, self.inputs.part(shard))
-            if changed := "; ".join(settings_diff(self.job, {**planned.manifest, "shard": None})):
+            if changed := "; ".join(
+                settings_diff(self.job, {**planned.manifest, "shard": None})
+            ):
                 what = f"{socket.gethostname()} has another job: {changed}"
                 raise UserError(what, todo="is it the same data and model?")
             return write_part(planned, Path(self.settings.out or ""), silent).counts
@@ -111,42 +119,60 @@ class ShardWorker:
             note.unlink()
 
 
-def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> GenerateResult:
+def run_on_ray(
+    settings: GenerateSettings, folder: Path, listen: Listen
+) -> GenerateResult:
     """Write all shards of a job that are not whole yet."""
     if settings.data == STDIN:
-        raise UserError("--ray takes files, not standard input", todo="save the records in a file")
-    # Workers have another environment. Without a number each worker would take all threads.
+        raise UserError(
+            "--ray takes files, not standard input", todo="save the records in a file"
+        )
+    # Workers have another environment. Without a number each worker would take all
+    # threads.
     place, threads = settings.place.root, settings.threads or 1
     settings = replace(settings, workspace=place, threads=threads)
     inputs = read_inputs(settings)
     # The model is loaded on a CPU: this machine may be no worker.
     here = replace(settings, device="cpu", dtype="float32")
-    job, artifact = plan_run(here, load_model(here, listen), inputs).manifest, Artifact.job(folder)
+    job, artifact = (
+        plan_run(here, load_model(here, listen), inputs).manifest,
+        Artifact.job(folder),
+    )
     job["settings"]["dtype"] = settings.dtype
     with ExitStack() as stack:
         stack.enter_context(artifact.lock())
         begun = artifact.manifest.get("shards")
         if begun:  # refused before Ray is started, which tells the device
             wanted = {**job, "shards": begun}
-            artifact.check_same(wanted, todo="name another folder with --out", free={"device"})
+            artifact.check_same(
+                wanted, todo="name another folder with --out", free={"device"}
+            )
         ray = stack.enter_context(_ray())
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
         workers = gpus or max(1, int(resources.get("CPU", 1)) // threads)
         job["settings"]["device"] = "cuda" if gpus else "cpu"
-        count = begun or max(1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS))
+        count = begun or max(
+            1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS)
+        )
         begin_job(folder, job, count)
         shards = [Shard(number, count) for number in range(1, count + 1)]
-        missing = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
+        missing = [
+            shard for shard in shards if not PredictionsFile(folder / shard.file).whole
+        ]
         device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
         where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"
         log.info(
             f"{many(inputs.count, 'record')} in {many(count, 'shard')}, by {many(workers, 'worker')} of {where}, {device}"
         )
         if len(missing) < count:
-            log.info(f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already")
+            log.info(
+                f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already"
+            )
         if (needed := workers * threads) > resources.get("CPU", 0):
-            log.warning(f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}")
+            log.warning(
+                f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}"
+            )
         began, tally, errors = perf_counter(), Tally(), dict[str, str]()
         try:
             with stage(listen, "shards", len(missing)) as advance:
@@ -159,61 +185,92 @@ def run_on_ray(settings: GenerateSettings, folder: Path, listen: Listen) -> Gene
                     else:
                         tally.include(outcome.tally)
         except KeyboardInterrupt:
-            log.warning("stopped: the same command goes on with the shards that are not whole")
+            log.warning(
+                "stopped: the same command goes on with the shards that are not whole"
+            )
             raise
         tally.seconds = perf_counter() - began
     left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
-        raise UserError(what, where=str(folder), todo="the same command goes on with them")
+        raise UserError(
+            what, where=str(folder), todo="the same command goes on with them"
+        )
     return _end(folder, tally)
 
 
 def _end(folder: Path, tally: Tally) -> GenerateResult:
     """Check what the workers have left, finish the job and say what came of it."""
     parts, job = whole_parts(folder), Artifact.job(folder)
-    count, invalid = job.manifest["examples"], sum(1 for part in parts for _ in part.invalid())
+    count, invalid = (
+        job.manifest["examples"],
+        sum(1 for part in parts for _ in part.invalid()),
+    )
     job.finish({"examples": count, "invalid": invalid})
     tally.report(job.settings)
     if invalid:
-        log.warning(f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl")
+        log.warning(
+            f"{many(invalid, 'invalid record')} skipped, listed in {folder}/part-*.invalid.jsonl"
+        )
     then = command_line("shard merge", MergeSettings(folder=folder))
     log.info(f"{many(count, 'prediction')} in {folder}; next: `{then}`")
     return GenerateResult(
-        out=str(folder), rows=count, counts=tally, settings=job.settings, invalid=invalid, shards=len(parts)
+        out=str(folder),
+        rows=count,
+        counts=tally,
+        settings=job.settings,
+        invalid=invalid,
+        shards=len(parts),
     )
 
 
-# ---- Ray ---------------------------------------------------------------------------------------------------------------
+# ---- Ray
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _ray() -> Iterator[Any]:
     """Ray, connected to a cluster or to a cluster of its own on this machine. It sends no usage reports."""
-    quiet = {"USAGE_STATS_ENABLED": "0", "BACKEND_LOG_LEVEL": "fatal", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    quiet = {
+        "USAGE_STATS_ENABLED": "0",
+        "BACKEND_LOG_LEVEL": "fatal",
+        "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
     for name, value in quiet.items():
         os.environ.setdefault(f"RAY_{name}", value)
     try:
         import ray
         import ray.data
     except ImportError:
-        raise UserError("Ray is not installed here", todo="pip install '.[ray]'") from None
+        raise UserError(
+            "Ray is not installed here", todo="pip install '.[ray]'"
+        ) from None
     address = os.environ.get("RAY_ADDRESS") or None
     here = {} if address else {"include_dashboard": False}
     terminate = signal.getsignal(signal.SIGTERM)
-    log.info("starting Ray …" if address is None else f"connecting to Ray at {address} …")
+    log.info(
+        "starting Ray …" if address is None else f"connecting to Ray at {address} …"
+    )
     try:
         try:
             if address and (host := re.fullmatch(r"([^/:]+):(\d+)", address)):
-                socket.create_connection((host[1], int(host[2])), timeout=CONNECTING).close()
-            # What Ray's C++ libraries write to stderr while they are loaded is discarded.
+                socket.create_connection(
+                    (host[1], int(host[2])), timeout=CONNECTING
+                ).close()
+            # What Ray's C++ libraries write to stderr while they are loaded is
+            # discarded.
             sys.stderr.flush()
             kept = os.dup(2)
             with Path(os.devnull).open("wb") as nothing:
                 os.dup2(nothing.fileno(), 2)
             try:
-                ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+                ray.init(
+                    address or "local",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **here,
+                )
             finally:
                 os.dup2(kept, 2)
                 os.close(kept)
@@ -253,12 +310,16 @@ def _run(
     context.max_errored_blocks = -1  # a block that Ray loses does not stop the others
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    rows = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
+    rows = ray.data.from_items(
+        [asdict(shard) for shard in missing], override_num_blocks=len(missing)
+    )
     made = rows.map_batches(
         ShardWorker,
         fn_constructor_args=(settings, str(Path.cwd()), job, token_hex(8)),
         batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=min(workers, len(missing)), max_tasks_in_flight_per_actor=1),
+        compute=ray.data.ActorPoolStrategy(
+            size=min(workers, len(missing)), max_tasks_in_flight_per_actor=1
+        ),
         num_cpus=settings.threads,
         num_gpus=1 if gpus else 0,
     )

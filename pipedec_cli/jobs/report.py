@@ -16,16 +16,34 @@ from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import WAITING, Report, Sample, assemble, choose_sample, with_quality
+from pipedec_cli.evaluate.comparison import (
+    WAITING,
+    Report,
+    Sample,
+    assemble,
+    choose_sample,
+    with_quality,
+)
 from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
 from pipedec_cli.evaluate.metrics import TASK_OF
 from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
 from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
-from pipedec_cli.evaluate.scoring import ScoredRun, compare_runs, load_runs, method, unscored_run
+from pipedec_cli.evaluate.scoring import (
+    ScoredRun,
+    compare_runs,
+    load_runs,
+    method,
+    unscored_run,
+)
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
-from pipedec_cli.jobs.loading import find_model, inherit_prompt, load_decoder, read_inputs
+from pipedec_cli.jobs.loading import (
+    find_model,
+    inherit_prompt,
+    load_decoder,
+    read_inputs,
+)
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
@@ -55,13 +73,22 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     from pipedec_cli.model.text import usual_prompt
 
     how, decoder = way.settings, way.decoder
-    runs = [plan_run(replace(how, split=split), decoder, read) for split, read in inputs.items()]
-    delay: int | Literal["together"] | None = how.delay if isinstance(how.delay, int) else None
+    runs = [
+        plan_run(replace(how, split=split), decoder, read)
+        for split, read in inputs.items()
+    ]
+    delay: int | Literal["together"] | None = (
+        how.delay if isinstance(how.delay, int) else None
+    )
     split = [*inputs][-1]
-    printed = replace(how, confidence=False, limit=None, split=split, batch_size="auto", device="auto")
+    printed = replace(
+        how, confidence=False, limit=None, split=split, batch_size="auto", device="auto"
+    )
     # What makes `generate` read sources as this decoder does.
     own, text, read = decoder.settings, decoder.text, dict[str, Any]()
-    if decoder.drafter is None or decoder.drafter.decoder is None:  # else `generate` lets both read alike
+    if (
+        decoder.drafter is None or decoder.drafter.decoder is None
+    ):  # else `generate` lets both read alike
         if text.prefix != own.source_prefix:
             read["source_prefix"] = text.prefix
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
@@ -78,7 +105,9 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
         role=way.role,
         runner=make_runner(decoder, how.some("delay", "empty_rows", "stop_on_repeat")),
         command=command_line("generate", replace(printed, **read)),
-        delay="together" if decoder.checkpoint.together and way.role != "baseline" else delay,
+        delay="together"
+        if decoder.checkpoint.together and way.role != "baseline"
+        else delay,
         runs=tuple(runs),
     )
 
@@ -87,27 +116,56 @@ def plan_entries(
     settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft]
 ) -> tuple[list[Entry], str]:
     """Load the models and plan the entries, the baseline first and peers left out; and the baseline in a few words."""
-    same = ("data", "limit", "max_tokens", "batch_size", "device", "model", "dtype", "workspace")
+    same = (
+        "data",
+        "limit",
+        "max_tokens",
+        "batch_size",
+        "device",
+        "model",
+        "dtype",
+        "workspace",
+    )
     usual = GenerateSettings(**settings.some(*same))
     pipelined = load_decoder(usual)
     trained = pipelined.settings
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others)
-    served = [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined)
+    served = (
+        [] if pipelined.checkpoint.together else _serving(settings, usual, pipelined)
+    )
     if sequential is not None:
         inherit_prompt(None, None, sequential, pipelined)
-    inputs = {split: read_inputs(replace(usual, split=split)) for split in settings.split or (None,)}
+    inputs = {
+        split: read_inputs(replace(usual, split=split))
+        for split in settings.split or (None,)
+    }
     ways = list[Way]()
-    if pipelined.checkpoint.together:  # a recipe may ask for other starts, a person may not
+    if (
+        pipelined.checkpoint.together
+    ):  # a recipe may ask for other starts, a person may not
         for name in settings.asked("delays", "empty_rows", "stop_on_repeat"):
-            raise UserError(f"fields start all at once: {name} does not apply", todo=f"leave {name} out")
-        ways.append(Way("fields together", "pipelined", replace(usual, confidence=True), pipelined))
+            raise UserError(
+                f"fields start all at once: {name} does not apply",
+                todo=f"leave {name} out",
+            )
+        ways.append(
+            Way(
+                "fields together",
+                "pipelined",
+                replace(usual, confidence=True),
+                pipelined,
+            )
+        )
     for delay, serving in served:
         how = replace(usual, delay=delay, stop_on_repeat=_stops(settings, serving))
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
-        own, alone = serving.settings.empty_rows, settings.empty_rows in (None, (trained.empty_rows,))
+        own, alone = (
+            serving.settings.empty_rows,
+            settings.empty_rows in (None, (trained.empty_rows,)),
+        )
         for rule in settings.empty_rows or (own,):
             name = f"Δt = {delay}" if alone else f"Δt = {delay}, {rule}"
             way = replace(how, empty_rows=None if rule == own else rule)
@@ -115,7 +173,9 @@ def plan_entries(
     waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
     if sequential is None:
         trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
-        log.warning(f"no sequential model: the waiting schedule takes its place; `{trains}` makes one")
+        log.warning(
+            f"no sequential model: the waiting schedule takes its place; `{trains}` makes one"
+        )
         baseline = Way(WAITING, "baseline", waiting, pipelined)
         called = "the same checkpoint's waiting schedule"
     else:
@@ -127,11 +187,18 @@ def plan_entries(
         called = "the teacher" if teacher else "the sequential model"
         if teacher and teacher.sha256 not in (None, sequential.sha256):
             name = sequential.checkpoint.name
-            log.warning(f"{name} is not the teacher that it was: it has been trained since")
-        seen = [examples_seen(decoder.checkpoint.name) or 0 for decoder in (pipelined, sequential)]
+            log.warning(
+                f"{name} is not the teacher that it was: it has been trained since"
+            )
+        seen = [
+            examples_seen(decoder.checkpoint.name) or 0
+            for decoder in (pipelined, sequential)
+        ]
         if not teacher and max(seen) > UNLIKE * min(seen) > 0:
             counts = f"{seen[0]:,} examples, the sequential one {seen[1]:,}"
-            log.warning(f"the pipelined model was trained on {counts}: quality differs for that reason, too")
+            log.warning(
+                f"the pipelined model was trained on {counts}: quality differs for that reason, too"
+            )
     return [_entry(way, inputs) for way in (baseline, *ways)], called
 
 
@@ -140,11 +207,17 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
     names = (settings.model, settings.baseline or settings.model)
     name, _ = (find_model(name, settings.place) for name in names)
     config = Path(name, "config.json")
-    found = read_json(config, Manifest, "pipedec train").get("pipedec") if config.is_file() else None
+    found = (
+        read_json(config, Manifest, "pipedec train").get("pipedec")
+        if config.is_file()
+        else None
+    )
     trained = found if isinstance(found, dict) else {}
     if trained.get("decoder") == "sequential":
         todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(f"{name} is a sequential model, not a pipelined decoder", todo=todo)
+        raise UserError(
+            f"{name} is a sequential model, not a pipelined decoder", todo=todo
+        )
     teacher, own = taught_by(name), settings.place.model("sequential")
     if settings.baseline or teacher or is_model(own):
         sequential = settings.baseline or (teacher.name if teacher else str(own))
@@ -156,7 +229,9 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
         raise UserError(what, todo=f"{todo}, or compare with sequential alone")
     if trained.get("delay", "any") != "any":
         lacking = "no sequential model, and this checkpoint was not trained for its waiting schedule"
-        raise UserError(f"there is nothing to compare with: {lacking}", where=name, todo=todo)
+        raise UserError(
+            f"there is nothing to compare with: {lacking}", where=name, todo=todo
+        )
 
 
 def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
@@ -166,7 +241,10 @@ def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
 
 
 def _exact(
-    drafts: Sequence[Draft], sequential: Decoder, usual: GenerateSettings, ours: Sequence[Way]
+    drafts: Sequence[Draft],
+    sequential: Decoder,
+    usual: GenerateSettings,
+    ours: Sequence[Way],
 ) -> Iterator[Way]:
     """The sequential model in exact mode. The drafter is the first pipelined way that uses its default rule."""
     from pipedec_cli.model.exact import exact_decoder
@@ -175,20 +253,32 @@ def _exact(
     for draft in drafts:
         if draft == "pipelined":
             rule = ("empty_rows", "stop_on_repeat")
-            usual_rule = (way for way in ours if set(way.settings.some(*rule).values()) == {None})
+            usual_rule = (
+                way for way in ours if set(way.settings.some(*rule).values()) == {None}
+            )
             fixed = [way for way in usual_rule if isinstance(way.settings.delay, int)]
             drafting = (fixed or list(ours))[0]
             how, exact = drafting.settings, exact_decoder(sequential, drafting.decoder)
         else:
             how, exact = replace(usual, model=None), exact_decoder(sequential, draft)
-        yield Way(f"exact-{draft}", "exact", replace(how, exact=name, draft=draft, confidence=False), exact)
+        yield Way(
+            f"exact-{draft}",
+            "exact",
+            replace(how, exact=name, draft=draft, confidence=False),
+            exact,
+        )
 
 
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder
 ) -> list[tuple[int, Decoder]]:
     """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
-    trained, name, found, lacking = pipelined.settings, pipelined.checkpoint.name, [], list[int]()
+    trained, name, found, lacking = (
+        pipelined.settings,
+        pipelined.checkpoint.name,
+        [],
+        list[int](),
+    )
     for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
         apart = settings.place.model(f"pipelined-delay{delay}")
         if trained.delay in ("any", delay):
@@ -209,39 +299,60 @@ def _serving(
     return found or [(trained.usual_delay, pipelined)]
 
 
-def _with_teacher(settings: ReportSettings, checkpoint: str) -> tuple[ReportSettings, Teacher | None]:
+def _with_teacher(
+    settings: ReportSettings, checkpoint: str
+) -> tuple[ReportSettings, Teacher | None]:
     """The settings with the teacher of a checkpoint as baseline, if it is still there and no other was given."""
     teacher = taught_by(checkpoint)
     if teacher is None or settings.baseline not in (None, teacher.name):
         return settings, None
-    folder = len(teacher.sha256 or "") == 64  # of a hub model it is a commit, of 40 digits
+    folder = (
+        len(teacher.sha256 or "") == 64
+    )  # of a hub model it is a commit, of 40 digits
     if not is_model(Path(teacher.name)) and (folder or not is_hub_name(teacher.name)):
         todo = "--baseline says where it is"
-        log.warning(f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}")
+        log.warning(
+            f"the teacher of {checkpoint} is no longer at {teacher.name}: {todo}"
+        )
         return settings, None
     own = real(teacher.name) == real(settings.place.model("sequential"))
     return replace(settings, baseline=None if own else teacher.name), teacher
 
 
-def _load_sequential(given: str | None, usual: GenerateSettings, others: Sequence[str]) -> Decoder | None:
+def _load_sequential(
+    given: str | None, usual: GenerateSettings, others: Sequence[str]
+) -> Decoder | None:
     """The sequential model that was given, or the workspace's; None if there is none and no entry needs it."""
     folder = usual.place.model("sequential")
     if given is None and not is_model(folder):
         if folder.exists():
-            left_out = f"the training of {folder} has not come to its end: it is left out"
-            log.warning(f"{left_out}; the command that began it finishes it with --resume")
+            left_out = (
+                f"the training of {folder} has not come to its end: it is left out"
+            )
+            log.warning(
+                f"{left_out}; the command that began it finishes it with --resume"
+            )
         return None
-    # Our engine may empty the model's matrices, unless transformers runs the loaded model itself.
-    usual, consume = replace(usual, model=given or str(folder)), "transformers" not in others
+    # Our engine may empty the model's matrices, unless transformers runs the loaded
+    # model itself.
+    usual, consume = (
+        replace(usual, model=given or str(folder)),
+        "transformers" not in others,
+    )
     sequential = load_decoder(usual, consume=consume)
     if sequential.settings.decoder != "sequential":
         todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
-        raise UserError(f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo)
+        raise UserError(
+            f"{sequential.checkpoint.name} is a pipelined decoder", todo=todo
+        )
     return sequential
 
 
 def compare(
-    settings: ReportSettings, peers: Sequence[PeerName], drafts: Sequence[Draft], listen: Listen
+    settings: ReportSettings,
+    peers: Sequence[PeerName],
+    drafts: Sequence[Draft],
+    listen: Listen,
 ) -> tuple[list[Path], Report]:
     """Plan, generate, score and measure. Returns the files of predictions and the comparison."""
     planned, called = plan_entries(settings, peers, drafts)
@@ -249,10 +360,14 @@ def compare(
     first = entries[0].quality.scored
     assert first is not None
     records = [prediction.record for prediction in first.run.predictions]
-    wanted = len(records) if settings.timing_examples == "all" else settings.timing_examples
+    wanted = (
+        len(records) if settings.timing_examples == "all" else settings.timing_examples
+    )
     chosen = choose_sample(len(records), wanted)
     timed = [record for at in chosen if (record := records[at])]
-    encode = cache(lambda decoder: [source_ids(decoder, record.source) for record in timed])
+    encode = cache(
+        lambda decoder: [source_ids(decoder, record.source) for record in timed]
+    )
     entries = [replace(one, sources=encode(one.runs[0].decoder)) for one in entries]
     baseline = entries[0].runs[0]
     name, repeats = baseline.decoder.checkpoint.name, ""
@@ -266,7 +381,9 @@ def compare(
         in_words = f"{called} ({name}), the whole target as one string, on our engine"
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     try:
-        measured, conditions = measure(settings, entries, peers, baseline.decoder.checkpoint, most, listen)
+        measured, conditions = measure(
+            settings, entries, peers, baseline.decoder.checkpoint, most, listen
+        )
     except KeyboardInterrupt:
         again = "the same command times again, and takes the predictions as they are"
         log.warning(f"stopped while timing: {again}")
@@ -303,12 +420,16 @@ def _write_and_score(
     _keep_sources(entries, KEPT_BYTES)
     for at, split in enumerate(splits):
         some = f", {split}" if len(splits) > 1 else ""
-        written = [Path(complete(one.runs[at], one.name + some, listen).out) for one in entries]
+        written = [
+            Path(complete(one.runs[at], one.name + some, listen).out) for one in entries
+        ]
         files += written
         loaded = load_runs(written)
         runs = [run for run in map(unscored_run, loaded) if run is not None]
         if runs:
-            log.warning(f"no right answers{some}: nothing is scored but agreement with the baseline")
+            log.warning(
+                f"no right answers{some}: nothing is scored but agreement with the baseline"
+            )
         else:
             runs = score_runs(by, loaded, listen, settings.limit)
             measure = runs[0].scores.measure
@@ -316,18 +437,24 @@ def _write_and_score(
         for of_entry, run in zip(scored, runs, strict=True):
             of_entry[split] = run
     _keep_sources(entries, 0)  # timed passes read each source
-    if measure is not None:  # a split without right answers is described by the metric of the others
+    if (
+        measure is not None
+    ):  # a split without right answers is described by the metric of the others
         for of_entry in scored:
             for split, run in of_entry.items():
                 if run.is_unscored:
-                    of_entry[split] = replace(run, scores=replace(run.scores, measure=measure))
+                    of_entry[split] = replace(
+                        run, scores=replace(run.scores, measure=measure)
+                    )
     keys = max(len(run.method.openings) for one in entries for run in one.runs)
     described = []
     for entry, by_split in zip(entries, scored, strict=True):
         qualities = {split: Quality(run) for split, run in by_split.items()}
         for split, run in by_split.items() if by_split is not scored[0] else ():
             usual = scored[0][split]
-            agreement = TextAgreement.between(run.run.predictions, usual.run.predictions)
+            agreement = TextAgreement.between(
+                run.run.predictions, usual.run.predictions
+            )
             qualities[split] = Quality(run, compare_runs(run, usual), agreement)
         described.append(with_quality(entry, qualities, keys))
     return files, described
@@ -364,7 +491,11 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     files, made = compare(settings, peers, drafts, listen)
     resolved = {"peers": peers, "exact": drafts, **settings.recorded}
     content = made.values() | {"manifest": manifest(resolved, inputs=files)}
-    runners = [one.runner for one in made.entries if one.role in ("baseline", "pipelined")]
-    names = dict.fromkeys(one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner))
+    runners = [
+        one.runner for one in made.entries if one.role in ("baseline", "pipelined")
+    ]
+    names = dict.fromkeys(
+        one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner)
+    )
     curves = {Path(name).name: curve for name in names if (curve := curve_of(name))}
     return Compared(made, content, curves, settings.out or settings.place.report)

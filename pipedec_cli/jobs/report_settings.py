@@ -8,7 +8,15 @@ from typing import Any, Literal, get_args
 from pipedec_cli.data.records import MOST, SPLITS, Delay, SplitName
 from pipedec_cli.evaluate.metrics import ProtocolName
 from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.settings import Dtype, Settings, WorkflowSettings, argument, key, names_of, option
+from pipedec_cli.jobs.settings import (
+    Dtype,
+    Settings,
+    WorkflowSettings,
+    argument,
+    key,
+    names_of,
+    option,
+)
 from pipedec_cli.pipeline.grid import EmptyRows
 
 _input = partial(option, panel="Input")
@@ -33,7 +41,9 @@ def parse_splits(value: Any) -> tuple[SplitName, ...]:
 class ReportSettings(WorkflowSettings):
     """The settings of one report; None leaves a setting to the checkpoint or the workspace."""
 
-    data: str | None = argument("Generate from these data and score against them [default: the test set].")
+    data: str | None = argument(
+        "Generate from these data and score against them [default: the test set]."
+    )
     compare: str = option(
         "sequential",
         "Decoders to compare with, commas between: sequential (always), exact (exact-pipelined, exact-source, exact-jacobi), "
@@ -52,10 +62,13 @@ class ReportSettings(WorkflowSettings):
         parser=partial(names_of, known=get_args(EmptyRows)),
         metavar="RULES",
     )
-    stop_on_repeat: bool | None = key(None, "End a text when it repeats itself [default: as trained].")
+    stop_on_repeat: bool | None = key(
+        None, "End a text when it repeats itself [default: as trained]."
+    )
     model: str | None = _input(None, "The pipelined model [default: the workspace's].")
     baseline: str | None = _input(
-        None, "The sequential model [default: the model's teacher, else the workspace's]."
+        None,
+        "The sequential model [default: the model's teacher, else the workspace's].",
     )
     split: tuple[SplitName, ...] | None = _input(
         None,
@@ -68,23 +81,31 @@ class ReportSettings(WorkflowSettings):
         None, "The most tokens [default: 512 for wait and sequential].", min=1, max=MOST
     )
     protocol: ProtocolName | None = key(
-        None, "The scoring protocol [default: the first of the task that the data suggest]."
+        None,
+        "The scoring protocol [default: the first of the task that the data suggest].",
     )
-    timing_examples: int | Literal["all"] = key(32, "How many examples to time, drawn evenly, or 'all'.")
+    timing_examples: int | Literal["all"] = key(
+        32, "How many examples to time, drawn evenly, or 'all'."
+    )
     repeats: int = key(3, "Timed passes; medians count.", min=1)
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
-    memory: bool = key(True, "Measure the peak memory of each decoder in a process of its own.")
+    memory: bool = key(
+        True, "Measure the peak memory of each decoder in a process of its own."
+    )
     batch_size: int | Literal["auto"] = "auto"  # of generating, which is not timed
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     peer_gguf: Path | None = common.peer_gguf_key()
     out: Path | None = common.general(
-        None, "The folder of report.json, .md and .html [default: report/ in the workspace]."
+        None,
+        "The folder of report.json, .md and .html [default: report/ in the workspace].",
     )
 
 
-Shape = Literal["wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"]
+Shape = Literal[
+    "wikihowqa", "cnn_dailymail", "pubmed", "msqa", "kp20k", "kptimes", "fields"
+]
 _lengths = partial(option, panel="Lengths")
 
 
@@ -93,11 +114,18 @@ class BenchSettings(Settings):
     """The settings of one bench."""
 
     shape: Shape | None = _lengths(
-        None, "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa]."
+        None,
+        "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa].",
     )
-    subsequences: int | None = _lengths(None, "Or: the number of subsequences.", min=1, max=1000)
-    tokens: int | None = _lengths(None, "The tokens of each of these.", min=1, max=65_536)
-    source: int | None = _lengths(None, "Tokens of the source [default: 512; 300 for fields].", min=2)
+    subsequences: int | None = _lengths(
+        None, "Or: the number of subsequences.", min=1, max=1000
+    )
+    tokens: int | None = _lengths(
+        None, "The tokens of each of these.", min=1, max=65_536
+    )
+    source: int | None = _lengths(
+        None, "Tokens of the source [default: 512; 300 for fields].", min=2
+    )
     model: str = option(
         "scratch-base",
         "Fresh weights (scratch-tiny, -small, -base, -large, -qwen3-0.6b), a folder, hub name or GGUF file.",
@@ -117,7 +145,9 @@ class BenchSettings(Settings):
     )
     batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
     repeats: int = key(3, "Timed passes; medians count.", min=1)
-    memory: bool = key(False, "Measure the peak memory of each decoder in a process of its own.")
+    memory: bool = key(
+        False, "Measure the peak memory of each decoder in a process of its own."
+    )
     device: str = common.device_option(panel="Speed")
     threads: int | None = common.threads_key()
     peer_gguf: Path | None = common.peer_gguf_key()

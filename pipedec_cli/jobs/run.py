@@ -32,7 +32,14 @@ from pipedec_cli.model.chunks import Chunk, Chunks
 from pipedec_cli.model.decoder import Decoder, TextPlan, choose_batch_size
 from pipedec_cli.model.exact import measured
 from pipedec_cli.pipeline.grid import Method
-from pipedec_cli.pipeline.schedule import LARGEST, Fixed, Listed, Schedule, Together, Whole
+from pipedec_cli.pipeline.schedule import (
+    LARGEST,
+    Fixed,
+    Listed,
+    Schedule,
+    Together,
+    Whole,
+)
 
 #: Settings that say what lines hold besides: lines that hold more serve as well.
 _OF_LINES: Final = frozenset({"trace", "confidence"})
@@ -57,7 +64,9 @@ class Run:
         """
         trace = begun.get("trace") is True or bool(self.settings.trace)
         sure = begun.get("confidence") is True or self.settings.confidence
-        used = {name: value for name, value in self.used.items() if name != "confidence"}
+        used = {
+            name: value for name, value in self.used.items() if name != "confidence"
+        }
         used |= {"trace": trace, **({"confidence": True} if sure else {})}
         method = replace(self.method, confident=self.method.confident or sure)
         return replace(self, used=used, method=method)
@@ -69,7 +78,9 @@ class Run:
         checkpoint = decoder.checkpoint
         made: dict[str, Any] = {
             "examples": inputs.count,
-            "segmentation": to_builtins(decoder.settings.segmentation) if checkpoint.settings else None,
+            "segmentation": to_builtins(decoder.settings.segmentation)
+            if checkpoint.settings
+            else None,
             "model": {"name": checkpoint.name, "sha256": decoder.sha256},
             "data": {"name": inputs.file["path"], "sha256": inputs.sha256},
             **manifest(self.used),
@@ -78,14 +89,18 @@ class Run:
         if inputs.shard:
             made["shard"] = {**asdict(inputs.shard), "records": inputs.total}
         if decoder.drafter and (drafting := decoder.drafter.decoder):
-            made["drafter"] = {"name": drafting.checkpoint.name, "sha256": drafting.sha256}
+            made["drafter"] = {
+                "name": drafting.checkpoint.name,
+                "sha256": drafting.sha256,
+            }
         return made
 
     @cached_property
     def path(self) -> Path:
         """The file in the workspace, such as ``pipelined-delay2-1f0c77d2.jsonl``: model, method, data, and a hash.
 
-        Runs that would write different lines have different files. It hashes the weights, as the manifest does.
+        Runs that would write different lines have different files. It hashes the
+        weights, as the manifest does.
         """
         settings, decoder, schedule = self.settings, self.decoder, self.method.schedule
         parts = [_placed(decoder.checkpoint.name).name]
@@ -95,7 +110,9 @@ class Run:
             parts.append(schedule.name)
         if settings.text:
             parts.append("text")
-        elif settings.data is not None:  # a file's name without its endings, a data set's without its owner
+        elif (
+            settings.data is not None
+        ):  # a file's name without its endings, a data set's without its owner
             data = real(settings.data).name.removesuffix(".gz")
             parts.append(data.rpartition(".")[0] or data)
         if settings.split not in (None, "test"):
@@ -107,14 +124,20 @@ class Run:
         """What makes the lines what they are. All of it stands in the manifest."""
         free = {*FREE_SETTINGS, *_OF_LINES}
         made: dict[str, Any] = {
-            "settings": {name: value for name, value in self.used.items() if name not in free},
+            "settings": {
+                name: value for name, value in self.used.items() if name not in free
+            },
             "data": self.inputs.sha256,
         }
         for name in ("model", "drafter"):
             if model := self.manifest.get(name):
                 folder = model["name"]
-                if Path(folder).exists():  # seen from the workspace: both may be moved together
-                    folder = os.path.relpath(_placed(folder), real(self.settings.place.root))
+                if Path(
+                    folder
+                ).exists():  # seen from the workspace: both may be moved together
+                    folder = os.path.relpath(
+                        _placed(folder), real(self.settings.place.root)
+                    )
                 made[name] = {"folder": folder, "sha256": model["sha256"]}
         return made
 
@@ -122,7 +145,11 @@ class Run:
     def labels(self) -> Sequence[str]:
         """The keys of the rows, where each row is a field."""
         fields = None if self.decoder.drafter else self.decoder.fields
-        return [field.name for field in fields.fields] if fields and self.method.openings else ()
+        return (
+            [field.name for field in fields.fields]
+            if fields and self.method.openings
+            else ()
+        )
 
     @property
     def description(self) -> str:
@@ -134,7 +161,9 @@ class Run:
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
         if isinstance(method.schedule, Together):
-            what, apart = ("key", ", each answered by itself") if method.blind else ("field", "")
+            what, apart = (
+                ("key", ", each answered by itself") if method.blind else ("field", "")
+            )
             words = f"{many(len(method.openings), what)} at a time{apart}"
             if isinstance(method.schedule, Listed):
                 words += f", items: {_start(method.schedule.between)}"
@@ -152,7 +181,9 @@ def _placed(model: str) -> Path:
 
 
 def _start(schedule: Schedule) -> str:
-    return f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
+    return (
+        f"Δt = {schedule.delay}" if isinstance(schedule, Fixed) else "waiting schedule"
+    )
 
 
 def method_of(settings: RunSettings, decoder: Decoder) -> Method:
@@ -170,7 +201,10 @@ def method_of(settings: RunSettings, decoder: Decoder) -> Method:
     chosen |= dict.fromkeys(chosen.keys() & unsuited & settings.from_recipe)
     method = decoder.method(**chosen)
     # Values of chunks are chosen by their confidence.
-    return replace(method, confident=method.confident or settings.confidence or bool(settings.chunk))
+    return replace(
+        method,
+        confident=method.confident or settings.confidence or bool(settings.chunk),
+    )
 
 
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
@@ -183,11 +217,19 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     batch_size = settings.batch_size
     if batch_size == "auto":
         longest = min(inputs.longest, settings.chunk or inputs.longest)
-        tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
+        tokens = min(
+            decoder.text.max_source_tokens, longest + decoder.text.longest_around
+        )
         model = decoder.checkpoint.model
-        batch_size = 1 if settings.live else choose_batch_size(model, tokens, inputs.count)
+        batch_size = (
+            1 if settings.live else choose_batch_size(model, tokens, inputs.count)
+        )
     draft, blind = decoder.drafter and decoder.drafter.kind, decoder.blind
-    schedule = method.schedule.between if isinstance(method.schedule, Listed) else method.schedule
+    schedule = (
+        method.schedule.between
+        if isinstance(method.schedule, Listed)
+        else method.schedule
+    )
     delay = schedule.delay if isinstance(schedule, Fixed) else schedule.name
     has_starts = not isinstance(method.schedule, Whole | Together)
     used = {
@@ -196,7 +238,11 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         "empty_rows": method.empty_rows if has_starts else None,
         "stop_on_repeat": method.stop_on_repeat if has_starts else None,
         "exact": draft,
-        **{name: value for name, value in settings.some("confidence", "spans", "chunk").items() if value},
+        **{
+            name: value
+            for name, value in settings.some("confidence", "spans", "chunk").items()
+            if value
+        },
         **({"grounded": _is_grounded(decoder)} if decoder.fields else {}),
         **asdict(method.limits),
         **decoder.text.described,
@@ -206,7 +252,9 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         "source_field": inputs.names.source,
         "target_field": inputs.names.target,
         "limit": settings.limit,
-        "trace": not (settings.out or settings.to_stdout) if settings.trace is None else settings.trace,
+        "trace": not (settings.out or settings.to_stdout)
+        if settings.trace is None
+        else settings.trace,
         "batch_size": batch_size,
         "threads": torch.get_num_threads(),
     }
@@ -241,17 +289,26 @@ def announce(run: Run) -> None:
     threads = f" with {many(used['threads'], 'thread')}" if on_cpu else ""
     auto = " (auto)" if run.settings.batch_size == "auto" else ""
     on = f"{used['dtype']} on {checkpoint.device}{threads}"
-    log.info(f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}")
+    log.info(
+        f"{checkpoint.name}: {run.description}, {on}, batch size {run.batch_size}{auto}"
+    )
     if trained is None:
-        log.info("it was not trained by `pipedec train`: it is decoded as a sequential model")
+        log.info(
+            "it was not trained by `pipedec train`: it is decoded as a sequential model"
+        )
     if isinstance(schedule := run.method.schedule, Fixed) and schedule.delay > LARGEST:
-        log.warning(f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})")
+        log.warning(
+            f"Δt = {schedule.delay} is larger than any delay of a training (up to {LARGEST})"
+        )
     if on_cpu and used["dtype"] == "bfloat16" and not computes_bfloat16():
         log.info("this CPU has no kernels for bfloat16: float32 is likely to be faster")
 
 
 def stream(
-    run: Run, listen: Listen, emit: Callable[[Generated, Mapping[str, Any]], None], done: int = 0
+    run: Run,
+    listen: Listen,
+    emit: Callable[[Generated, Mapping[str, Any]], None],
+    done: int = 0,
 ) -> Tally:
     """Generate behind `done` records, and count. `emit` takes each result and its line as soon as the order allows."""
     import torch
@@ -264,7 +321,10 @@ def stream(
         int, tuple[Record, Chunk, bool]
     ] = {}  # the record of each part, and whether it is the last part
     asked = _read_fields(run)
-    numbers, read_off = count(), Counter[bool]()  # values by whether they were read off the source
+    numbers, read_off = (
+        count(),
+        Counter[bool](),
+    )  # values by whether they were read off the source
 
     def sources() -> Iterator[str]:
         for record in islice(run.inputs.read(), done, None):
@@ -274,7 +334,9 @@ def stream(
                 yield chunk.text
 
     # What lines hold besides.
-    more: Any = {name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")}
+    more: Any = {
+        name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")
+    }
     log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
         total=None if chunks else total,
@@ -294,15 +356,31 @@ def stream(
                     parts.append((chunk, item))
                     if not is_last:
                         continue
-                    generated = structs.replace(chunks.merged(parts) if chunks else item, record=record)
+                    generated = structs.replace(
+                        chunks.merged(parts) if chunks else item, record=record
+                    )
                     if len(parts) > 1:
                         tally.chunked += 1
                         tally.chunks += len(parts)
                     parts.clear()
-                    emit(generated, line(generated, run.inputs.names, batch_size=run.batch_size, **more))
-                    tally.add(generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions)
+                    emit(
+                        generated,
+                        line(
+                            generated,
+                            run.inputs.names,
+                            batch_size=run.batch_size,
+                            **more,
+                        ),
+                    )
+                    tally.add(
+                        generated,
+                        checkpoint.tokenizer.unk_token_id,
+                        checkpoint.positions,
+                    )
                     tally.keys += len(run.labels)
-                    read_off.update(_read_off(record.source, generated.fields or {}, asked))
+                    read_off.update(
+                        _read_off(record.source, generated.fields or {}, asked)
+                    )
                     tally.warn_early(total)
                 else:
                     before = time.perf_counter()
@@ -324,7 +402,11 @@ def _read_fields(run: Run) -> tuple[Field, ...]:
     if blind is None or blind.rows.questions:
         return ()
     fields = blind.rows.tree.values()
-    return tuple(field for field in fields if not (field.enum or field.kind == "boolean" or is_worded(field)))
+    return tuple(
+        field
+        for field in fields
+        if not (field.enum or field.kind == "boolean" or is_worded(field))
+    )
 
 
 def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
@@ -342,7 +424,9 @@ def _warn_of_values(run: Run, read_off: Mapping[bool, int]) -> None:
         log.warning(f"{what}: {read_off[False]:,} of {count:,}; {todo}")
 
 
-def _read_off(source: str, values: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[bool]:
+def _read_off(
+    source: str, values: Mapping[str, Any], fields: Sequence[Field]
+) -> Iterator[bool]:
     """Whether each string and number of these fields stands in the source and is no sentence."""
     free = set[Keys]()
     for field in fields:
@@ -370,9 +454,10 @@ def write(
 ) -> GenerateResult:
     """Write a run to a file, with its manifest beside it unless the file is no regular one, such as /dev/null.
 
-    With `resume` it goes on behind the lines that are there: a `UserError` if another run wrote them. So many lines as were
-    `checked` just before are not compared with the inputs again. Without `resume` an earlier file is kept as FILE.bak.
-    `again` says how to go on after a stop; `todo` is for another writer of the file.
+    With `resume` it goes on behind the lines that are there: a `UserError` if another
+    run wrote them. So many lines as were `checked` just before are not compared with
+    the inputs again. Without `resume` an earlier file is kept as FILE.bak. `again` says
+    how to go on after a stop; `todo` is for another writer of the file.
     """
     is_regular = path.is_file() or not path.exists()
     file, done = PredictionsFile(path) if is_regular else None, None
@@ -401,7 +486,11 @@ def is_complete(run: Run) -> bool:
 def _lines_there(run: Run) -> int | None:
     """How many lines of a run are in the workspace's file, None if there is no file; a `UserError` if another run wrote it."""
     file = PredictionsFile(run.path)
-    return file.done(run.as_begun(file.settings).manifest, run.inputs.read()) if file.begun else None
+    return (
+        file.done(run.as_begun(file.settings).manifest, run.inputs.read())
+        if file.begun
+        else None
+    )
 
 
 def complete(run: Run, label: str, listen: Listen) -> GenerateResult:
@@ -410,12 +499,18 @@ def complete(run: Run, label: str, listen: Listen) -> GenerateResult:
     try:
         done = _lines_there(run)
     except UserError as error:
-        log.info(f"{label}: {path} is of another run and is generated anew ({error.what})")
+        log.info(
+            f"{label}: {path} is of another run and is generated anew ({error.what})"
+        )
     if done == count:
         log.info(f"{label}: all {count:,} predictions are in {path}")
         return _result(run, path, Tally(), count)
     announce(run)
-    how: Any = {"again": "the same command", "todo": "choose another --workspace", "checked": done}
+    how: Any = {
+        "again": "the same command",
+        "todo": "choose another --workspace",
+        "checked": done,
+    }
     return write(run, path, listen, resume=done is not None, **how)
 
 
@@ -425,13 +520,22 @@ def write_part(run: Run, folder: Path, listen: Listen) -> GenerateResult:
     assert shard is not None
     announce(run)
     begin_job(folder, run.manifest, shard.of)
-    return write(run, folder / shard.file, listen, resume=True, again="the same command")
+    return write(
+        run, folder / shard.file, listen, resume=True, again="the same command"
+    )
 
 
-def _result(run: Run, path: Path, tally: Tally, done: int, invalid: int = 0) -> GenerateResult:
+def _result(
+    run: Run, path: Path, tally: Tally, done: int, invalid: int = 0
+) -> GenerateResult:
     settings, rows = run.used, run.inputs.count
     return GenerateResult(
-        out=str(path), rows=rows, counts=tally, settings=settings, resumed_from=done, invalid=invalid
+        out=str(path),
+        rows=rows,
+        counts=tally,
+        settings=settings,
+        resumed_from=done,
+        invalid=invalid,
     )
 
 
@@ -441,24 +545,36 @@ def list_invalid(run: Run, file: PredictionsFile | None) -> int:
         return 0
     skipped = run.inputs.skipped
     if count := file.write_invalid(skipped()) if file else sum(1 for _ in skipped()):
-        first, where = next(skipped()), f", listed in {file.invalid_path}" if file else ""
+        first, where = (
+            next(skipped()),
+            f", listed in {file.invalid_path}" if file else "",
+        )
         what = f"{many(count, 'invalid record')} skipped{where}"
         log.warning(f"{what}; the first: {first['where']}: {first['what']}")
     return count
 
 
 def _append(
-    run: Run, path: Path, file: PredictionsFile | None, done: int | None, listen: Listen, again: str
+    run: Run,
+    path: Path,
+    file: PredictionsFile | None,
+    done: int | None,
+    listen: Listen,
+    again: str,
 ) -> Tally:
     """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
     count, manifest = run.inputs.count, run.manifest
-    if drafter := run.decoder.drafter:  # a run that goes on makes as many guesses as it was begun with
+    if (
+        drafter := run.decoder.drafter
+    ):  # a run that goes on makes as many guesses as it was begun with
         begun = file.manifest.get("costs") if file and done is not None else None
         drafter.costs = tuple(begun or measured(run.decoder, run.batch_size))
         manifest = {**manifest, "costs": drafter.costs}
     if file and done is not None:
         if changed := file.version_changes(manifest):
-            log.warning(f"other versions than when this run was begun: {', '.join(changed)}")
+            log.warning(
+                f"other versions than when this run was begun: {', '.join(changed)}"
+            )
         what = "is whole already" if done == count else "goes on"
         log.info(f"{path} {what}: {done:,} of {count:,} lines are there")
     elif file and (kept := file.start(manifest)):
@@ -467,7 +583,9 @@ def _append(
     if done is None or done < count:
         try:
             with JsonLinesAppender(path, resume=bool(done)) as lines:
-                tally = stream(run, listen, lambda _, line: lines.write(line), done or 0)
+                tally = stream(
+                    run, listen, lambda _, line: lines.write(line), done or 0
+                )
         except (KeyboardInterrupt, OSError) as error:
             hint = "there is nothing to resume from"
             if file and file.begun:
@@ -475,7 +593,9 @@ def _append(
                 with suppress(OSError):  # the disk may be full
                     file.note_stop()
             if isinstance(error, OSError) and error.filename in (None, str(path)):
-                raise OSError(error.errno, f"{error.strerror}; {hint}", str(path)) from error
+                raise OSError(
+                    error.errno, f"{error.strerror}; {hint}", str(path)
+                ) from error
             log.warning(f"stopped: {hint}")
             raise
     log.info(f"{many(count, 'prediction')} in {path}")

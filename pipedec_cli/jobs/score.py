@@ -31,7 +31,11 @@ _OF_TRAIN: Final = re.compile(r"-train-[0-9a-f]{8}$")
 
 def parse_metrics(value: Any) -> tuple[tuple[str, str], ...]:
     """Keys and their metrics, typed as ``name words, menu[].price 5%``: ``exact``, ``words``, or a tolerance of numbers."""
-    given = value if isinstance(value, tuple) else [one.rpartition(" ")[::2] for one in str(value).split(",")]
+    given = (
+        value
+        if isinstance(value, tuple)
+        else [one.rpartition(" ")[::2] for one in str(value).split(",")]
+    )
     pairs = tuple((name.strip(), str(metric).strip()) for name, metric in given)
     for name, metric in pairs:
         if not name or not METRICS.fullmatch(metric):
@@ -54,17 +58,25 @@ class ScoreSettings(WorkflowSettings):
         None, "The task to score [default: as the data suggest].", belongs_to="protocol"
     )
     protocol: ProtocolName | None = option(
-        None, "The scoring protocol [default: the first of the task].", belongs_to="task"
+        None,
+        "The scoring protocol [default: the first of the task].",
+        belongs_to="task",
     )
     gold: Path | None = option(
-        None, "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases."
+        None,
+        "The right answers: JSON lines, MultiSpanQA's data file, or lines of phrases.",
     )
-    sources: Path | None = option(None, "The sources of a --gold of lines, a document a line.")
+    sources: Path | None = option(
+        None, "The sources of a --gold of lines, a document a line."
+    )
     stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
-    pretokenized: bool | None = key(None, "keyphrases: cut all texts at white space alone.")
+    pretokenized: bool | None = key(
+        None, "keyphrases: cut all texts at white space alone."
+    )
     hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
     autojunk: bool | None = key(
-        None, "multispanqa: difflib's heuristic, as in the published script [default: true]."
+        None,
+        "multispanqa: difflib's heuristic, as in the published script [default: true].",
     )
     metrics: tuple[tuple[str, str], ...] | None = key(
         None,
@@ -98,7 +110,9 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
     require_place(settings.out)
     if (first := settings.predictions) is None:
         folder = settings.place.generations("any").parent
-        there = (path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID))
+        there = (
+            path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID)
+        )
         # A teacher's texts for the training data are the last choice.
         newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
         first = max(there, key=newest, default=None)
@@ -106,12 +120,16 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
             todo = "run `pipedec generate` first, or give a file of predictions"
             raise UserError(f"no predictions in {folder} yet", todo=todo)
         log.info(f"scoring {first}, the newest of the workspace")
-    if settings.sources is not None and (settings.gold is None or format_of(settings.gold) != "lines"):
+    if settings.sources is not None and (
+        settings.gold is None or format_of(settings.gold) != "lines"
+    ):
         what = "sources go with right answers in lines, and there are none"
         todo = "leave sources out, or give such lines with --gold"
         raise UserError(what, where=str(settings.sources), todo=todo)
     paths = [first] if settings.other is None else [first, settings.other]
-    runs = score_runs(settings, load_runs(paths, settings.gold, settings.sources), listen)
+    runs = score_runs(
+        settings, load_runs(paths, settings.gold, settings.sources), listen
+    )
     contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
@@ -129,7 +147,10 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
 
 
 def score_runs(
-    asked: ScoreSettings, runs: Sequence[LoadedRun], listen: Listen, limit: int | None = None
+    asked: ScoreSettings,
+    runs: Sequence[LoadedRun],
+    listen: Listen,
+    limit: int | None = None,
 ) -> list[ScoredRun]:
     """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
     from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run
@@ -142,10 +163,16 @@ def score_runs(
     if task == "fields":
         fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
         names = {field["name"] for field in fields}
-        words = ((field["name"], pair) for field in fields for pair in field.get("keywords", ()))
+        words = (
+            (field["name"], pair)
+            for field in fields
+            for pair in field.get("keywords", ())
+        )
         said = {name: value for name, (word, value) in words if word == METRIC}
         try:
-            given["metrics"] = parse_metrics((*{**said, **dict(asked.metrics or ())}.items(),))
+            given["metrics"] = parse_metrics(
+                (*{**said, **dict(asked.metrics or ())}.items(),)
+            )
         except ValueError as error:
             what = f"the schema has an x-metric that is none: {error}"
             raise UserError(what, where=str(runs[0].path)) from None
@@ -164,12 +191,15 @@ def score_runs(
     return scored
 
 
-def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any]) -> None:
+def _save(
+    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any]
+) -> None:
     """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
 
-    In the workspace a run is ``scores/NAME-HASH.json`` and ``NAME-HASH.examples.jsonl``, a comparison
-    ``scores/A-vs-B-HASH.json``. With ``--out`` they are in and beside that file; for a device or a pipe, in it alone. Scores
-    by another protocol become FILE.bak.
+    In the workspace a run is ``scores/NAME-HASH.json`` and
+    ``NAME-HASH.examples.jsonl``, a comparison ``scores/A-vs-B-HASH.json``. With
+    ``--out`` they are in and beside that file; for a device or a pipe, in it alone.
+    Scores by another protocol become FILE.bak.
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
@@ -177,14 +207,23 @@ def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
-        **{name: value for name, value in settings.some(*_OF_A_PROTOCOL).items() if value is not None},
+        **{
+            name: value
+            for name, value in settings.some(*_OF_A_PROTOCOL).items()
+            if value is not None
+        },
         **settings.some("gold", "sources"),
     }
     # Beside a device or a pipe there can be no file.
     alone = out is not None and out.exists() and not out.is_file()
-    files = _score_files(settings, [run.run for run in runs], options)[-1 if alone else 0 :]
+    files = _score_files(settings, [run.run for run in runs], options)[
+        -1 if alone else 0 :
+    ]
     examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
-    inputs = [*(run.run.path for run in runs), *filter(None, (settings.gold, settings.sources))]
+    inputs = [
+        *(run.run.path for run in runs),
+        *filter(None, (settings.gold, settings.sources)),
+    ]
     written = (*files, *examples)
     keep_apart(inputs, written, "give another file as --out")
     for path in written:
@@ -196,7 +235,10 @@ def _save(settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=not alone):
-        write_json_lines(path, ({"id": name, **values} for name, values in run.scores.examples.items()))
+        write_json_lines(
+            path,
+            ({"id": name, **values} for name, values in run.scores.examples.items()),
+        )
     for path in written:
         log.info(f"saved {path}")
 
@@ -213,11 +255,16 @@ def _score_files(
         name = "-vs-".join(run.name for run in group)
         if out is None:
             # Seen from the workspace: both may be moved together.
-            places = [os.path.relpath(real(run.path), real(settings.place.root)) for run in group]
+            places = [
+                os.path.relpath(real(run.path), real(settings.place.root))
+                for run in group
+            ]
             named = named_by_hash([name], {**options, "of": places})
             files.append(settings.place.scores / f"{named}.json")
         else:
-            files.append(out if group is runs else out.with_name(f"{out.stem}.{name}.json"))
+            files.append(
+                out if group is runs else out.with_name(f"{out.stem}.{name}.json")
+            )
     return files
 
 

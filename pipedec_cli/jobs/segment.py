@@ -14,8 +14,22 @@ from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.json_schema import read_schema
-from pipedec_cli.data.reading import as_json, contents, keep_apart, require_place, require_writable
-from pipedec_cli.data.records import MOST, SPLITS, FieldNames, Level, Record, Segmentation, SplitName
+from pipedec_cli.data.reading import (
+    as_json,
+    contents,
+    keep_apart,
+    require_place,
+    require_writable,
+)
+from pipedec_cli.data.records import (
+    MOST,
+    SPLITS,
+    FieldNames,
+    Level,
+    Record,
+    Segmentation,
+    SplitName,
+)
 from pipedec_cli.data.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.data.segmentation import (
     Counts,
@@ -41,7 +55,8 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.pipeline.grid import Limits
 
 _fields, _splits, _schema = (
-    partial(option, panel=name) for name in ("Fields of the input", "Splits", "Level field")
+    partial(option, panel=name)
+    for name in ("Fields of the input", "Splits", "Level field")
 )
 
 
@@ -58,11 +73,17 @@ class SegmentSettings(WorkflowSettings):
         "A subsequence is a sentence; a phrase, between separators; a clause, up to any punctuation; or a field of an object.",
     )
     separator: tuple[str, ...] = option(
-        (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;].", belongs_to="level"
+        (),
+        r"Ends a phrase; repeat it for several; \n and \t are read [default: ;].",
+        belongs_to="level",
     )
     source_field: str = _fields("source", "The field that text is generated from.")
-    target_field: str = _fields("target", "The field with the right answer: a string, a list, or an object.")
-    sources_only: bool = _fields(False, "There are no targets, but in --test: `train --teacher` writes them.")
+    target_field: str = _fields(
+        "target", "The field with the right answer: a string, a list, or an object."
+    )
+    sources_only: bool = _fields(
+        False, "There are no targets, but in --test: `train --teacher` writes them."
+    )
     fields: str | None = _schema(
         None,
         "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, day date, kind: pub|bar' "
@@ -75,21 +96,37 @@ class SegmentSettings(WorkflowSettings):
         metavar="FILE",
     )
     keep: float = key(
-        0.0, "Leave out keys that fewer of the training targets have a value for.", min=0.0, max=1.0
+        0.0,
+        "Leave out keys that fewer of the training targets have a value for.",
+        min=0.0,
+        max=1.0,
     )
     dev: str | None = _splits(None, "A file of its own for dev [default: split off].")
     test: str | None = _splits(None, "A file of its own for test [default: split off].")
-    held_out: float = key(0.1, "The share that is split off for dev, and again for test.", min=0.0, max=1.0)
+    held_out: float = key(
+        0.1,
+        "The share that is split off for dev, and again for test.",
+        min=0.0,
+        max=1.0,
+    )
     seed: int = 0  # of the split; equal sources always stay together
     sub_max: int = key(
-        20, "Most rows in decoding. Targets with more segments are merged to one less.", min=2, max=MOST
+        20,
+        "Most rows in decoding. Targets with more segments are merged to one less.",
+        min=2,
+        max=MOST,
     )
-    time_max: int = 50  # the least last time-step of a trained model; longer segments are reported
+    time_max: int = (
+        50  # the least last time-step of a trained model; longer segments are reported
+    )
     tokenizer: str | None = option(
-        None, "Count the tokens of this folder, hub model or GGUF file [default: count words]."
+        None,
+        "Count the tokens of this folder, hub model or GGUF file [default: count words].",
     )
     limit: int | None = option(None, "Read the first N records of each file.", min=1)
-    out: Path | None = option(None, "The folder to write to [default: data in the workspace].")
+    out: Path | None = option(
+        None, "The folder to write to [default: data in the workspace]."
+    )
 
     @property
     def separators(self) -> list[str]:
@@ -103,7 +140,9 @@ class Segmented:
 
     out: Path
     segmentation: Segmentation
-    statistics: Mapping[SplitName, TargetStatistics]  # empty if the data have no targets
+    statistics: Mapping[
+        SplitName, TargetStatistics
+    ]  # empty if the data have no targets
     estimates: Sequence[Estimate]
     unit: str  # what lengths are counted in: words or tokens
     details: Mapping[str, Any]
@@ -112,7 +151,10 @@ class Segmented:
 def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     """Cut every target into its subsequences, and the data into train, dev and test."""
     place = settings.place
-    folder, limits = settings.out or place.data, Limits(settings.time_max, settings.sub_max)
+    folder, limits = (
+        settings.out or place.data,
+        Limits(settings.time_max, settings.sub_max),
+    )
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     apart = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *apart.values()]
@@ -123,48 +165,86 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     require_place(settings.out, folder=True)
     require_writable(folder)
     keep_apart(inputs, [folder, *(folder / f"{name}.jsonl" for name in SPLITS)])
-    unit, count_tokens = "tokens" if settings.tokenizer else "words", _counter_of(settings.tokenizer)
+    unit, count_tokens = (
+        "tokens" if settings.tokenizer else "words",
+        _counter_of(settings.tokenizer),
+    )
     for location in filter(is_hub_name, inputs):
-        log.info(f"there is no {location} here: asking the hub for a data set of that name")
+        log.info(
+            f"there is no {location} here: asking the hub for a data set of that name"
+        )
     names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
     how = settings.some("seed", "limit", "sources_only")
     with stage(listen, "reading"):
-        splits, origins = gather_splits(settings.data, apart, names, shares, near=folder, **how)
+        splits, origins = gather_splits(
+            settings.data, apart, names, shares, near=folder, **how
+        )
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
-    texts: Sequence[Iterable[str]] = (sources,) if settings.sources_only else (targets, sources)
-    fields = _fields_of(settings, splits["train"], listen) if settings.level == "field" else ()
+    texts: Sequence[Iterable[str]] = (
+        (sources,) if settings.sources_only else (targets, sources)
+    )
+    fields = (
+        _fields_of(settings, splits["train"], listen)
+        if settings.level == "field"
+        else ()
+    )
     with stage(listen, "learning where sentences end"):
-        segmenter = make_segmenter(settings.level, *texts, separators=settings.separators, fields=fields)
+        segmenter = make_segmenter(
+            settings.level, *texts, separators=settings.separators, fields=fields
+        )
     joiner = joiner_of(splits["train"], segmenter)
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    segmentation = Segmentation(settings.level, cut_at, joiner, settings.sub_max, fields)
+    segmentation = Segmentation(
+        settings.level, cut_at, joiner, settings.sub_max, fields
+    )
     prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
-    for record, name in track(listen, every, sum(map(len, splits.values())), "segmenting"):
+    for record, name in track(
+        listen, every, sum(map(len, splits.values())), "segmenting"
+    ):
         if fields and record.target is not None:
             object_of(record)
-        segmented[name].append(record if record.target is None else prepare.segment(record))
+        segmented[name].append(
+            record if record.target is None else prepare.segment(record)
+        )
     statistics = {
-        name: describe_targets(rows) for name, rows in segmented.items() if not settings.sources_only
+        name: describe_targets(rows)
+        for name, rows in segmented.items()
+        if not settings.sources_only
     }
     with stage(listen, "counting steps"):
-        estimates = _promise(segmented["train"], fields, count_tokens, limits) if statistics else []
+        estimates = (
+            _promise(segmented["train"], fields, count_tokens, limits)
+            if statistics
+            else []
+        )
     details: dict[str, Any] = {
         "time_max": settings.time_max,
         "unit": unit,
         "counts": asdict(prepare.counts),
-        "statistics": {name: rounded(to_builtins(row), 3) for name, row in statistics.items()},
-        "promise": [rounded({**asdict(row), "ratio": row.ratio}, 4) for row in estimates],
-        "splits": {name: {"examples": len(segmented[name]), "origin": origins[name]} for name in SPLITS},
-        "manifest": manifest({**settings.recorded, "separator": settings.separators}, inputs=inputs),
+        "statistics": {
+            name: rounded(to_builtins(row), 3) for name, row in statistics.items()
+        },
+        "promise": [
+            rounded({**asdict(row), "ratio": row.ratio}, 4) for row in estimates
+        ],
+        "splits": {
+            name: {"examples": len(segmented[name]), "origin": origins[name]}
+            for name in SPLITS
+        },
+        "manifest": manifest(
+            {**settings.recorded, "separator": settings.separators}, inputs=inputs
+        ),
     }
     outdated = _outdated_models(place, folder, segmented, settings.level)
     written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
-    examples = (f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items())
+    examples = (
+        f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items()
+    )
     _tell(settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
     if statistics:
         if why := doubt(statistics["train"].subsequences_per_target, estimates):
@@ -190,17 +270,32 @@ def _check_level(settings: SegmentSettings) -> None:
     of_fields, of_others = ("fields", "schema", "keep"), ("sub_max",)
     foreign = of_others if settings.level == "field" else of_fields
     for name in settings.asked(*sorted(foreign)):
-        raise UserError(f"{name} does not go with --level {settings.level}", todo="leave it out")
+        raise UserError(
+            f"{name} does not go with --level {settings.level}", todo="leave it out"
+        )
     if settings.keep and (settings.fields or settings.schema):
-        raise UserError("the key keep is for keys that are read off the targets", todo="leave it out")
+        raise UserError(
+            "the key keep is for keys that are read off the targets",
+            todo="leave it out",
+        )
     if settings.fields and settings.schema:
-        raise UserError("--fields and --schema both say which keys there are", todo="leave one out")
-    if settings.level == "field" and settings.sources_only and not (settings.fields or settings.schema):
+        raise UserError(
+            "--fields and --schema both say which keys there are", todo="leave one out"
+        )
+    if (
+        settings.level == "field"
+        and settings.sources_only
+        and not (settings.fields or settings.schema)
+    ):
         todo = "give --fields or --schema"
-        raise UserError("without targets there is nothing to read the keys off", todo=todo)
+        raise UserError(
+            "without targets there is nothing to read the keys off", todo=todo
+        )
 
 
-def _fields_of(settings: SegmentSettings, train: Sequence[Record], listen: Listen) -> tuple[Field, ...]:
+def _fields_of(
+    settings: SegmentSettings, train: Sequence[Record], listen: Listen
+) -> tuple[Field, ...]:
     """The schema that was asked for, filled up from the training targets, or read off them."""
     known: dict[str, Field] | None = None
     if settings.fields is not None:
@@ -212,14 +307,19 @@ def _fields_of(settings: SegmentSettings, train: Sequence[Record], listen: Liste
     with stage(listen, "reading the schema"):
         fields, others = learn_schema(train, known, settings.keep)
     if others:
-        some = ", ".join(map(repr, list(others)[:3])) + (", …" if len(others) > 3 else "")
+        some = ", ".join(map(repr, list(others)[:3])) + (
+            ", …" if len(others) > 3 else ""
+        )
         left_out = f"{many(len(others), 'key')} left out"
         log.info(f"{left_out}, with {many(others.total(), 'value')} in train: {some}")
     return fields
 
 
 def _promise(
-    train: StoredRecords, fields: tuple[Field, ...], count_tokens: TokenCounter, limits: Limits
+    train: StoredRecords,
+    fields: tuple[Field, ...],
+    count_tokens: TokenCounter,
+    limits: Limits,
 ) -> list[Estimate]:
     """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
     sample = train[:: -(-len(train) // 1000)]
@@ -236,7 +336,9 @@ def _promise(
     return estimate(count_tokens(wholes), lengths, limits, fields)
 
 
-def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Level) -> str | None:
+def _outdated_models(
+    place: Workspace, folder: Path, splits: Splits, level: Level
+) -> str | None:
     """A warning if the workspace's models were trained on sources that are now held out, or at another level."""
     models, before = place.root / "models", folder / "train.jsonl"
     if folder != place.data or not before.exists() or not any(models.glob("*")):
@@ -247,7 +349,9 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Leve
     for config in sorted(models.glob("*/config.json")):
         then = level
         with suppress(UserError, LookupError, TypeError):  # it is of another make
-            then = as_json(contents(config), str(config))["pipedec"]["segmentation"]["level"]
+            then = as_json(contents(config), str(config))["pipedec"]["segmentation"][
+                "level"
+            ]
         if then != level:
             what = f"{config.parent} was trained at level {then}"
             return f"{what}, and {folder} now holds level {level}: train again"
@@ -258,7 +362,9 @@ def _outdated_models(place: Workspace, folder: Path, splits: Splits, level: Leve
     return other
 
 
-def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: str) -> None:
+def _tell(
+    settings: SegmentSettings, counts: Counts, splits: Splits, records: str
+) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
     merged = f" had too many segments: neighbours were merged to {settings.sub_max - 1}"
     for count, noun, what in (
@@ -266,7 +372,11 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
         (counts.merged, "target", merged),
         (counts.dropped, "empty segment", " between separators left out"),
         (counts.empty, "empty target", ""),
-        (counts.rejoined, "target", " with line breaks or separators that predictions will not have"),
+        (
+            counts.rejoined,
+            "target",
+            " with line breaks or separators that predictions will not have",
+        ),
         (counts.unlisted, "value", " of keys that are not in the schema left out"),
     ):
         if count:
@@ -274,14 +384,20 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
     log.info(records)
     if counts.too_long:
         unit = "tokens" if settings.tokenizer else "words"
-        part, start = ("value", "") if settings.level == "field" else ("subsequence", " at Δt = 1")
+        part, start = (
+            ("value", "")
+            if settings.level == "field"
+            else ("subsequence", " at Δt = 1")
+        )
         log.warning(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
             f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
             "train and decode with `--set time_max=N`"
         )
     if leaks := count_leaks(splits):
-        log.warning(f"{many(leaks, 'record')} of dev and test with a source that train has, too")
+        log.warning(
+            f"{many(leaks, 'record')} of dev and test with a source that train has, too"
+        )
     for name in SPLITS:
         if not splits[name] and (name == "train" or settings.held_out):
             log.warning(f"{name} is empty: there are too few different sources")
@@ -294,7 +410,11 @@ def _tell(settings: SegmentSettings, counts: Counts, splits: Splits, records: st
 
 def _tell_of_teachers(settings: SegmentSettings) -> None:
     """What comes next where there are no targets."""
-    taught = TrainSettings(data=settings.out, teacher="MODEL", workspace=settings.workspace)
-    log.info(f"next: `{command_line('train', taught)}` has that model write the targets")
+    taught = TrainSettings(
+        data=settings.out, teacher="MODEL", workspace=settings.workspace
+    )
+    log.info(
+        f"next: `{command_line('train', taught)}` has that model write the targets"
+    )
     if settings.test is None:
         log.info("`score` needs right answers: --test FILE, whose records have them")

@@ -1,7 +1,8 @@
 """A command's settings, declared once: the fields of a frozen dataclass are command line, config file, recipe and manifest.
 
-`option` declares a setting of the command line, `key` a setting of the config file or of ``--set``, `argument` a setting
-without a name. `Setting.parse` reads every value, wherever it was typed. cli/options.py gives the settings to Typer.
+`option` declares a setting of the command line, `key` a setting of the config file or
+of ``--set``, `argument` a setting without a name. `Setting.parse` reads every value,
+wherever it was typed. cli/options.py gives the settings to Typer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -22,12 +32,26 @@ from pipedec_cli.model.text import check_template
 
 Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
 
-#: The settings that say where results go and how they are shown. They do not change a result.
-_UNRECORDED = {"from_recipe", "workspace", "config", "set_keys", "as_json", "quiet", "out"}
+#: The settings that say where results go and how they are shown. They do not change a
+#: result.
+_UNRECORDED = {
+    "from_recipe",
+    "workspace",
+    "config",
+    "set_keys",
+    "as_json",
+    "quiet",
+    "out",
+}
 #: The largest number that a setting may have, where nothing else bounds it.
 LARGEST: Final = 1_000_000_000
 #: The words of an error for the value that a metavar stands for.
-_KINDS: Final = {"N": "a whole number", "X": "a number", "PATH": "a path", "TEXT": "a text"}
+_KINDS: Final = {
+    "N": "a whole number",
+    "X": "a number",
+    "PATH": "a path",
+    "TEXT": "a text",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +59,17 @@ class Setting:
     """How one setting is named, explained, bounded and read. `settings_of` adds the field's name, type and default."""
 
     text: str  # one line of help
-    names: tuple[str, ...] = ()  # names on the command line; by default the field's name
+    names: tuple[
+        str, ...
+    ] = ()  # names on the command line; by default the field's name
     role: Literal["option", "key", "argument"] = "option"
     panel: str = "Options"  # the heading of the help text under which it stands
     min: float | None = None
     max: float | None = None
     metavar: str = ""
-    parser: Callable[[Any], Any] | None = None  # text to value; a ValueError says what is wrong
+    parser: Callable[[Any], Any] | None = (
+        None  # text to value; a ValueError says what is wrong
+    )
     belongs_to: str = ""  # the setting that chooses between its values, such as the task of a protocol
     name: str = ""
     kind: Any = None
@@ -66,17 +94,29 @@ class Setting:
             raise ValueError(f"{value!r} cannot be used")
         if self.metavar == "PATH" and value == "-":
             if self.role == "argument":
-                raise ValueError("- is standard input, which is not read here: give a path")
+                raise ValueError(
+                    "- is standard input, which is not read here: give a path"
+                )
             raise ValueError("- is standard output, no path")
         if self.parser is not None:
-            return self._bounded(self.parser(",".join(map(str, value)) if isinstance(value, list) else value))
+            return self._bounded(
+                self.parser(
+                    ",".join(map(str, value)) if isinstance(value, list) else value
+                )
+            )
         if self.kind == tuple[str, ...]:
             return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
         path: Callable[..., Any] = lambda kind, text: kind(text)  # noqa: E731  # msgspec knows no paths
         try:
-            found = str(value) if is_text else msgspec.convert(value, self.kind, strict=False, dec_hook=path)
+            found = (
+                str(value)
+                if is_text
+                else msgspec.convert(value, self.kind, strict=False, dec_hook=path)
+            )
         except msgspec.ValidationError:
-            *others, last = (_KINDS.get(part, part) for part in _metavar(self.kind).split("|"))
+            *others, last = (
+                _KINDS.get(part, part) for part in _metavar(self.kind).split("|")
+            )
             kinds = f"{', '.join(others)} or {last}" if others else last
             raise ValueError(f"{value!r} is not {kinds}") from None
         return self._bounded(found)
@@ -89,7 +129,9 @@ class Setting:
             return [repr(value).removesuffix(".0")]
         if not isinstance(value, tuple):
             return [str(value)]
-        parts = [" ".join(part) if isinstance(part, tuple) else str(part) for part in value]
+        parts = [
+            " ".join(part) if isinstance(part, tuple) else str(part) for part in value
+        ]
         if self.kind == tuple[str, ...] and self.parser is None:
             return parts
         return [(":" if self.metavar == "FILE:N" else ",").join(parts)]
@@ -114,7 +156,12 @@ def settings_of(kind: type[Settings]) -> Iterator[Setting]:
         if setting is None or one.name in kind.hidden:
             continue
         kinds, parser = get_args(hints[one.name]), setting.parser
-        words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+        words = [
+            word
+            for part in kinds
+            if get_origin(part) is Literal
+            for word in get_args(part)
+        ]
         if parser is None and hints[one.name] == tuple[int, ...]:
             parser = numbers
         if parser is None and words and int in kinds:
@@ -139,8 +186,16 @@ def _metavar(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
     if get_origin(kind) in (UnionType, Union):
-        return "|".join(_metavar(part) for part in get_args(kind) if part is not NoneType)
-    return {int: "N", float: "X", bool: "true|false", Path: "PATH", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
+        return "|".join(
+            _metavar(part) for part in get_args(kind) if part is not NoneType
+        )
+    return {
+        int: "N",
+        float: "X",
+        bool: "true|false",
+        Path: "PATH",
+        tuple[int, ...]: "N,N",
+    }.get(kind, "TEXT")
 
 
 def option(default: Any, text: str, *names: str, **more: Any) -> Any:
@@ -150,7 +205,9 @@ def option(default: Any, text: str, *names: str, **more: Any) -> Any:
 
 def key(default: Any, text: str, **more: Any) -> Any:
     """A dataclass field for specialists: a key of the config file, or ``--set NAME=VALUE``."""
-    return field(default=default, metadata={"setting": Setting(text, role="key", **more)})
+    return field(
+        default=default, metadata={"setting": Setting(text, role="key", **more)}
+    )
 
 
 def argument(text: str, default: Any = None) -> Any:
@@ -162,11 +219,13 @@ def argument(text: str, default: Any = None) -> Any:
 class Settings:
     """What the settings of every command have."""
 
-    #: The settings that are options, where the declarations are shared with another command; all others are keys.
+    #: The settings that are options, where the declarations are shared with another
+    #: command; all others are keys.
     shown: ClassVar[frozenset[str]] = frozenset()
     #: The settings among these declarations that the command does not have.
     hidden: ClassVar[frozenset[str]] = frozenset()
-    #: The settings that have the value of a recipe: defaults, which bind only the models that they suit.
+    #: The settings that have the value of a recipe: defaults, which bind only the
+    #: models that they suit.
     from_recipe: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def some(self, *names: str) -> dict[str, Any]:
@@ -187,10 +246,15 @@ class Settings:
     @property
     def recorded(self) -> dict[str, Any]:
         """The settings that a manifest keeps: all but where results go and how they are shown."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _UNRECORDED}
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in _UNRECORDED
+        }
 
 
-# ---- values that have a parser of their own. Each parser accepts its own results, for defaults ------------------------
+# ---- values that have a parser of their own. Each parser accepts its own results, for
+# defaults ------------------------
 
 
 def number_or(*words: str) -> Callable[[Any], Any]:
@@ -201,7 +265,9 @@ def number_or(*words: str) -> Callable[[Any], Any]:
         if text in words:
             return text
         if not _is_number(text):
-            raise ValueError(f"give a whole number from 1 to {MOST:,}, or {' or '.join(map(repr, words))}")
+            raise ValueError(
+                f"give a whole number from 1 to {MOST:,}, or {' or '.join(map(repr, words))}"
+            )
         return int(text)
 
     return parse
@@ -217,7 +283,9 @@ def parse_shots(value: Any) -> tuple[str, int]:
     text = ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
     location, _, number = text.rpartition(":")
     if not (location and _is_number(number)):
-        raise ValueError("give a file and how many of its records, such as train.jsonl:4")
+        raise ValueError(
+            "give a file and how many of its records, such as train.jsonl:4"
+        )
     return location, int(number)
 
 
@@ -248,7 +316,9 @@ def numbers(value: Any, otherwise: str = "") -> tuple[int, ...]:
     texts = listed(value)
     if not all(map(_is_number, texts)):
         more = f" or {otherwise!r}" if otherwise else ""
-        raise ValueError(f"give whole numbers from 1 to {MOST:,}{more}, with commas between them")
+        raise ValueError(
+            f"give whole numbers from 1 to {MOST:,}{more}, with commas between them"
+        )
     return tuple(sorted(set(map(int, texts))))
 
 
@@ -259,13 +329,22 @@ def parse_device(value: Any) -> str:
     return str(value)
 
 
-# ---- settings that several commands have ------------------------------------------------------------------------------
+# ---- settings that several commands have
+# ------------------------------------------------------------------------------
 
 device_option = partial(
-    option, "auto", "Where to compute; auto prefers a GPU.", parser=parse_device, metavar="cpu|cuda|cuda:N"
+    option,
+    "auto",
+    "Where to compute; auto prefers a GPU.",
+    parser=parse_device,
+    metavar="cpu|cuda|cuda:N",
 )
 threads_key = partial(
-    key, None, "CPU threads [default: one a core, within a container's quota].", min=1, max=1024
+    key,
+    None,
+    "CPU threads [default: one a core, within a container's quota].",
+    min=1,
+    max=1024,
 )
 peer_gguf_key = partial(
     key,
@@ -279,15 +358,24 @@ template_parser: Callable[[Any], str] = lambda value: check_template(str(value))
 def chat_option(usual: str, **more: Any) -> Any:
     """The setting of the chat template; `usual` says what is taken without it."""
     return option(
-        None, f"Put the prompt into the model's chat template [default: {usual}].", "--chat/--no-chat", **more
+        None,
+        f"Put the prompt into the model's chat template [default: {usual}].",
+        "--chat/--no-chat",
+        **more,
     )
 
 
 general = partial(option, panel="General")
-quiet_option = partial(general, False, "Print warnings and errors only.", "--quiet", "-q")
+quiet_option = partial(
+    general, False, "Print warnings and errors only.", "--quiet", "-q"
+)
 json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
 set_option = partial(
-    general, (), "Set a key of the config file; --help-all lists them.", "--set", metavar="KEY=VALUE"
+    general,
+    (),
+    "Set a key of the config file; --help-all lists them.",
+    "--set",
+    metavar="KEY=VALUE",
 )
 
 
@@ -298,10 +386,14 @@ class WorkflowSettings(Settings):
     workspace: Path | None = general(
         None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
     )
-    config: Path | None = general(None, "A TOML file of settings: a [COMMAND] table, or top-level keys.")
+    config: Path | None = general(
+        None, "A TOML file of settings: a [COMMAND] table, or top-level keys."
+    )
     set_keys: tuple[str, ...] = set_option()
     recipe: str | None = general(
-        None, "Take a recipe as defaults: paper, a data set of the paper, or fields.", metavar="NAME"
+        None,
+        "Take a recipe as defaults: paper, a data set of the paper, or fields.",
+        metavar="NAME",
     )
     as_json: bool = json_option()
     quiet: bool = quiet_option()

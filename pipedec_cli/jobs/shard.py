@@ -32,15 +32,27 @@ class MergeResult(Struct, frozen=True):
 def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
     for name in settings.asked("text", "show_prompt", "live", "resume"):
-        raise UserError(f"{name} is for a run that is not in parts", todo="leave it out")
+        raise UserError(
+            f"{name} is for a run that is not in parts", todo="leave it out"
+        )
     if settings.out in (None, "-"):
-        raise UserError("each part is a file in a folder", todo="name the folder with --out")
+        raise UserError(
+            "each part is a file in a folder", todo="name the folder with --out"
+        )
     assert settings.out is not None
     folder = Path(settings.out)
     if folder.exists() and not folder.is_dir():
-        raise UserError("is a file", where=settings.out, todo="name a folder, in which each part has a file")
+        raise UserError(
+            "is a file",
+            where=settings.out,
+            todo="name a folder, in which each part has a file",
+        )
     if settings.data is not None and real(folder) == real(settings.data):
-        raise UserError("is the folder that is read from", where=settings.out, todo="give another --out")
+        raise UserError(
+            "is the folder that is read from",
+            where=settings.out,
+            todo="give another --out",
+        )
     if settings.part and settings.ray:
         raise UserError("give either --part K/N or --ray", todo="--ray makes all parts")
     if settings.part is None:
@@ -53,7 +65,9 @@ def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
 
     from pipedec_cli.jobs.run import plan_run, write_part
 
-    result = write_part(plan_run(settings, decoder, inputs.part(settings.part)), folder, listen)
+    result = write_part(
+        plan_run(settings, decoder, inputs.part(settings.part)), folder, listen
+    )
     then = command_line("shard merge", MergeSettings(folder=folder))
     log.info(f"next: `{then}`, once all parts are there")
     return result
@@ -73,7 +87,11 @@ def merge(
     merged = PredictionsFile(Path(settings.out or folder / "predictions.jsonl"))
     require_place(merged.path)
     if real(merged.path) in (real(part.path) for part in parts):
-        raise UserError("is a part that is to be merged", where=str(merged.path), todo="choose another --out")
+        raise UserError(
+            "is a part that is to be merged",
+            where=str(merged.path),
+            todo="choose another --out",
+        )
     merged.require_own()
     manifest = Artifact.job(folder).manifest
     del manifest["shards"]
@@ -83,10 +101,16 @@ def merge(
             log.info(f"what stood in {merged.path.name} is kept as {kept.name}")
         count = manifest["examples"]
         write_json_lines(merged.path, track(listen, lines, count, "merging"))
-        invalid = merged.write_invalid(chain.from_iterable(part.invalid() for part in parts))
+        invalid = merged.write_invalid(
+            chain.from_iterable(part.invalid() for part in parts)
+        )
         merged.finish_lines()
-    log.info(f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}")
+    log.info(
+        f"{many(count, 'prediction')} of {many(len(parts), 'shard')} in {merged.path}"
+    )
     if invalid:
-        log.warning(f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}")
+        log.warning(
+            f"{many(invalid, 'invalid record')} skipped, listed in {merged.invalid_path}"
+        )
     log.info(f"next: `{command_line('score', ScoreSettings(predictions=merged.path))}`")
     return MergeResult(str(merged.path), count, len(parts), invalid)

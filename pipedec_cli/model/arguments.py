@@ -11,18 +11,27 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import MOST
 
 DTYPES: Final[dict[str, torch.dtype]] = {
-    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "int8", "int4")
+    name: getattr(torch, name)
+    for name in ("float32", "bfloat16", "float16", "int8", "int4")
 }
 #: torch's stubs lack it.
 INT4: Final = DTYPES["int4"]
 
 
-def check_positive_int(name: str, value: Any, otherwise: str | None = None) -> int | None:
+def check_positive_int(
+    name: str, value: Any, otherwise: str | None = None
+) -> int | None:
     """A whole number from 1 to a million, or None. `otherwise` is another value that the caller takes."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
-        todo = f"give a whole number from 1 to {MOST:,}" + (f" or {otherwise!r}" if otherwise else "")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Integral)
+        or not 1 <= int(value) <= MOST
+    ):
+        todo = f"give a whole number from 1 to {MOST:,}" + (
+            f" or {otherwise!r}" if otherwise else ""
+        )
         raise UserError(f"{name} is {value!r}", todo=todo)
     return int(value)
 
@@ -30,17 +39,23 @@ def check_positive_int(name: str, value: Any, otherwise: str | None = None) -> i
 def check_texts(sources: Iterable[str]) -> Iterator[str]:
     """The texts, one after the other. A single string is refused, not read letter by letter."""
     if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
-        raise UserError(f"the sources are one {type(sources).__name__}", todo="give a list of texts")
+        raise UserError(
+            f"the sources are one {type(sources).__name__}", todo="give a list of texts"
+        )
     for number, text in enumerate(sources):
         if not isinstance(text, str):
-            raise UserError(f"source {number} is of type {type(text).__name__}", todo="give texts")
+            raise UserError(
+                f"source {number} is of type {type(text).__name__}", todo="give texts"
+            )
         yield text
 
 
 def computes_bfloat16() -> bool:
     """Whether torch multiplies bfloat16 matrices fast on this CPU, as far as oneDNN can tell."""
     onednn: Any = torch.backends.mkldnn
-    return not onednn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return not onednn.is_available() or bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -52,7 +67,9 @@ def choose_device(name: str = "auto") -> torch.device:
         raise UserError("Apple's GPU is not supported", todo="use --device cpu")
     form = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
     if form is None:
-        raise UserError(f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N")
+        raise UserError(
+            f"there is no device {name!r}", todo="use auto, cpu, cuda or cuda:N"
+        )
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name != "cpu" and int(form[1] or 0) >= count:
         raise UserError(f"{name} is not here", todo="use --device cpu")
@@ -62,7 +79,9 @@ def choose_device(name: str = "auto") -> torch.device:
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     """The dtype of that name, if the device can use it."""
     if str(name) not in DTYPES:
-        raise UserError(f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}")
+        raise UserError(
+            f"there is no dtype {name!r}", todo=f"use one of {', '.join(DTYPES)}"
+        )
     if name == "float16" and device.type == "cpu":
         raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
     if name in ("int8", "int4") and device.type != "cpu":

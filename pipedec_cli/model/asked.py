@@ -22,7 +22,8 @@ _HINTS: Final = {
     "integer": " Answer with a whole number.",
     "list": " Write all of them, with | between them.",
 }
-#: A question names so many choices at most, in some so many characters. The row may have any choice.
+#: A question names so many choices at most, in some so many characters. The row may
+#: have any choice.
 _NAMED: Final = 40
 _NAMED_CHARACTERS: Final = 1_000
 
@@ -131,9 +132,15 @@ class Asked:
         for name in names:
             place = (*self.place, name.key)
             name_place = self.named(name.key)
-            line = f"{path_name(name_place)}: {name.printed}\n" if part.shape == "list" else ""
+            line = (
+                f"{path_name(name_place)}: {name.printed}\n"
+                if part.shape == "list"
+                else ""
+            )
             called = f"{name.printed} of {self.of}" if self.of else name.printed
-            for row in asked_of(Asked(part.item, place, place, called, self.lines + line)):
+            for row in asked_of(
+                Asked(part.item, place, place, called, self.lines + line)
+            ):
                 if row.place != name_place or not part.name_key:
                     yield row
 
@@ -150,7 +157,9 @@ def asked_of(asked: Asked) -> Iterator[Asked]:
         yield asked
         return
     for key, part in asked.part.parts.items():
-        yield from asked_of(dataclasses.replace(asked, part=part, place=(*asked.place, key)))
+        yield from asked_of(
+            dataclasses.replace(asked, part=part, place=(*asked.place, key))
+        )
 
 
 def sample_of(asked: Asked) -> Iterator[Asked]:
@@ -174,9 +183,14 @@ def shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[tuple[str, str]]
         yield from _shown_items(asked, values)
 
 
-def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[tuple[str, str]]:
+def _shown_choice(
+    asked: Asked, values: Mapping[Keys, str]
+) -> Iterator[tuple[str, str]]:
     """The line that says which alternative there is, and those of the alternative."""
-    fits = {label: sum(_fit(row, values) for row in asked.chosen(label)) for label in asked.part.parts}
+    fits = {
+        label: sum(_fit(row, values) for row in asked.chosen(label))
+        for label in asked.part.parts
+    }
     label = max(fits, key=lambda label: fits[label])
     is_there = bool(_keys_below(asked.place, values) or values.get(asked.place))
     yield asked.opening(), label if is_there else ""
@@ -203,7 +217,9 @@ def _keys_below(place: Keys, values: Mapping[Keys, str]) -> Sequence[int | str]:
     """The keys right below a place, as far as they lead to texts, in order."""
     depth = len(place)
     keys = dict.fromkeys(
-        path[depth] for path, text in values.items() if text and len(path) > depth and path[:depth] == place
+        path[depth]
+        for path, text in values.items()
+        if text and len(path) > depth and path[:depth] == place
     )
     return [*keys]
 

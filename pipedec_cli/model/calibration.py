@@ -24,10 +24,13 @@ class Tried(NamedTuple):
     is_right: bool
 
 
-def learn_choices(plan: BlindPlan, records: Sequence[Record]) -> dict[Part, tuple[str, ...]]:
+def learn_choices(
+    plan: BlindPlan, records: Sequence[Record]
+) -> dict[Part, tuple[str, ...]]:
     """The values of those strings that have so few that each of them must be one of these.
 
-    Each value comes twice at least, and there are at most as many values as the square root of the number of right answers.
+    Each value comes twice at least, and there are at most as many values as the square
+    root of the number of right answers.
     """
     rights = [_right_texts(plan, record) for record in records]
     learnt = dict[Part, tuple[str, ...]]()
@@ -35,18 +38,26 @@ def learn_choices(plan: BlindPlan, records: Sequence[Record]) -> dict[Part, tupl
         field = asked.part.field
         counts = Counter(right[number] for right in rights if right[number])
         is_string = field.kind == "string" and not (field.enum or field.scalars)
-        if is_string and counts and min(counts.values()) > 1 and len(counts) ** 2 <= counts.total():
+        if (
+            is_string
+            and counts
+            and min(counts.values()) > 1
+            and len(counts) ** 2 <= counts.total()
+        ):
             learnt[asked.part] = tuple(sorted(counts))
     return learnt
 
 
 def calibrate(
-    decoder: Decoder, records: Sequence[Record], batch_size: int, advance: Callable[[], None]
+    decoder: Decoder,
+    records: Sequence[Record],
+    batch_size: int,
+    advance: Callable[[], None],
 ) -> None:
     """Fit to records with targets, for each key, the confidence below which a blind row has no value.
 
-    Keys with few values choose among these from now on. Keys of lists of objects keep all their values. `advance` is
-    called after each record that is answered.
+    Keys with few values choose among these from now on. Keys of lists of objects keep
+    all their values. `advance` is called after each record that is answered.
     """
     plan = decoder.blind
     assert plan is not None, "thresholds are for blind rows"
@@ -70,7 +81,9 @@ def calibrate(
     thresholds = list[float]()
     for number, (asked, values) in enumerate(zip(plan.asked, tried, strict=True)):
         filled = sum(bool(texts[number]) for texts in wanted)
-        thresholds.append(best_threshold(values, filled) if asked.part.shape == "value" else ALL)
+        thresholds.append(
+            best_threshold(values, filled) if asked.part.shape == "value" else ALL
+        )
     plan.thresholds = tuple(thresholds)
 
 
@@ -91,13 +104,16 @@ def _is_same(asked: Asked, text: str | None, right: str) -> bool:
     if text is None or not right:
         return False
     field = asked.part.field
-    return text == right or (field.kind != "string" and field.parsed(text) == field.parsed(right))
+    return text == right or (
+        field.kind != "string" and field.parsed(text) == field.parsed(right)
+    )
 
 
 def best_threshold(values: Sequence[Tried], filled: int) -> float:
     """The least confidence of values that are kept so that their F1 is the best.
 
-    `filled` is the number of records with a value. The threshold is the geometric mean of two neighbours.
+    `filled` is the number of records with a value. The threshold is the geometric mean
+    of two neighbours.
     """
     ranked = sorted(values, reverse=True)
     best = 0.0

@@ -24,20 +24,32 @@ from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
 from pipedec_cli.data.places import places_in, places_of
 from pipedec_cli.data.records import Record
 
-#: What a value is read as. An ``amount`` is a number as it stands, with the currency or percent sign beside it, and a
-#: ``price`` such an amount with two decimals; the ``bare`` ones are without these signs. A ``line`` is a whole line of a
-#: text that has several.
+#: What a value is read as. An ``amount`` is a number as it stands, with the currency or
+#: percent sign beside it, and a ``price`` such an amount with two decimals; the
+#: ``bare`` ones are without these signs. A ``line`` is a whole line of a text that has
+#: several.
 Reading = Literal[
-    "number", "date", "datetime", "time", "price", "bare price", "amount", "bare amount", "line"
+    "number",
+    "date",
+    "datetime",
+    "time",
+    "price",
+    "bare price",
+    "amount",
+    "bare amount",
+    "line",
 ]
-#: A text with more lines has no candidates that are lines: it takes too long to try them all.
+#: A text with more lines has no candidates that are lines: it takes too long to try
+#: them all.
 _MOST_LINES: Final = 200
 
 
 def _wide_amounts_in(text: str) -> list[Quantity]:
     """The amounts that are no part of another."""
     wide = list[Quantity]()
-    for amount in sorted(amounts_in(text), key=lambda amount: (amount.start, -amount.end)):
+    for amount in sorted(
+        amounts_in(text), key=lambda amount: (amount.start, -amount.end)
+    ):
         if not wide or amount.start >= wide[-1].end:
             wide.append(amount)
     return wide
@@ -87,7 +99,11 @@ _READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
     "amount": read_number,
     "bare amount": read_number,
 }
-_FORMATS: Final[dict[str, Reading]] = {"date": "date", "date-time": "datetime", "time": "time"}
+_FORMATS: Final[dict[str, Reading]] = {
+    "date": "date",
+    "date-time": "datetime",
+    "time": "time",
+}
 _NUMBERS: Final = frozenset(["number", "integer"])
 
 
@@ -108,8 +124,11 @@ def reading_of(field: Field) -> Reading | None:
     kinds = {*field.scalars} if field.kind in ("string", "list") else {field.kind}
     keywords = dict(field.keywords)
     if kinds & _NUMBERS:
-        # A string beside the number is a number too, if a pattern or a format says how it is written.
-        is_number = "string" not in kinds or "pattern" in keywords or "format" in keywords
+        # A string beside the number is a number too, if a pattern or a format says how
+        # it is written.
+        is_number = (
+            "string" not in kinds or "pattern" in keywords or "format" in keywords
+        )
         return "number" if is_number else None
     if field.kind in ("string", "list") and not field.scalars:
         return _FORMATS.get(keywords.get("format", ""))
@@ -125,9 +144,13 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
         return None
     for reading, read in _READERS.items():
         is_read = all(read(value) for value, _ in examples)
-        if is_read and all(_stands(value, source, reading) for value, source in examples):
+        if is_read and all(
+            _stands(value, source, reading) for value, source in examples
+        ):
             return reading
-    return "line" if all(_is_line(value, source) for value, source in examples) else None
+    return (
+        "line" if all(_is_line(value, source) for value, source in examples) else None
+    )
 
 
 def _stands(value: str, source: str, reading: Reading) -> bool:
@@ -150,7 +173,9 @@ def with_values(record: Record, fields: Sequence[Field]) -> Record:
         field = numeric.get(any_item(keys))
         if field is None or not isinstance(value, str):
             return value
-        meanings = meanings_of(replace(field, keywords=()), "number", read_number(value))
+        meanings = meanings_of(
+            replace(field, keywords=()), "number", read_number(value)
+        )
         return json.loads(meanings[0]) if meanings else value
 
     return replace(record, target_fields=mapped(record.target_fields or {}, read))
@@ -185,7 +210,8 @@ def _found_in(source: str, reading: Reading) -> tuple[Quantity, ...]:
 def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
     """The values that stand in a source, each text once; None if a field has no such values.
 
-    A string whose right values are all `learnt` to be dates or prices, say, has its values as they stand.
+    A string whose right values are all `learnt` to be dates or prices, say, has its
+    values as they stand.
     """
     reading = reading_of(field)
     if reading is None and learnt is None:
@@ -213,7 +239,9 @@ def meanings_of(field: Field, reading: Reading, values: Sequence[Any]) -> list[s
     return [*_numbers(values, dict(field.keywords), whole="number" not in kinds)]
 
 
-def _numbers(values: Sequence[int | float], keywords: dict[str, Any], *, whole: bool) -> Iterator[str]:
+def _numbers(
+    values: Sequence[int | float], keywords: dict[str, Any], *, whole: bool
+) -> Iterator[str]:
     """The JSON of the numbers within the bounds of a schema; of integers if they are to be `whole`."""
     for value in values:
         number = int(value) if whole and float(value).is_integer() else value
@@ -225,7 +253,9 @@ def _numbers(values: Sequence[int | float], keywords: dict[str, Any], *, whole: 
 
 def within(number: int | float, keywords: dict[str, Any]) -> bool:
     """Whether a number holds to the bounds of a schema."""
-    if number < keywords.get("minimum", -math.inf) or number > keywords.get("maximum", math.inf):
+    if number < keywords.get("minimum", -math.inf) or number > keywords.get(
+        "maximum", math.inf
+    ):
         return False
     if number <= keywords.get("exclusiveMinimum", -math.inf):
         return False

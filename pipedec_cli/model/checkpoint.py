@@ -30,7 +30,15 @@ from pipedec_cli.model.pretrained import (
     quiet,
     read_generation,
 )
-from pipedec_cli.model.text import PROMPT, Prompt, TextCodec, ids_around, language_id, prompt_around, text_end
+from pipedec_cli.model.text import (
+    PROMPT,
+    Prompt,
+    TextCodec,
+    ids_around,
+    language_id,
+    prompt_around,
+    text_end,
+)
 from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.pipeline.schedule import USUAL_DELAY
@@ -43,9 +51,12 @@ _WORDS: Final = {
     "PytorchStreamReader": "its .bin file is cut short or damaged",
 }
 
-#: Files that do not change what is generated: logs and manifests of the training, and transformers' decoding defaults.
+#: Files that do not change what is generated: logs and manifests of the training, and
+#: transformers' decoding defaults.
 _WITHOUT_EFFECT: Final = frozenset({GENERATION, "trainer_state.json", "training.json"})
-_WITH_EFFECT: Final = frozenset({".bin", ".jinja", ".json", ".model", ".safetensors", ".txt"})
+_WITH_EFFECT: Final = frozenset(
+    {".bin", ".jinja", ".json", ".model", ".safetensors", ".txt"}
+)
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -53,8 +64,9 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint was trained for, and the defaults of decoding it. It stands in config.json.
 
-    The delay is Δt in time-steps, ``any`` after training over random schedules, or ``together`` for fields without lists
-    of objects; it has no meaning for a sequential model.
+    The delay is Δt in time-steps, ``any`` after training over random schedules, or
+    ``together`` for fields without lists of objects; it has no meaning for a sequential
+    model.
     """
 
     decoder: DecoderKind
@@ -65,7 +77,9 @@ class MethodSettings(Struct, frozen=True, forbid_unknown_fields=True):
     chat: bool = False  # whether the prompt stands in the model's chat template
     max_source_tokens: Positive = 2048
     time_max: Positive = 50  # the last time-step
-    item_max: Positive = 20  # the most items of a list of objects, with the empty one that closes it
+    item_max: Positive = (
+        20  # the most items of a list of objects, with the empty one that closes it
+    )
     empty_rows: EmptyRows = "retry"
     stop_on_repeat: bool = False
 
@@ -83,8 +97,8 @@ PLAIN: Final = MethodSettings("sequential", "any", Segmentation("sentence", (), 
 class Checkpoint:
     """A model in evaluation mode, with its tokenizer and the folder or hub name that it came from.
 
-    The settings are None if this tool has not trained it. The segmenter, where it is known, cuts a whole text as the
-    training targets were cut.
+    The settings are None if this tool has not trained it. The segmenter, where it is
+    known, cuts a whole text as the training targets were cut.
     """
 
     model: Any
@@ -93,7 +107,8 @@ class Checkpoint:
     name: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     segmenter: Segmenter | None = None
-    #: The first of its `ends`, if it is not the first that its files name: in a chat the end of a turn.
+    #: The first of its `ends`, if it is not the first that its files name: in a chat
+    #: the end of a turn.
     main_end: int | None = None
 
     @property
@@ -117,9 +132,13 @@ class Checkpoint:
         """The token that every text of an encoder-decoder from elsewhere begins with, such as its language; None if there is none."""
         if self.settings is not None or self.backbone.prompted:
             return None
-        if hasattr(type(self.tokenizer), "src_lang") and (target := self.tokenizer.tgt_lang):
+        if hasattr(type(self.tokenizer), "src_lang") and (
+            target := self.tokenizer.tgt_lang
+        ):
             return language_id(self.tokenizer, target)
-        return getattr(getattr(self.model, "generation_config", None), "forced_bos_token_id", None)
+        return getattr(
+            getattr(self.model, "generation_config", None), "forced_bos_token_id", None
+        )
 
     @property
     def eos(self) -> int:
@@ -140,16 +159,27 @@ class Checkpoint:
     @property
     def positions(self) -> int | None:
         """The number of positions that a decoder-only model was made for; None if there is no such number."""
-        return getattr(self.model.config, "max_position_embeddings", None) if self.backbone.prompted else None
+        return (
+            getattr(self.model.config, "max_position_embeddings", None)
+            if self.backbone.prompted
+            else None
+        )
 
     @property
     def places(self) -> int | None:
         """The most tokens of a source where positions are looked up in a table, or turn in another way beyond a length."""
-        config, rope = self.model.config, getattr(self.model.config, "rope_parameters", None) or {}
+        config, rope = (
+            self.model.config,
+            getattr(self.model.config, "rope_parameters", None) or {},
+        )
         most = rope.get("original_max_position_embeddings") or getattr(
             config, "max_position_embeddings", None
         )
-        return most if self.backbone.learned or rope.get("rope_type") in ("dynamic", "longrope") else None
+        return (
+            most
+            if self.backbone.learned or rope.get("rope_type") in ("dynamic", "longrope")
+            else None
+        )
 
     @property
     def together(self) -> bool:
@@ -161,8 +191,12 @@ class Checkpoint:
     def codec(self) -> TextCodec:
         """The codec of texts and ids, as this checkpoint was trained with it."""
         used = self.settings or PLAIN
-        prompt = self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
-        around = self._known(*ids_around(self.tokenizer)) if self.backbone.framed else None
+        prompt = (
+            self.prompt(used.prompt, chat=used.chat) if self.backbone.prompted else None
+        )
+        around = (
+            self._known(*ids_around(self.tokenizer)) if self.backbone.framed else None
+        )
         how = (used.source_prefix, used.max_source_tokens, self.eos, prompt)
         return TextCodec(self.tokenizer, *how, around=around, places=self.places)
 
@@ -171,7 +205,10 @@ class Checkpoint:
         if not self.backbone.prompted:
             kind = self.backbone.name
             what = f"{self.name} is a {kind}, whose encoder reads the source: there is no prompt"
-            raise UserError(what, todo="use --set source_prefix=…, or leave --prompt-template and --chat out")
+            raise UserError(
+                what,
+                todo="use --set source_prefix=…, or leave --prompt-template and --chat out",
+            )
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])
         return prompt
@@ -180,7 +217,11 @@ class Checkpoint:
         """The same ids around a source, if all are in the model's vocabulary; else a UserError."""
         if (largest := max([*head, *tail], default=0)) >= self.model.config.vocab_size:
             what = f"a token with the id {largest} stands around a source, and the model does not know it"
-            raise UserError(what, where=self.name, todo="use another template, or take another model")
+            raise UserError(
+                what,
+                where=self.name,
+                todo="use another template, or take another model",
+            )
         return head, tail
 
     def end_as_usual(self, *, chat: bool | None = None) -> None:
@@ -196,7 +237,8 @@ class Checkpoint:
 def fingerprint(checkpoint: Checkpoint) -> str | None:
     """The SHA-256 of a folder's weights, configuration and tokenizer, or of a GGUF file; the commit of a hub model, if it is known.
 
-    It does not depend on where the folder lies. Folders inside it, such as a training's ``checkpoint-N``, do not count.
+    It does not depend on where the folder lies. Folders inside it, such as a training's
+    ``checkpoint-N``, do not count.
     """
     folder = Path(checkpoint.name)
     if is_gguf(folder):
@@ -217,20 +259,29 @@ def _is_completed(folder: Path) -> bool:
     config, generation = contents(folder / CONFIG), folder / GENERATION
     if b'"decoder_start_token_id"' not in config:
         return True
-    return generation.exists() and bool(named_ends(as_json(config, CONFIG), read_generation(generation)))
+    return generation.exists() and bool(
+        named_ends(as_json(config, CONFIG), read_generation(generation))
+    )
 
 
 def load_checkpoint(
-    name: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu", computed: torch.dtype | None = None
+    name: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    computed: torch.dtype | None = None,
 ) -> Checkpoint:
     """Load a local folder, a GGUF file or a hub model; a UserError says why it cannot be loaded. A local path never calls the hub.
 
-    If nothing but the compiled kernels is to compute it, in the dtype `computed`, the model may be a `BareModel`.
+    If nothing but the compiled kernels is to compute it, in the dtype `computed`, the
+    model may be a `BareModel`.
     """
     local = require_model(name)
     try:
         place, local = loadable(name), local or is_gguf(name)
-        found = read_folder(Path(place), dtype, computed) if local and computed else None
+        found = (
+            read_folder(Path(place), dtype, computed) if local and computed else None
+        )
         model, tokenizer, content = found or load_pretrained(place, dtype, local=local)
     except (UserError, KeyboardInterrupt):
         raise
@@ -238,20 +289,34 @@ def load_checkpoint(
         if isinstance(error, OSError) and is_out_of_space(error):
             raise
         said = first_line(error).removesuffix(".")
-        reason = next((words for key, words in _WORDS.items() if key in str(error)), said)
+        reason = next(
+            (words for key, words in _WORDS.items() if key in str(error)), said
+        )
         if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
             reason = "one of its files is damaged, or not what its name says"
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
-        raise UserError(f"cannot load the checkpoint {name}: {reason}", todo=todo) from error
+        raise UserError(
+            f"cannot load the checkpoint {name}: {reason}", todo=todo
+        ) from error
     try:
-        settings = None if content is None else msgspec.convert(mended(content), MethodSettings)
+        settings = (
+            None
+            if content is None
+            else msgspec.convert(mended(content), MethodSettings)
+        )
     except msgspec.ValidationError as error:
         what = f"the settings under {KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"
         raise UserError(what, where=f"{name}/{CONFIG}", todo=todo) from error
-    segmenter = load_segmenter(Path(name), settings.segmentation) if settings and local else None
+    segmenter = (
+        load_segmenter(Path(name), settings.segmentation)
+        if settings and local
+        else None
+    )
     where = torch.device(device)
-    checkpoint = Checkpoint(model.eval().to(where), tokenizer, settings, name, where, segmenter)
+    checkpoint = Checkpoint(
+        model.eval().to(where), tokenizer, settings, name, where, segmenter
+    )
     if settings is None:
         checkpoint.end_as_usual()
     return checkpoint
@@ -260,16 +325,24 @@ def load_checkpoint(
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write config.json, model.safetensors or adapters, the tokenizer's files and sentences.json.
 
-    A folder is a model if it holds config.json: this file is deleted first and written last.
+    A folder is a model if it holds config.json: this file is deleted first and written
+    last.
     """
-    assert checkpoint.settings is not None, "a checkpoint is saved with the settings it was trained under"
+    assert checkpoint.settings is not None, (
+        "a checkpoint is saved with the settings it was trained under"
+    )
     import transformers
 
     model = checkpoint.model
     setattr(model.config, KEY, msgspec.to_builtins(checkpoint.settings))
-    model.config.eos_token_id = checkpoint.eos if len(checkpoint.ends) == 1 else [*checkpoint.ends]
-    # The base's own sampling does not fit what was trained: `generate` is greedy and ends as the config says.
-    model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
+    model.config.eos_token_id = (
+        checkpoint.eos if len(checkpoint.ends) == 1 else [*checkpoint.ends]
+    )
+    # The base's own sampling does not fit what was trained: `generate` is greedy and
+    # ends as the config says.
+    model.generation_config = transformers.GenerationConfig.from_model_config(
+        model.config
+    )
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=UNFINISHED) as unfinished:
         written = Path(unfinished)
@@ -282,9 +355,12 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             checkpoint.tokenizer.save_pretrained(written)
         if checkpoint.segmenter is not None:
             save_segmenter(written, checkpoint.segmenter)
-        mode = (written / CONFIG).stat().st_mode  # safetensors lets only the owner read its file
+        mode = (
+            (written / CONFIG).stat().st_mode
+        )  # safetensors lets only the owner read its file
         (folder / CONFIG).unlink(missing_ok=True)
-        # Older weights of another kind, or in several files, would be taken for a part of these.
+        # Older weights of another kind, or in several files, would be taken for a part
+        # of these.
         for other in (*folder.glob("*.safetensors*"), *folder.glob(ADAPTER_FILES)):
             other.unlink(missing_ok=True)
         for file in sorted(written.iterdir(), key=lambda file: file.name == CONFIG):

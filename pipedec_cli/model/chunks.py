@@ -31,7 +31,8 @@ from pipedec_cli.model.decoder import Decoder, ObjectReader, in_words
 
 #: A chunk begins this part of its length before the end of the one before.
 _OVERLAP: Final = 8
-#: What no chunk divides: a word with the space before it; at most so many letters, for scripts without spaces.
+#: What no chunk divides: a word with the space before it; at most so many letters, for
+#: scripts without spaces.
 _WORD: Final = re.compile(r"\s*\S{1,64}")
 
 
@@ -48,7 +49,9 @@ class _Value(NamedTuple):
     sure: float
     value: Any
     forced: float | None
-    missing: float | None = None  # how probable "no value" is of a value that must be there
+    missing: float | None = (
+        None  # how probable "no value" is of a value that must be there
+    )
 
 
 _Values = dict[Keys, _Value]  # by their paths
@@ -73,7 +76,9 @@ class Chunks:
         text = self.decoder.text
         if self.size > (room := text.max_source_tokens - text.longest_around):
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
-            raise UserError(what, todo="give smaller chunks, or a larger --max-source-tokens")
+            raise UserError(
+                what, todo="give smaller chunks, or a larger --max-source-tokens"
+            )
         if self.decoder.fields and not self.decoder.fields.tree.is_plain:
             what = "maps, alternatives, tuples and lists within lists of several chunks cannot become one"
             raise UserError(what, todo="leave the key chunk out")
@@ -81,14 +86,19 @@ class Chunks:
     def cut(self, text: str) -> list[Chunk]:
         """The chunks of a source; a source that is short enough stays as it is."""
         words = _WORD.findall(text)
-        tokens = [0, *accumulate(len(ids) for ids in self.decoder.text.ids(words))]  # before each word
+        tokens = [
+            0,
+            *accumulate(len(ids) for ids in self.decoder.text.ids(words)),
+        ]  # before each word
         places = [0, *accumulate(len(word) for word in words)]
         chunks = list[Chunk]()
         first = 0
         while tokens[-1] - tokens[first] > self.size and first < len(words) - 1:
             end = max(first + 1, bisect_right(tokens, tokens[first] + self.size) - 1)
             chunks.append(Chunk(text[places[first] : places[end]], places[first]))
-            first = max(first + 1, bisect_left(tokens, tokens[end] - self.size // _OVERLAP))
+            first = max(
+                first + 1, bisect_left(tokens, tokens[end] - self.size // _OVERLAP)
+            )
         if not chunks:
             return [Chunk(text)]
         return [*chunks, Chunk(text[places[first] : places[-1]], places[first])]
@@ -96,17 +106,22 @@ class Chunks:
     def merged(self, parts: Sequence[tuple[Chunk, Generated]]) -> Generated:
         """The object of all chunks: of each key the surest value; lists one after the other.
 
-        Items are told apart by their places in the source: what two chunks read in the same place is one item. An item
-        that stands nowhere is told apart by its value. A joined list is as sure as its least sure part, and as forced as the
-        most forced. The chunks' costs are added up. There is no grid, so there are no calls and nothing taken back; the ids
-        are those of the longest chunk.
+        Items are told apart by their places in the source: what two chunks read in the
+        same place is one item. An item that stands nowhere is told apart by its value.
+        A joined list is as sure as its least sure part, and as forced as the most
+        forced. The chunks' costs are added up. There is no grid, so there are no calls
+        and nothing taken back; the ids are those of the longest chunk.
         """
         results = [generated for _, generated in parts]
         if len(results) == 1:
             return results[0]
-        assert self.decoder.fields is not None and isinstance(self.decoder.reader, ObjectReader)
+        assert self.decoder.fields is not None and isinstance(
+            self.decoder.reader, ObjectReader
+        )
         fields = self.decoder.fields.fields
-        found = _all_values([_Read(chunk, _values_of(generated)) for chunk, generated in parts], fields)
+        found = _all_values(
+            [_Read(chunk, _values_of(generated)) for chunk, generated in parts], fields
+        )
         values, texts = _object_of(found, fields)
         sure = {keys: value.sure for keys, value in found.items()}
         forced = {keys: value.forced for keys, value in found.items()}
@@ -127,10 +142,14 @@ class Chunks:
             taken_back=(),
             source_cut=any(generated.source_cut for generated in results),
             fields=values,
-            forced=None if results[0].forced is None else mapped(values, lambda keys, _: forced.get(keys)),
+            forced=None
+            if results[0].forced is None
+            else mapped(values, lambda keys, _: forced.get(keys)),
             confidence=mapped(values, lambda keys, _: sure.get(keys)),
             violations=in_words(self.decoder.reader.check(values)),
-            missing={name: share for name, share in missing.items() if share is not None},
+            missing={
+                name: share for name, share in missing.items() if share is not None
+            },
         )
 
 
@@ -142,7 +161,9 @@ def _values_of(generated: Generated) -> _Values:
     for keys, value in by_path(generated.fields or {}).items():
         if kind_of(value):
             missing = generated.missing.get(path_name(keys))
-            values[keys] = _Value(sure.get(keys) or 0.0, value, forced.get(keys), missing)
+            values[keys] = _Value(
+                sure.get(keys) or 0.0, value, forced.get(keys), missing
+            )
     return values
 
 
@@ -161,9 +182,13 @@ def _all_values(reads: Sequence[_Read], fields: Sequence[Field]) -> _Values:
     return found
 
 
-def _object_of(found: _Values, fields: Sequence[Field]) -> tuple[dict[str, Any], list[str]]:
+def _object_of(
+    found: _Values, fields: Sequence[Field]
+) -> tuple[dict[str, Any], list[str]]:
     """The object of these values, and the texts of its rows."""
-    items = max((key for keys in found for key in keys if isinstance(key, int)), default=1)
+    items = max(
+        (key for keys in found for key in keys if isinstance(key, int)), default=1
+    )
     texts = list[str]()
     for field, item in rows_with(fields, items):
         place = field.at(item)
@@ -210,7 +235,10 @@ def _items(reads: Sequence[_Read], fields: Sequence[Field]) -> list[_Values]:
     same = dict[Hashable, list[_Values]]()
     for read in reads:
         items = _items_of(read.values, fields)
-        names = [item[naming.keys].value if naming and naming.keys in item else "" for item in items]
+        names = [
+            item[naming.keys].value if naming and naming.keys in item else ""
+            for item in items
+        ]
         for (place, name), item in zip(_placed(names, read.chunk), items, strict=True):
             # Without a name the values tell items apart.
             known = sorted((keys, repr(value.value)) for keys, value in item.items())

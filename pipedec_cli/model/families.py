@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.torch.parts import Function, Modules, output_scale
 
-#: The names in an encoder-decoder's config for the id that opens a text; the first that is set counts, as in transformers.
+#: The names in an encoder-decoder's config for the id that opens a text; the first that
+#: is set counts, as in transformers.
 OPENERS: Final = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
@@ -50,11 +51,14 @@ class Backbone:
     name: str  # for users
     model_types: tuple[str, ...]  # transformers' names of the members
     auto_class: str  # the class of transformers that loads them
-    encoder: Callable[[Any], Any] | None  # a module from input_ids and attention_mask to last_hidden_state
+    encoder: (
+        Callable[[Any], Any] | None
+    )  # a module from input_ids and attention_mask to last_hidden_state
     embedding: Callable[[Any], nn.Embedding]  # of the decoder's tokens
     sizes: Callable[[Any], Sizes]  # from the config
     parts: Modules  # of the decoder, whose layers transformers computes
-    #: Whether the tokenizer's special ids stand around a source for the encoder, rather than an <eos> behind it.
+    #: Whether the tokenizer's special ids stand around a source for the encoder, rather
+    #: than an <eos> behind it.
     framed: bool = False
 
     @property
@@ -78,21 +82,47 @@ class Backbone:
         """A model in float32 with weights drawn from torch's global generator."""
         import transformers
 
-        if isinstance(config, SimpleNamespace):  # of a model that was read without transformers
-            config = type(transformers.AutoConfig.for_model(config.model_type)).from_dict(vars(config))
-        return getattr(transformers, self.auto_class).from_config(config, dtype=torch.float32)
+        if isinstance(
+            config, SimpleNamespace
+        ):  # of a model that was read without transformers
+            config = type(
+                transformers.AutoConfig.for_model(config.model_type)
+            ).from_dict(vars(config))
+        return getattr(transformers, self.auto_class).from_config(
+            config, dtype=torch.float32
+        )
 
 
 #: The most layers, and the most of each other size in a config.
 _MOST_LAYERS, _MOST, _MOST_PLACES, _MOST_TABLE = 256, 1 << 20, 1 << 40, 1 << 16
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
-    *("vocab_size", "d_model", "d_kv", "d_ff", "num_heads", "hidden_size", "intermediate_size", "head_dim"),
-    *("num_attention_heads", "num_key_value_heads", "encoder_attention_heads", "decoder_attention_heads"),
+    *(
+        "vocab_size",
+        "d_model",
+        "d_kv",
+        "d_ff",
+        "num_heads",
+        "hidden_size",
+        "intermediate_size",
+        "head_dim",
+    ),
+    *(
+        "num_attention_heads",
+        "num_key_value_heads",
+        "encoder_attention_heads",
+        "decoder_attention_heads",
+    ),
     *("encoder_ffn_dim", "decoder_ffn_dim", "sliding_window"),
     *("relative_attention_num_buckets", "relative_attention_max_distance"),
 )
-_LAYERS: Final = ("num_layers", "num_decoder_layers", "num_hidden_layers", "encoder_layers", "decoder_layers")
+_LAYERS: Final = (
+    "num_layers",
+    "num_decoder_layers",
+    "num_hidden_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
 
 
 def check_config(config: Any) -> None:
@@ -101,7 +131,9 @@ def check_config(config: Any) -> None:
     Whether they fit the weights is checked when these are loaded.
     """
     halves = [getattr(config, half, None) for half in ("encoder", "decoder")]
-    for part in filter(None, (config, *halves, getattr(halves[0], "text_config", None))):
+    for part in filter(
+        None, (config, *halves, getattr(halves[0], "text_config", None))
+    ):
         _check_sizes(part)
     ends = listed(config.eos_token_id)
     if not ends:
@@ -111,7 +143,9 @@ def check_config(config: Any) -> None:
     for name, value in ids:
         is_known = type(value) is int and 0 <= value < config.vocab_size
         if not is_known and (value is not None or name == "eos_token_id"):
-            raise ValueError(f"{name} {value!r} is not below vocab_size {config.vocab_size}")
+            raise ValueError(
+                f"{name} {value!r} is not below vocab_size {config.vocab_size}"
+            )
 
 
 def _check_sizes(config: Any) -> None:
@@ -129,24 +163,37 @@ def _check_sizes(config: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} is {value}")
     if hasattr(config, "relative_attention_num_buckets"):
-        farthest, buckets = config.relative_attention_max_distance, config.relative_attention_num_buckets
+        farthest, buckets = (
+            config.relative_attention_max_distance,
+            config.relative_attention_num_buckets,
+        )
         if buckets < 4 or farthest <= buckets // 2:
             known = f"relative_attention_num_buckets {buckets}"
-            raise ValueError(f"{known} do not fit relative_attention_max_distance {farthest}")
+            raise ValueError(
+                f"{known} do not fit relative_attention_max_distance {farthest}"
+            )
     if hasattr(config, "num_key_value_heads"):
         heads, shared = config.num_attention_heads, config.num_key_value_heads
         if heads % (shared or heads):
-            raise ValueError(f"num_attention_heads {heads} is no multiple of num_key_value_heads {shared}")
+            raise ValueError(
+                f"num_attention_heads {heads} is no multiple of num_key_value_heads {shared}"
+            )
         if (getattr(config, "head_dim", None) or 2) % 2:
-            raise ValueError(f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers")
+            raise ValueError(
+                f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers"
+            )
         kinds = set(getattr(config, "layer_types", None) or ())
         if odd := kinds - {"full_attention", "sliding_attention"}:
             what = f"a {config.model_type!r} model with layers of the kind {min(map(str, odd))!r} cannot decode a grid"
             todo = "take a model whose layers all attend; docs/backbones.md lists the tested families"
             raise UserError(what, todo=todo)
-        is_used = "sliding_attention" in kinds and getattr(config, "use_sliding_window", True)
+        is_used = "sliding_attention" in kinds and getattr(
+            config, "use_sliding_window", True
+        )
         if is_used and not config.sliding_window:
-            raise ValueError("there is no sliding_window for the sliding_attention of its layer_types")
+            raise ValueError(
+                "there is no sliding_window for the sliding_attention of its layer_types"
+            )
 
 
 T5 = Backbone(
@@ -156,12 +203,21 @@ T5 = Backbone(
     encoder=lambda model: model.encoder,
     embedding=lambda model: model.decoder.embed_tokens,
     sizes=lambda config: Sizes(
-        config.num_decoder_layers, config.num_heads, config.d_kv, config.d_model, config.d_ff
+        config.num_decoder_layers,
+        config.num_heads,
+        config.d_kv,
+        config.d_model,
+        config.d_ff,
     ),
     parts=Modules(
         decoder=lambda model: model.decoder,
-        head=lambda model: lambda states: model.lm_head(states * output_scale(model.config)),
-        source_kv=lambda block: (block.layer[1].EncDecAttention.k, block.layer[1].EncDecAttention.v),
+        head=lambda model: (
+            lambda states: model.lm_head(states * output_scale(model.config))
+        ),
+        source_kv=lambda block: (
+            block.layer[1].EncDecAttention.k,
+            block.layer[1].EncDecAttention.v,
+        ),
         biased=True,
     ),
 )
@@ -171,7 +227,9 @@ def _rotary_sizes(config: Any) -> Sizes:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     shared = getattr(config, "num_key_value_heads", None) or heads
-    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+    if getattr(config, "multi_query", False) and not getattr(
+        config, "new_decoder_architecture", False
+    ):
         shared = 1  # of a Falcon
     feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     return Sizes(config.num_hidden_layers, shared, width, config.hidden_size, feed)
@@ -180,7 +238,9 @@ def _rotary_sizes(config: Any) -> Sizes:
 def _bart_sizes(config: Any) -> Sizes:
     heads = config.decoder_attention_heads
     width: int = config.d_model
-    return Sizes(config.decoder_layers, heads, width // heads, width, config.decoder_ffn_dim)
+    return Sizes(
+        config.decoder_layers, heads, width // heads, width, config.decoder_ffn_dim
+    )
 
 
 def _capped(head: Function, cap: float | None) -> Function:
@@ -191,7 +251,9 @@ def _capped(head: Function, cap: float | None) -> Function:
 def _logits(model: Any) -> Function:
     """The output matrix of a decoder-only model, with the factor and the bound that its config names."""
     config, matrix = model.config, model.get_output_embeddings()
-    factor = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    factor = (getattr(config, "logit_scale", None) or 1.0) / (
+        getattr(config, "logits_scaling", None) or 1.0
+    )
     scaled = matrix if factor == 1.0 else lambda states: matrix(states) * factor
     return _capped(scaled, getattr(config, "final_logit_softcapping", None))
 
@@ -220,7 +282,9 @@ T5GEMMA: Final = Backbone(
     framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
-        head=lambda model: _capped(model.lm_head, model.config.decoder.final_logit_softcapping),
+        head=lambda model: _capped(
+            model.lm_head, model.config.decoder.final_logit_softcapping
+        ),
         source_kv=lambda layer: (layer.cross_attn.k_proj, layer.cross_attn.v_proj),
     ),
 )
@@ -254,7 +318,11 @@ BART: Final = Backbone(
     framed=True,
     parts=Modules(
         decoder=lambda model: model.model.decoder,
-        head=lambda model: lambda states: model.lm_head(states) + getattr(model, "final_logits_bias", 0.0),
+        head=lambda model: (
+            lambda states: (
+                model.lm_head(states) + getattr(model, "final_logits_bias", 0.0)
+            )
+        ),
         source_kv=lambda layer: (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj),
         learned=True,
     ),
@@ -262,9 +330,12 @@ BART: Final = Backbone(
 
 #: The families with an encoder, by the names that transformers gives to their members.
 FAMILIES: Final[dict[str, Backbone]] = {
-    name: family for family in (T5, T5GEMMA, T5GEMMA2, BART) for name in family.model_types
+    name: family
+    for family in (T5, T5GEMMA, T5GEMMA2, BART)
+    for name in family.model_types
 }
-#: The decoder-only families that were tested, by their names in transformers. Others are tried as they are loaded.
+#: The decoder-only families that were tested, by their names in transformers. Others
+#: are tried as they are loaded.
 TESTED: Final = {
     "llama": "Llama",
     "qwen2": "Qwen2",

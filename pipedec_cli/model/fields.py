@@ -24,7 +24,14 @@ from pipedec_cli.data.fields import (
 )
 from pipedec_cli.data.places import places_in
 from pipedec_cli.data.tree import ObjectOf, Part, numbers_at, tree_of
-from pipedec_cli.model.candidates import Known, Reading, as_number, candidates, choices, is_worded
+from pipedec_cli.model.candidates import (
+    Known,
+    Reading,
+    as_number,
+    candidates,
+    choices,
+    is_worded,
+)
 from pipedec_cli.model.grammar import allowed_of, is_free, plain_allowed_of
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.pipeline.answers import Answer
@@ -43,8 +50,11 @@ class Answered:
     """What the rows of a finished grid say, by the places of their values."""
 
     rows: dict[Keys, Subsequence] = dataclasses.field(default_factory=dict)
-    texts: dict[Keys, str | None] = dataclasses.field(default_factory=dict)  # None of a value that was cut
-    #: By their paths the values that must be there and that the model finds nowhere: how probable "no value" is.
+    texts: dict[Keys, str | None] = dataclasses.field(
+        default_factory=dict
+    )  # None of a value that was cut
+    #: By their paths the values that must be there and that the model finds nowhere:
+    #: how probable "no value" is.
     missing: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -82,7 +92,9 @@ def as_often(names: Iterable[str], source: str) -> list[str]:
     return kept
 
 
-def names_as_often(names: Allowed, decode: Callable[[Sequence[int]], str], end: int, source: str) -> Allowed:
+def names_as_often(
+    names: Allowed, decode: Callable[[Sequence[int]], str], end: int, source: str
+) -> Allowed:
     """Allows the items of a list, and the end alone where a name has come more often than it stands in the source.
 
     A small model that repeats itself would not end.
@@ -101,13 +113,16 @@ def names_as_often(names: Allowed, decode: Callable[[Sequence[int]], str], end: 
 class FieldCodec:
     """The fields of a checkpoint in the tokens of its codec."""
 
-    def __init__(self, codec: TextCodec, fields: Sequence[Field], tree: Part | None = None) -> None:
+    def __init__(
+        self, codec: TextCodec, fields: Sequence[Field], tree: Part | None = None
+    ) -> None:
         """Objects are read as the `tree` says, by default as that of the fields."""
         self.codec = codec
         self.fields = fields
         self.tree = tree_of(fields) if tree is None else tree
         rows = dict.fromkeys((*fields, *(part.field for part in self.tree.inner())))
-        #: The texts of enums as the tokenizer spells them: it may write other forms of letters.
+        #: The texts of enums as the tokenizer spells them: it may write other forms of
+        #: letters.
         self._spelled: dict[Field, tuple[str, ...]] = {}
         #: The values that these texts, and those of the enum itself, stand for.
         self._forms: dict[Field, dict[str, str]] = {}
@@ -121,7 +136,9 @@ class FieldCodec:
     def known_of(self, item: int) -> list[list[int]]:
         """The known tokens of the row of each field behind <bos>, for an item of the lists."""
         if item not in self._known:
-            self._known[item] = self.codec.ids([field.opening(item) for field in self.fields])
+            self._known[item] = self.codec.ids(
+                [field.opening(item) for field in self.fields]
+            )
         return self._known[item]
 
     def rule(
@@ -136,13 +153,18 @@ class FieldCodec:
     ) -> RowRule:
         """How the row of a field is answered for a source.
 
-        Where it is `grounded`, numbers, dates and free values are parts of the source. Strings may be `learnt` to be
-        dates or prices, say. An answer ends with the token `end`. A row that `may_be_empty` has no value then.
+        Where it is `grounded`, numbers, dates and free values are parts of the source.
+        Strings may be `learnt` to be dates or prices, say. An answer ends with the
+        token `end`. A row that `may_be_empty` has no value then.
         """
         named = choices(field)
         if named:
             return RowRule(tuple(named))
-        stand = candidates(field, source, learnt) if grounded and not is_worded(field) else None
+        stand = (
+            candidates(field, source, learnt)
+            if grounded and not is_worded(field)
+            else None
+        )
         if stand is not None and (field.kind != "list" or not stand):
             return RowRule(tuple(stand))
         make = partial(allowed_of, self.codec.tokenizer, end, may_be_empty=may_be_empty)
@@ -150,24 +172,38 @@ class FieldCodec:
             texts = tuple(known.text for known in stand)
             allowed = make(Field("", "list", keywords=_counts(field)), texts)
             allowed = names_as_often(allowed, self.codec.decode, end, source)
-            return RowRule(allowed=allowed, items={known.text: known.means for known in stand})
-        return self._written_rule(field, end, source, make, in_source=grounded and is_free(field))
+            return RowRule(
+                allowed=allowed, items={known.text: known.means for known in stand}
+            )
+        return self._written_rule(
+            field, end, source, make, in_source=grounded and is_free(field)
+        )
 
     def _written_rule(
-        self, field: Field, end: int, source: str, make: Callable[..., Allowed], *, in_source: bool
+        self,
+        field: Field,
+        end: int,
+        source: str,
+        make: Callable[..., Allowed],
+        *,
+        in_source: bool,
     ) -> RowRule:
         """How the row of a field is written: as a part of the source, or as the schema says. `make` makes `Allowed`.
 
-        A single part of the source ends where that is most probable. A list has all items that the model writes: the
-        more they are, the less probable is each end.
+        A single part of the source ends where that is most probable. A list has all
+        items that the model writes: the more they are, the less probable is each end.
         """
         if in_source:
-            span = Field("", field.kind, keywords=_counts(field))  # fields with such values share a grammar
+            span = Field(
+                "", field.kind, keywords=_counts(field)
+            )  # fields with such values share a grammar
             allowed = make(span, (), source)
         else:
             allowed = make(field, self._spelled[field])
         if field.kind == "list":
-            return RowRule(allowed=names_as_often(allowed, self.codec.decode, end, source))
+            return RowRule(
+                allowed=names_as_often(allowed, self.codec.decode, end, source)
+            )
         return RowRule(allowed=allowed, end=end if in_source else -1)
 
     def openings(
@@ -180,17 +216,24 @@ class FieldCodec:
             known = tuple(self.known_of(item)[number])
             at = field.at(item)
             opening = Opening(known, self.allowed[number], at, path_name(at))
-            openings.append(opening if source is None else self._held(opening, field, source))
+            openings.append(
+                opening if source is None else self._held(opening, field, source)
+            )
         return tuple(openings)
 
     def _held(self, opening: Opening, field: Field, source: str) -> Opening:
         """The opening of a trained row whose value is a part of a source. An empty row has no value."""
         end = self.codec.eos
-        rule = self.rule(field, end, source, grounded=True, may_be_empty=not field.forced)
+        rule = self.rule(
+            field, end, source, grounded=True, may_be_empty=not field.forced
+        )
         if rule.known is None:
             return replace(opening, allowed=rule.allowed, end=rule.end)
         ids = self.codec.ids([known.text for known in rule.known])
-        answers = [Answer((*tokens, end), known.means) for tokens, known in zip(ids, rule.known, strict=True)]
+        answers = [
+            Answer((*tokens, end), known.means)
+            for tokens, known in zip(ids, rule.known, strict=True)
+        ]
         answers.append(Answer((end,), ""))
         return replace(opening, answers=tuple(answers), written=False, must=field.must)
 
@@ -204,10 +247,14 @@ class FieldCodec:
             answered.rows[place] = row
             answered.texts[place] = self._text(opening, row, field, grid.method.source)
             if opening.must and opening.lacks(row):
-                answered.missing[path_name(place)] = float(f"{opening.absence(row):.4g}")
+                answered.missing[path_name(place)] = float(
+                    f"{opening.absence(row):.4g}"
+                )
         return answered
 
-    def _text(self, opening: Opening, row: Subsequence, field: Field, source: str) -> str | None:
+    def _text(
+        self, opening: Opening, row: Subsequence, field: Field, source: str
+    ) -> str | None:
         """The text of a row's value; None if it was cut."""
         if opening.chooses:
             return opening.text(row) if row.ended else None
@@ -223,13 +270,17 @@ class FieldCodec:
 
     def plain_answers(self, grid: Grid) -> Answered:
         """See `Answers`, of an object that a sequential model has written in words: no value has a row of its own."""
-        texts = read_plain(self.whole(grid), self.fields, cut=grid.truncated is not None)
+        texts = read_plain(
+            self.whole(grid), self.fields, cut=grid.truncated is not None
+        )
         rows = zip(rows_of(self.fields, len(texts)), texts, strict=True)
         return Answered(texts={field.at(item): text for (field, item), text in rows})
 
     def whole(self, grid: Grid) -> str:
         """The text of all rows."""
-        return self.codec.decode([token for row in grid.subsequences for token in row.text_tokens])
+        return self.codec.decode(
+            [token for row in grid.subsequences for token in row.text_tokens]
+        )
 
     def object_of(
         self, texts: Mapping[Keys, str | None], dropped: Collection[Keys] = ()
@@ -245,7 +296,9 @@ class FieldCodec:
         number: Callable[[Subsequence], float],
     ) -> Any:
         """A number of the row of each value: an object of the same shape, to four digits."""
-        return numbers_at(values, {at: float(f"{number(row):.4g}") for at, row in rows.items()})
+        return numbers_at(
+            values, {at: float(f"{number(row):.4g}") for at, row in rows.items()}
+        )
 
     def plain(self, values: Mapping[str, Any]) -> str:
         """An object as the sequential model writes it."""
@@ -260,7 +313,10 @@ class FieldCodec:
             return Opening(())
         texts = [self._spelled[field] for field in self.fields]
         return Opening(
-            (), plain_allowed_of(self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts)
+            (),
+            plain_allowed_of(
+                self.codec.tokenizer, self.codec.eos, self.fields, spelled, texts
+            ),
         )
 
     @cached_property
@@ -270,7 +326,15 @@ class FieldCodec:
         for field in self.fields:
             texts = self._spelled[field]
             empty = not field.forced
-            rows.append(allowed_of(self.codec.tokenizer, self.codec.eos, field, texts, may_be_empty=empty))
+            rows.append(
+                allowed_of(
+                    self.codec.tokenizer,
+                    self.codec.eos,
+                    field,
+                    texts,
+                    may_be_empty=empty,
+                )
+            )
         return rows
 
 
@@ -285,20 +349,29 @@ def place_rows(
 ) -> list[tuple[int, int, int, int | None]]:
     """The rows of an object on the grid, as they are established, for texts with these many tokens in the order of `rows_of`.
 
-    Each has its start, the place of its field, the item, and the place of its text. An empty item, whose rows have no
-    text, closes each list. The items of a list lie as the `plan` lays subsequences as long as they are.
+    Each has its start, the place of its field, the item, and the place of its text. An
+    empty item, whose rows have no text, closes each list. The items of a list lie as
+    the `plan` lays subsequences as long as they are.
     """
-    at = {(field.name, item): place for place, (field, item) in enumerate(rows_of(fields, len(lengths)))}
+    at = {
+        (field.name, item): place
+        for place, (field, item) in enumerate(rows_of(fields, len(lengths)))
+    }
     rows: list[tuple[int, int, int, int | None]] = [
-        (0, number, 0, at[field.name, 0]) for number, field in enumerate(fields) if not field.listed
+        (0, number, 0, at[field.name, 0])
+        for number, field in enumerate(fields)
+        if not field.listed
     ]
     for places in list_places(fields):
         longest, item = list[int](), 1
         while most := max(
-            lengths[at[name, item]] if (name := fields[n].name, item) in at else 0 for n in places
+            lengths[at[name, item]] if (name := fields[n].name, item) in at else 0
+            for n in places
         ):
             longest.append(most)
             item += 1
         for number, start in enumerate(place(plan, [*longest, 0]), start=1):
-            rows += ((start, n, number, at.get((fields[n].name, number))) for n in places)
+            rows += (
+                (start, n, number, at.get((fields[n].name, number))) for n in places
+            )
     return sorted(rows, key=lambda row: row[:2])

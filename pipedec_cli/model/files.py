@@ -1,7 +1,8 @@
 """A model and its tokenizer from a folder's own files, without transformers, whose import takes seconds.
 
-The compiled kernels need weights and a config alone. They are read here if transformers 5 wrote the folder: it completes
-config.json and tokenizer.json when it writes them. All else, and whatever does not fit, is left to transformers.
+The compiled kernels need weights and a config alone. They are read here if transformers
+5 wrote the folder: it completes config.json and tokenizer.json when it writes them. All
+else, and whatever does not fit, is left to transformers.
 """
 
 import json
@@ -22,7 +23,12 @@ from pipedec_cli.data.segmentation import check_content
 from pipedec_cli.model import pretrained
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.native.packing import DECODERS, check_spec, describe, describe_t5
+from pipedec_cli.model.engine.native.packing import (
+    DECODERS,
+    check_spec,
+    describe,
+    describe_t5,
+)
 from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
 from pipedec_cli.model.families import T5, backbone_of, check_config
 from pipedec_cli.model.pretrained import (
@@ -39,16 +45,29 @@ from pipedec_cli.model.pretrained import (
 
 #: Values that transformers leaves out of config.json where they are its defaults.
 _DEFAULTS: Final = {
-    **dict.fromkeys(("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")),
+    **dict.fromkeys(
+        ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
+    ),
     "is_encoder_decoder": False,
 }
 #: Files that add to what tokenizer.json and tokenizer_config.json say.
 _ADAPTERS: Final = ("adapter_config.json", "adapter_model.safetensors")
-_OLDER: Final = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates", *_ADAPTERS)
-_NAMED: Final = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_OLDER: Final = (
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "additional_chat_templates",
+    *_ADAPTERS,
+)
+_NAMED: Final = tuple(
+    f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+)
 #: What a T5's config calls otherwise; transformers takes these names as well.
-_T5_OTHERS: Final = frozenset({"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim"})
-_NUMBERS: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
+_T5_OTHERS: Final = frozenset(
+    {"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim"}
+)
+_NUMBERS: Final = frozenset(
+    {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+)
 #: A weight that the first T5s hold and nothing reads.
 _UNREAD: Final = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
 
@@ -58,7 +77,9 @@ class BareModel(nn.Module):
 
     device = torch.device("cpu")
 
-    def __init__(self, config: SimpleNamespace, folder: Path, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: SimpleNamespace, folder: Path, dtype: torch.dtype
+    ) -> None:
         """Read the weights; a ValueError if they are not those that the config counts."""
         super().__init__()
         self.config, self.dtype = config, dtype
@@ -72,7 +93,11 @@ class BareModel(nn.Module):
                     weights[name] = nn.Parameter(tensor.to(dtype), requires_grad=False)
         is_t5 = config.model_type in T5.model_types
         shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
-        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] if is_t5 else []
+        copies = (
+            ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+            if is_t5
+            else []
+        )
         has_head = is_t5 and "lm_head.weight" in weights  # whose config need not say so
         copies += ["lm_head.weight"] * (config.tie_word_embeddings and not has_head)
         if weights.keys() & {*copies}:
@@ -93,14 +118,19 @@ class BareModel(nn.Module):
         module, parts = self, name.split(".")
         for part, after in pairwise(parts):
             if part not in module._modules:
-                module.add_module(part, nn.ModuleList() if after.isdigit() else nn.Module())
+                module.add_module(
+                    part, nn.ModuleList() if after.isdigit() else nn.Module()
+                )
             module = module._modules[part]  # type: ignore[assignment]
         module.register_parameter(parts[-1], weight)
 
 
-def _by_number(name: str) -> list[int | str]:
+def _by_number(name: str) -> list[tuple[int, int, str]]:
     """The name's parts, numbers as numbers: a module has its children in their order."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.split(".")]  # type: ignore[misc]
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in name.split(".")
+    ]
 
 
 def _check_names(model: Any) -> None:
@@ -113,9 +143,14 @@ def _check_names(model: Any) -> None:
         fits = (len(model.encoder.block), len(model.decoder.block)) == counts
         fits = fits and gates == config.is_gated_act * sum(counts)
     else:
-        layers = (f"model.layers.{number}." for number in range(config.num_hidden_layers))
+        layers = (
+            f"model.layers.{number}." for number in range(config.num_hidden_layers)
+        )
         wanted = {layer + name for layer in layers for name in DECODERS[kind].weights}
-        fits = names - {"lm_head.weight"} == wanted | {"model.embed_tokens.weight", "model.norm.weight"}
+        fits = names - {"lm_head.weight"} == wanted | {
+            "model.embed_tokens.weight",
+            "model.norm.weight",
+        }
     if not fits or len(embedding) != config.vocab_size:
         raise ValueError("weights are missing, or more than config.json says")
 
@@ -126,15 +161,31 @@ class FileTokenizer:
     def __init__(self, folder: Path, model_type: str) -> None:
         """Read the files; a ValueError if the tokenizer has more to it than these files say."""
         settings = json.loads((folder / "tokenizer_config.json").read_bytes())
-        extra, template = settings.get("extra_special_tokens") or [], folder / "chat_template.jinja"
-        self.special_tokens_map = {name: settings[name] for name in _NAMED if settings.get(name) is not None}
+        extra, template = (
+            settings.get("extra_special_tokens") or [],
+            folder / "chat_template.jinja",
+        )
+        self.special_tokens_map = {
+            name: settings[name] for name in _NAMED if settings.get(name) is not None
+        }
         self.all_special_tokens = [*self.special_tokens_map.values(), *extra]
         texts = {name for name, value in settings.items() if isinstance(value, str)}
         others = {name for name in texts if name.endswith("_token")}
-        # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its vocabulary.
-        is_own = model_type != "qwen2" or settings.get("tokenizer_class") == "Qwen2Tokenizer"
-        is_whole = settings.get("backend") == "tokenizers" and others <= {*_NAMED} and isinstance(extra, list)
-        if not is_own or not is_whole or {"added_tokens_decoder", "chat_template"} & settings.keys():
+        # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its
+        # vocabulary.
+        is_own = (
+            model_type != "qwen2" or settings.get("tokenizer_class") == "Qwen2Tokenizer"
+        )
+        is_whole = (
+            settings.get("backend") == "tokenizers"
+            and others <= {*_NAMED}
+            and isinstance(extra, list)
+        )
+        if (
+            not is_own
+            or not is_whole
+            or {"added_tokens_decoder", "chat_template"} & settings.keys()
+        ):
             raise ValueError("transformers says what this tokenizer does")
         content = (folder / "tokenizer.json").read_bytes()
         check_content(content)
@@ -142,14 +193,23 @@ class FileTokenizer:
         self.backend_tokenizer.no_truncation()
         self.backend_tokenizer.no_padding()
         self.split_special_tokens, self._folder = False, str(folder)
-        self.chat_template = template.read_text(encoding="utf-8") if template.exists() else None
+        self.chat_template = (
+            template.read_text(encoding="utf-8") if template.exists() else None
+        )
         self.added_tokens_decoder = self.backend_tokenizer.get_added_tokens_decoder()
-        numbers = {token: self.backend_tokenizer.token_to_id(token) for token in self.all_special_tokens}
+        numbers = {
+            token: self.backend_tokenizer.token_to_id(token)
+            for token in self.all_special_tokens
+        }
         if None in numbers.values():
             raise ValueError("a special token has no id")
         self.all_special_ids = list(numbers.values())
-        named = {name: numbers[token] for name, token in self.special_tokens_map.items()}
-        self.bos_token_id, self.eos_token_id, self.unk_token_id = map(named.get, _NAMED[:3])
+        named = {
+            name: numbers[token] for name, token in self.special_tokens_map.items()
+        }
+        self.bos_token_id, self.eos_token_id, self.unk_token_id = map(
+            named.get, _NAMED[:3]
+        )
 
     def __call__(
         self,
@@ -160,19 +220,31 @@ class FileTokenizer:
         verbose: bool = True,
     ) -> dict[str, Any]:
         """The ids of a text, or of each of several texts, under ``input_ids``."""
-        split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        split = (
+            self.split_special_tokens
+            if split_special_tokens is None
+            else split_special_tokens
+        )
         self.backend_tokenizer.encode_special_tokens = split
         texts = [text] if isinstance(text, str) else list(text)
-        encoded = self.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+        encoded = self.backend_tokenizer.encode_batch(
+            texts, add_special_tokens=add_special_tokens
+        )
         ids = [each.ids for each in encoded]
         return {"input_ids": ids[0] if isinstance(text, str) else ids}
 
     def decode(
-        self, ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
+        self,
+        ids: Sequence[int],
+        *,
+        skip_special_tokens: bool,
+        clean_up_tokenization_spaces: bool,
     ) -> str:
         """The text of ids, as it is: only without clean-up."""
         assert not clean_up_tokenization_spaces
-        return str(self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
+        return str(
+            self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        )
 
     def get_vocab(self) -> dict[str, int]:
         """All tokens and their ids."""
@@ -214,10 +286,19 @@ def read_folder(
     try:
         content = json.loads((folder / CONFIG).read_bytes())
         generation = folder / GENERATION
-        ends = named_ends(content, read_generation(generation if generation.exists() else None))
+        ends = named_ends(
+            content, read_generation(generation if generation.exists() else None)
+        )
         config = SimpleNamespace(**_DEFAULTS | content | ends)
-        is_written = config.transformers_version.startswith("5.") and config.model_type in COMPILED
-        if not is_written or any((folder / name).exists() for name in _OLDER) or _has_older_names(content):
+        is_written = (
+            config.transformers_version.startswith("5.")
+            and config.model_type in COMPILED
+        )
+        if (
+            not is_written
+            or any((folder / name).exists() for name in _OLDER)
+            or _has_older_names(content)
+        ):
             return None
         check_config(config)
         if config.is_encoder_decoder and config.decoder_start_token_id is None:

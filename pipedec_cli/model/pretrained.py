@@ -12,39 +12,67 @@ import torch
 from pipedec_cli.data.errors import UserError, first_line, log
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.segmentation import MOST, check_growth
-from pipedec_cli.model.families import FAMILIES, OPENERS, backbone_of, check_config, listed
+from pipedec_cli.model.families import (
+    FAMILIES,
+    OPENERS,
+    backbone_of,
+    check_config,
+    listed,
+)
 from pipedec_cli.model.text import TextCodec
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER: Final = "tokenizer.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
-#: Older names of what transformers 5 writes into other keys. It still reads them, and prefers some to the new ones.
+#: Older names of what transformers 5 writes into other keys. It still reads them, and
+#: prefers some to the new ones.
 OLDER: Final = frozenset(
     {
-        *("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern"),
+        *(
+            "rope_theta",
+            "rope_scaling",
+            "rope_local_base_freq",
+            "sliding_window_pattern",
+        ),
         *("partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
     }
 )
-#: Keys of a config.json that are read beside those that transformers' class of the family writes.
-_READ: Final = OLDER | {*OPENERS, "eos_token_id", "head_dim", "tie_word_embeddings", "tokenizer_class"}
+#: Keys of a config.json that are read beside those that transformers' class of the
+#: family writes.
+_READ: Final = OLDER | {
+    *OPENERS,
+    "eos_token_id",
+    "head_dim",
+    "tie_word_embeddings",
+    "tokenizer_class",
+}
 #: Keys that would change how transformers computes, and that no model needs here.
 _UNREAD: Final = frozenset({"is_decoder", "use_bidirectional_attention", "use_cache"})
 
-#: Keys of a config.json that say how weights are quantised, and names of methods as users know them.
+#: Keys of a config.json that say how weights are quantised, and names of methods as
+#: users know them.
 QUANTISED: Final = ("quantization_config", "compression_config")
-_METHODS: Final = {"awq": "AWQ", "gptq": "GPTQ", "compression_config": "compressed-tensors"} | {
+_METHODS: Final = {
+    "awq": "AWQ",
+    "gptq": "GPTQ",
+    "compression_config": "compressed-tensors",
+} | {
     "quantization_config": "bitsandbytes"  # whose first versions do not name themselves
 }
-#: The types of weights that are numbers themselves, and those of fp8 and int8, as safetensors and torch call them.
+#: The types of weights that are numbers themselves, and those of fp8 and int8, as
+#: safetensors and torch call them.
 _NUMBERS: Final = re.compile(r"B?F(16|32|64)|torch\.b?float(16|32|64)")
 _CODES: Final = {"fp8": re.compile("F8|float8"), "int8": re.compile(r"I8|torch\.int8")}
 
 _OTHER_SIZES: Final = "its weights are not of the sizes in config.json"
-#: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer knows.
+#: A text that a broken tokenizer fails at: a letter, and a character that no tokenizer
+#: knows.
 _TRIAL: Final = "a \U0010fffd"
 
 
-def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any, Any, Any]:
+def load_pretrained(
+    name: str, dtype: torch.dtype, *, local: bool
+) -> tuple[Any, Any, Any]:
     """The model, the tokenizer, and the settings in config.json as they stand there. No code of the checkpoint is run."""
     import transformers
 
@@ -55,25 +83,43 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
             require_numbers(Path(name))
         try:
             with torch.device("meta"):
-                count = sum(weight.numel() for weight in backbone_of(config).fresh(config).parameters())
-        except Exception as error:  # whatever transformers raises at sizes that do not fit each other
+                count = sum(
+                    weight.numel()
+                    for weight in backbone_of(config).fresh(config).parameters()
+                )
+        except (
+            Exception
+        ) as error:  # whatever transformers raises at sizes that do not fit each other
             raise _not_built(config.model_type, name, error) from error
         size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
-        if 0 < size < count:  # transformers would allocate all numbers; a hub model has no folder
+        if (
+            0 < size < count
+        ):  # transformers would allocate all numbers; a hub model has no folder
             raise ValueError(_OTHER_SIZES)
         make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-        options = {"config": config, "local_files_only": local, "trust_remote_code": False}
+        options = {
+            "config": config,
+            "local_files_only": local,
+            "trust_remote_code": False,
+        }
         model, info = make(name, **options, dtype=dtype, output_loading_info=True)
         if info["missing_keys"]:  # transformers would fill them with fresh weights
-            raise ValueError(f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}")
-        if unused := sorted(key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)):
-            raise ValueError(f"its weights have layers that config.json does not count, as {unused[0]}")
+            raise ValueError(
+                f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}"
+            )
+        if unused := sorted(
+            key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)
+        ):
+            raise ValueError(
+                f"its weights have layers that config.json does not count, as {unused[0]}"
+            )
         if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
             raise ValueError(_OTHER_SIZES)
         if not local:  # by now its files are in the cache
             require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
         check_finite(model)
-        # A model that transformers cannot compute, or that cannot decode a grid, fails here, as it is loaded.
+        # A model that transformers cannot compute, or that cannot decode a grid, fails
+        # here, as it is loaded.
         if backbone_of(config).prompted:
             from pipedec_cli.model.fit import check_fit  # late: it imports transformers
 
@@ -81,7 +127,9 @@ def load_pretrained(name: str, dtype: torch.dtype, *, local: bool) -> tuple[Any,
         else:
             token = torch.zeros(1, 1, dtype=torch.long)
             with torch.inference_mode():
-                logits = model.eval()(input_ids=token, use_cache=False, decoder_input_ids=token).logits
+                logits = model.eval()(
+                    input_ids=token, use_cache=False, decoder_input_ids=token
+                ).logits
             if logits.isnan().any():
                 raise ValueError("what it computes of one token is no number")
     return model, tokenizer, content
@@ -119,24 +167,38 @@ def check_tokenizer(tokenizer: Any, vocab_size: int, name: str) -> None:
     """Refuse a tokenizer that is not there, fails, or has ids that the weights do not have."""
     vocabulary = tokenizer.get_vocab()
     if len(vocabulary) - len(tokenizer.all_special_tokens) <= 1:
-        # Where there are no files, transformers makes a tokenizer that knows nothing but the special tokens.
+        # Where there are no files, transformers makes a tokenizer that knows nothing
+        # but the special tokens.
         raise ValueError("it has no tokenizer")
     if max(map(len, vocabulary)) > MOST:
         raise ValueError(f"its tokenizer has a token of more than {MOST:,} characters")
     trial = TextCodec(tokenizer, "", 8, 0)
     trial.decode(trial.ids([_TRIAL])[0])
-    # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>, or Gemma 3's image tokens.
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if (largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})) >= vocab_size:
+    # Special tokens, which no text becomes, may lie outside the weights: BART's <mask>,
+    # or Gemma 3's image tokens.
+    special = {
+        number
+        for number, token in tokenizer.added_tokens_decoder.items()
+        if token.special
+    }
+    if (
+        largest := max({*vocabulary.values()} - special | {tokenizer.unk_token_id or 0})
+    ) >= vocab_size:
         what = f"the tokenizer has ids up to {largest}, vocab_size in config.json is {vocab_size}"
-        raise UserError(what, where=name, todo="take the tokenizer that the weights were trained with")
+        raise UserError(
+            what,
+            where=name,
+            todo="take the tokenizer that the weights were trained with",
+        )
 
 
 def check_finite(model: Any) -> None:
     """A ValueError if a weight is NaN or infinite: the sum of a matrix is then no number. It reads each weight once."""
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight.detach().sum(dtype=torch.float32)):
-            raise ValueError(f"its weights hold numbers that are NaN or infinite, as in {name}")
+            raise ValueError(
+                f"its weights hold numbers that are NaN or infinite, as in {name}"
+            )
 
 
 def require_numbers(folder: Path) -> None:
@@ -144,10 +206,15 @@ def require_numbers(folder: Path) -> None:
 
     transformers takes the codes for the weights where config.json does not tell.
     """
-    for path in sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin")):
+    for path in sorted(folder.glob("model*.safetensors")) or sorted(
+        folder.glob("pytorch_model*.bin")
+    ):
         for name, kind in _stored_kinds(path):
             if "weight" in name and not _NUMBERS.fullmatch(kind):
-                how = next((code for code in _CODES if _CODES[code].search(kind)), "whole numbers")
+                how = next(
+                    (code for code in _CODES if _CODES[code].search(kind)),
+                    "whole numbers",
+                )
                 raise _quantised(how, f"{path}: {name}")
 
 
@@ -160,8 +227,12 @@ def _stored_kinds(path: Path) -> Iterator[tuple[str, str]]:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_slice(name).get_dtype()
         return
-    with suppress(Exception):  # of an older form, or damaged, as transformers says when it loads the file
-        for name, tensor in torch.load(path, map_location="meta", mmap=True, weights_only=True).items():
+    with suppress(
+        Exception
+    ):  # of an older form, or damaged, as transformers says when it loads the file
+        for name, tensor in torch.load(
+            path, map_location="meta", mmap=True, weights_only=True
+        ).items():
             yield name, str(tensor.dtype)
 
 
@@ -193,25 +264,41 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     )
     if kind not in FAMILIES and not is_text:
         todo = f"use a decoder-only model for texts, or one of these families with an encoder: {', '.join(FAMILIES)}"
-        raise UserError(f"{name} is a {kind!r} model, which is not supported", todo=todo)
+        raise UserError(
+            f"{name} is a {kind!r} model, which is not supported", todo=todo
+        )
     usual, opener = transformers.AutoConfig.for_model(kind), OPENERS[0]
-    defaults, others = usual.to_dict(), usual.attribute_map  # names that other families have for the same
-    settled = _known(raw, {**others, **defaults}, transformers.PreTrainedConfig().to_dict())
+    defaults, others = (
+        usual.to_dict(),
+        usual.attribute_map,
+    )  # names that other families have for the same
+    settled = _known(
+        raw, {**others, **defaults}, transformers.PreTrainedConfig().to_dict()
+    )
     path = transformers.utils.cached_file(
-        name, GENERATION, local_files_only=local, _raise_exceptions_for_missing_entries=False
+        name,
+        GENERATION,
+        local_files_only=local,
+        _raise_exceptions_for_missing_entries=False,
     )
     generation = read_generation(path)
     settled |= named_ends(raw, generation)
     _check_ends(
-        listed(generation.get("eos_token_id")), (defaults | settled).get("vocab_size"), f"{name}/{GENERATION}"
+        listed(generation.get("eos_token_id")),
+        (defaults | settled).get("vocab_size"),
+        f"{name}/{GENERATION}",
     )
     if kind in FAMILIES:
         if settled.get(opener) is None:
             settled[opener] = generation.get(opener)
         given = defaults | settled
-        settled[opener] = next((given[key] for key in OPENERS if given.get(key) is not None), None)
+        settled[opener] = next(
+            (given[key] for key in OPENERS if given.get(key) is not None), None
+        )
     try:
-        config = transformers.AutoConfig.for_model(kind, **settled, _commit_hash=raw.get("_commit_hash"))
+        config = transformers.AutoConfig.for_model(
+            kind, **settled, _commit_hash=raw.get("_commit_hash")
+        )
         check_config(config)
     except UserError:
         raise
@@ -226,11 +313,17 @@ def read_generation(path: Path | str | None) -> dict[str, Any]:
         return {}
     found = as_json(contents(Path(path)), str(path))
     if not isinstance(found, dict):
-        raise UserError("not a JSON object", where=str(path), todo="get the file again, or remove it")
+        raise UserError(
+            "not a JSON object",
+            where=str(path),
+            todo="get the file again, or remove it",
+        )
     return found
 
 
-def named_ends(config: Mapping[str, Any], generation: Mapping[str, Any]) -> dict[str, Any]:
+def named_ends(
+    config: Mapping[str, Any], generation: Mapping[str, Any]
+) -> dict[str, Any]:
     """The ``eos_token_id`` that a config.json and a generation_config.json name together; nothing if neither names one."""
     named = listed(config.get("eos_token_id"))
     more = [end for end in listed(generation.get("eos_token_id")) if end not in named]
@@ -242,20 +335,32 @@ def named_ends(config: Mapping[str, Any], generation: Mapping[str, Any]) -> dict
 def _check_ends(ends: Sequence[Any], vocab_size: Any, where: str) -> None:
     """Refuse ends that are no tokens of the model. Those of config.json are checked with its other ids."""
     for end in ends:
-        if type(end) is not int or end < 0 or (isinstance(vocab_size, int) and end >= vocab_size):
-            what = f"eos_token_id {end!r} is not below vocab_size {vocab_size} of {CONFIG}"
-            raise UserError(what, where=where, todo="take the file that belongs to the weights")
+        if (
+            type(end) is not int
+            or end < 0
+            or (isinstance(vocab_size, int) and end >= vocab_size)
+        ):
+            what = (
+                f"eos_token_id {end!r} is not below vocab_size {vocab_size} of {CONFIG}"
+            )
+            raise UserError(
+                what, where=where, todo="take the file that belongs to the weights"
+            )
 
 
-def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+def _known(
+    raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
+) -> dict[str, Any]:
     """What a config.json says of a family, without what all configs of transformers have in `common`.
 
-    Settings such as those of attention, of quantization or of code on the hub cannot turn up in a config by the back door.
+    Settings such as those of attention, of quantization or of code on the hub cannot
+    turn up in a config by the back door.
     """
     names = (defaults.keys() - common.keys() - _UNREAD) | _READ
     return {
         key: _known(value, defaults[key], common)
-        if key in ("encoder", "decoder", "text_config", "vision_config") and isinstance(value, dict)
+        if key in ("encoder", "decoder", "text_config", "vision_config")
+        and isinstance(value, dict)
         else value
         for key, value in raw.items()
         if key in names
@@ -264,7 +369,9 @@ def _known(raw: dict[str, Any], defaults: dict[str, Any], common: dict[str, Any]
 
 def _not_built(kind: str, name: str, error: Exception) -> UserError:
     what = f"no {kind} can be built of it: {first_line(error.__cause__ or error)}"
-    return UserError(what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights")
+    return UserError(
+        what, where=f"{name}/{CONFIG}", todo="take the file that belongs to the weights"
+    )
 
 
 @contextmanager

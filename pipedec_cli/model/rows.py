@@ -1,11 +1,14 @@
 """Blind rows: a decoder-only model that was not trained for fields answers a question in each row, all at once.
 
-Each row sees the prompt and itself alone, so it is what the model writes if only this row follows the prompt. In a chat a
-row asks for one key, or is a question of the user. Else it is the line of a key behind examples, and a line break ends it.
-For a list of objects a row asks for the names of all items. When it has ended, rows for their other keys start.
+Each row sees the prompt and itself alone, so it is what the model writes if only this
+row follows the prompt. In a chat a row asks for one key, or is a question of the user.
+Else it is the line of a key behind examples, and a line break ends it. For a list of
+objects a row asks for the names of all items. When it has ended, rows for their other
+keys start.
 
-Where the answers of a row are known, they are scored as a whole and the best one is taken: choices of the schema, and
-numbers and dates of the source. All other rows write their answer. In every row "no value" is an answer that is scored.
+Where the answers of a row are known, they are scored as a whole and the best one is
+taken: choices of the schema, and numbers and dates of the source. All other rows write
+their answer. In every row "no value" is an answer that is scored.
 """
 
 from __future__ import annotations
@@ -24,17 +27,45 @@ from typing import Any, Final, NamedTuple
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
-from pipedec_cli.data.fields import Field, Keys, any_item, leaves, path_name, text_of, value_texts
+from pipedec_cli.data.fields import (
+    Field,
+    Keys,
+    any_item,
+    leaves,
+    path_name,
+    text_of,
+    value_texts,
+)
 from pipedec_cli.data.json_schema import Check, checker
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.tree import Part, tree_of
-from pipedec_cli.model.asked import NONE, Asked, asked_of, names_in, numbered, sample_of, shown
-from pipedec_cli.model.candidates import Known, Reading, as_it_stands, as_number, learnt_reading
+from pipedec_cli.model.asked import (
+    NONE,
+    Asked,
+    asked_of,
+    names_in,
+    numbered,
+    sample_of,
+    shown,
+)
+from pipedec_cli.model.candidates import (
+    Known,
+    Reading,
+    as_it_stands,
+    as_number,
+    learnt_reading,
+)
 from pipedec_cli.model.checkpoint import MethodSettings
 from pipedec_cli.model.decoder import Choice, Decoder, ObjectReader
 from pipedec_cli.model.fields import Answered, FieldCodec, RowRule
 from pipedec_cli.model.grammar import is_free
-from pipedec_cli.model.text import QUESTION, SOURCE, Prompt, prompt_around, special_names
+from pipedec_cli.model.text import (
+    QUESTION,
+    SOURCE,
+    Prompt,
+    prompt_around,
+    special_names,
+)
 from pipedec_cli.pipeline.answers import Answer
 from pipedec_cli.pipeline.attention import APART
 from pipedec_cli.pipeline.grid import Grid, Limits, Method, Opening
@@ -44,16 +75,19 @@ from pipedec_cli.pipeline.schedule import Subsequence, Together
 MOST_ROWS: Final = 5_000
 #: The most texts of rows whose tokens are kept: as many as a schema may have choices.
 _MOST_KEPT: Final = 20_000
-#: The default prompts: questions for keys, questions of the user, and lines of keys behind examples.
+#: The default prompts: questions for keys, questions of the user, and lines of keys
+#: behind examples.
 KEYS_PROMPT: Final = (
     "Text: {source}\n\nAnswer with the value alone, in the words of the text. Answer none if the text does not say it.\n\n"
     "{question}"
 )
 ASK_PROMPT: Final = "{source}\n\n{question}"
 SHOTS_PROMPT: Final = "Text: {source}\n{question}\n\n"
-#: The most tokens of a row, its end counted, by default: of a value, or of an answer to a question.
+#: The most tokens of a row, its end counted, by default: of a value, or of an answer to
+#: a question.
 VALUE_MAX: Final = 64
-#: The same with lists of objects: of the names of all items and, behind them, of the longest value.
+#: The same with lists of objects: of the names of all items and, behind them, of the
+#: longest value.
 LIST_MAX: Final = 256
 
 
@@ -61,14 +95,16 @@ LIST_MAX: Final = 256
 class Rows:
     """What the rows ask for: the keys of a schema, then questions of the user, whose answers are given as they are.
 
-    With `shots`, records with targets, a row is the line of a key behind these examples. Objects are checked against the
-    `schema`.
+    With `shots`, records with targets, a row is the line of a key behind these
+    examples. Objects are checked against the `schema`.
     """
 
     tree: Part = field(default_factory=lambda: tree_of(()))
     questions: tuple[str, ...] = ()
     shots: tuple[Record, ...] = ()
-    schema: Any = None  # the JSON Schema that has these keys, if there is one, and its place
+    schema: Any = (
+        None  # the JSON Schema that has these keys, if there is one, and its place
+    )
     where: str = "the schema"
     warn: Callable[[str], None] = log.warning  # takes what cannot be checked
     of_class: Check | None = None  # what objects violate in a user's class
@@ -81,9 +117,13 @@ class Rows:
         if self.tree.shape != "object":
             todo = "ask in a second run"
             raise UserError(
-                "a question stands beside keys, and the schema has none that it always asks for", todo=todo
+                "a question stands beside keys, and the schema has none that it always asks for",
+                todo=todo,
             )
-        asked = {question: Part(Field(question, path=(question,))) for question in self.questions}
+        asked = {
+            question: Part(Field(question, path=(question,)))
+            for question in self.questions
+        }
         return dataclasses.replace(self.tree, parts={**self.tree.parts, **asked})
 
 
@@ -103,7 +143,13 @@ class BlindPlan:
     pipelined = False
 
     def __init__(
-        self, plain: Decoder, rows: Rows, template: str | None, chat: bool | None, *, grounded: bool = True
+        self,
+        plain: Decoder,
+        rows: Rows,
+        template: str | None,
+        chat: bool | None,
+        *,
+        grounded: bool = True,
     ) -> None:
         """See `blind_decoder`."""
         self.grounded = grounded
@@ -114,17 +160,27 @@ class BlindPlan:
         self.asked = [*asked_of(Asked(tree))]
         #: For each of these the least confidence of a value, from `calibrate`.
         self.thresholds: tuple[float, ...] = ()
-        self._has_names = any(part.shape in ("list", "map") for part in rows.tree.inner())
+        self._has_names = any(
+            part.shape in ("list", "map") for part in rows.tree.inner()
+        )
         tokenizer = plain.checkpoint.tokenizer
-        self.chat = not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
+        self.chat = (
+            not rows.shots and bool(tokenizer.chat_template) if chat is None else chat
+        )
         if rows.questions and not self.chat:
-            todo = "leave --shots and --no-chat out, and take a model with a chat template"
+            todo = (
+                "leave --shots and --no-chat out, and take a model with a chat template"
+            )
             raise UserError("a free question is a turn of a chat", todo=todo)
         plain.checkpoint.end_as_usual(chat=self.chat)
         fields = tuple(tree.values())
         segmentation = Segmentation("field", (), " ", fields=fields)
-        settings = MethodSettings("sequential", "together", segmentation, time_max=self._longest)
-        self.checkpoint = dataclasses.replace(plain.checkpoint, settings=settings, segmenter=None)
+        settings = MethodSettings(
+            "sequential", "together", segmentation, time_max=self._longest
+        )
+        self.checkpoint = dataclasses.replace(
+            plain.checkpoint, settings=settings, segmenter=None
+        )
         self.text = copy.copy(plain.text)
         self.text.eos = self.checkpoint.eos
         self.fields = FieldCodec(self.text, fields, tree)
@@ -132,7 +188,11 @@ class BlindPlan:
         self._learnt = self._learn_readings()
         #: The values of keys that have few in many right answers, from `calibrate`.
         self.choices: dict[Part, tuple[str, ...]] = {}
-        usual = (KEYS_PROMPT if rows.tree.parts else ASK_PROMPT) if self.chat else SHOTS_PROMPT
+        usual = (
+            (KEYS_PROMPT if rows.tree.parts else ASK_PROMPT)
+            if self.chat
+            else SHOTS_PROMPT
+        )
         self._read(template or usual)
 
     @property
@@ -147,7 +207,9 @@ class BlindPlan:
             for place, value in leaves(shot.target_fields or {}):
                 for item in value if isinstance(value, list) else [value]:
                     if text := text_of(item):
-                        examples.setdefault(any_item(place), []).append((text, shot.source))
+                        examples.setdefault(any_item(place), []).append(
+                            (text, shot.source)
+                        )
         readings = dict[Part, Reading]()
         for part in self._parts:
             if part.shape != "value" or part.field.scalars or not is_free(part.field):
@@ -160,32 +222,40 @@ class BlindPlan:
     def _read(self, template: str) -> None:
         """Make the prompt, and the known tokens of each row, which go on behind it.
 
-        Prompt and known tokens together are the tokens of the whole text: the prompt ends where those of all rows do not
-        differ yet.
+        Prompt and known tokens together are the tokens of the whole text: the prompt
+        ends where those of all rows do not differ yet.
         """
         prompt = prompt_around(self.checkpoint.tokenizer, template, chat=self.chat)
         before, _, rest = prompt.text.partition(SOURCE)
         if rest.count(QUESTION) != 1 or QUESTION in before or rest.startswith(QUESTION):
             what = f"the prompt {template[:60]!r} does not say {QUESTION} once, behind {SOURCE} and apart from it"
-            raise UserError(what, todo="questions differ behind the text, so that the text is read once")
+            raise UserError(
+                what,
+                todo="questions differ behind the text, so that the text is read once",
+            )
         if not self.chat:
             prompt = dataclasses.replace(prompt, parts=(*prompt.parts[:-1], ""))
         questions = [self._words(asked) for asked in self.asked]
         later = [self._words(row) for asked in self.asked for row in sample_of(asked)]
-        is_special = any(map(special_names(self.text.tokenizer).search, (*questions, *later)))
+        is_special = any(
+            map(special_names(self.text.tokenizer).search, (*questions, *later))
+        )
         #: The prompt without examples. The tokens of all rows are made in one way.
         self._prompt = prompt = dataclasses.replace(prompt, apart=is_special)
         #: The same for each source, choices of a schema and "no value" among them.
         self._whole = lru_cache(maxsize=_MOST_KEPT)(self._tokenized)
         rows = [self._whole(words) for words in (*questions, *later)]
-        # In a chat what the questions of all rows begin with is read once, with the text.
+        # In a chat what the questions of all rows begin with is read once, with the
+        # text.
         is_apart = len(rows) == 1 or later or not self.chat
         common = _common(*rows, self._whole("a")) if is_apart else _common(*rows)
         self._shared = min(len(common), *(len(row) - 1 for row in rows))
         self.known = [row[self._shared :] for row in rows[: len(questions)]]
         if self.rows.shots:
             behind = template.partition(QUESTION)[2]
-            prompt = dataclasses.replace(prompt, parts=self._with_shots(prompt.parts, behind))
+            prompt = dataclasses.replace(
+                prompt, parts=self._with_shots(prompt.parts, behind)
+            )
         first = prompt.filled({QUESTION: questions[0]})
         self.text.prompt = dataclasses.replace(first, known=self.known[0])
 
@@ -231,17 +301,27 @@ class BlindPlan:
     @property
     def described(self) -> dict[str, Any]:
         """The rows for a manifest: their number, and a hash of what the model reads but for the sources."""
-        read = [self.text.prompt and self.text.prompt.parts, self.known, [*self.choices.values()]]
+        read = [
+            self.text.prompt and self.text.prompt.parts,
+            self.known,
+            [*self.choices.values()],
+        ]
         fields = to_builtins([part.field for part in self._parts])
         digest = hashlib.sha256(json.dumps([read, fields]).encode()).hexdigest()
-        made = {"count": len(self.known), "shots": len(self.rows.shots), "sha256": digest}
+        made = {
+            "count": len(self.known),
+            "shots": len(self.rows.shots),
+            "sha256": digest,
+        }
         return made | ({"thresholds": self.thresholds} if self.thresholds else {})
 
     @cached_property
     def ends(self) -> frozenset[int]:
         """The tokens that end a row as <eos> does: outside a chat those with a line break."""
         pieces = {} if self.chat else self.checkpoint.tokenizer.get_vocab()
-        breaks = (id_ for piece, id_ in pieces.items() if re.search("\n|Ċ|^<0x0A>$", piece))
+        breaks = (
+            id_ for piece, id_ in pieces.items() if re.search("\n|Ċ|^<0x0A>$", piece)
+        )
         return frozenset(id_ for id_ in breaks if "\n" in self.text.written([id_]))
 
     @cached_property
@@ -254,7 +334,9 @@ class BlindPlan:
         choice.refuse(self.checkpoint)
         time_max = choice.time_max or self._longest
         if time_max + max(map(len, self.known)) >= APART // 2:
-            raise UserError(f"a row has at most {APART // 2} tokens", todo="give a smaller time_max")
+            raise UserError(
+                f"a row has at most {APART // 2} tokens", todo="give a smaller time_max"
+            )
         eos = self.checkpoint.eos
         made = Method(
             Together(),
@@ -268,7 +350,9 @@ class BlindPlan:
         )
         openings = list[Opening]()
         for asked, known in zip(self.asked, self.known, strict=True):
-            openings.append(Opening(known, place=Placed(asked, RowRule()), label=asked.label))
+            openings.append(
+                Opening(known, place=Placed(asked, RowRule()), label=asked.label)
+            )
         return dataclasses.replace(made, openings=tuple(openings))
 
     def _of_source(self, method: Method, source: str) -> Method:
@@ -290,12 +374,20 @@ class BlindPlan:
     ) -> Opening:
         """How a row begins, which answers are known, and which rows it opens."""
         rule = rules[asked.part]
-        opens = None if asked.part.shape == "value" else partial(self._opened, source, rules)
-        opening = Opening(known, rule.allowed, Placed(asked, rule), asked.label, rule.end, opens)
+        opens = (
+            None
+            if asked.part.shape == "value"
+            else partial(self._opened, source, rules)
+        )
+        opening = Opening(
+            known, rule.allowed, Placed(asked, rule), asked.label, rule.end, opens
+        )
         if self._is_question(asked.part):
             return opening
         answers = [*(rule.known or ()), Known(NONE, "")]
-        opening = self._with_answers(opening, self._words(asked), answers, written=rule.known is None)
+        opening = self._with_answers(
+            opening, self._words(asked), answers, written=rule.known is None
+        )
         return dataclasses.replace(opening, least=least, must=asked.part.field.must)
 
     def _with_answers(
@@ -303,16 +395,25 @@ class BlindPlan:
     ) -> Opening:
         """The opening with the tokens of known answers: those of the whole row, cut where its answers begin to differ."""
         space = "" if self.chat else " "
-        rows = [self._whole(words, space + answer.text)[self._shared :] for answer in answers]
+        rows = [
+            self._whole(words, space + answer.text)[self._shared :]
+            for answer in answers
+        ]
         known = opening.known
         begin = len(_common(known, *rows))
-        if written and begin < len(known):  # a token reaches over the end of the question
-            rows = [(*known, *self.text.ids([space + answer.text])[0]) for answer in answers]
+        if written and begin < len(
+            known
+        ):  # a token reaches over the end of the question
+            rows = [
+                (*known, *self.text.ids([space + answer.text])[0]) for answer in answers
+            ]
             begin = len(known)
         scored = list[Answer]()
         for answer, row in zip(answers, rows, strict=True):
             scored.append(Answer((*row[begin:], self.end), answer.means))
-        return dataclasses.replace(opening, known=known[:begin], answers=tuple(scored), written=written)
+        return dataclasses.replace(
+            opening, known=known[:begin], answers=tuple(scored), written=written
+        )
 
     def _rules(self, source: str) -> Rules:
         """How the rows of each part are answered for a source."""
@@ -323,11 +424,17 @@ class BlindPlan:
         if self._is_question(part):
             return RowRule()
         if part in self.choices:
-            return RowRule(tuple(Known(choice, choice) for choice in self.choices[part]))
+            return RowRule(
+                tuple(Known(choice, choice) for choice in self.choices[part])
+            )
         learnt = self._learnt.get(part)
-        return self.fields.rule(part.field, self.end, source, learnt, grounded=self.grounded)
+        return self.fields.rule(
+            part.field, self.end, source, learnt, grounded=self.grounded
+        )
 
-    def _opened(self, source: str, rules: Rules, opening: Opening, row: Subsequence) -> Sequence[Opening]:
+    def _opened(
+        self, source: str, rules: Rules, opening: Opening, row: Subsequence
+    ) -> Sequence[Opening]:
         """The rows of the items, entries or alternative that a row has named."""
         openings = list[Opening]()
         for asked in self._named(opening, row, source):
@@ -335,7 +442,9 @@ class BlindPlan:
             openings.append(self._opening(asked, known, source, rules))
         return openings
 
-    def _named(self, opening: Opening, row: Subsequence, source: str) -> Iterable[Asked]:
+    def _named(
+        self, opening: Opening, row: Subsequence, source: str
+    ) -> Iterable[Asked]:
         """What the rows ask for that a row opens."""
         asked: Asked = opening.place.asked
         text = self._answer_text(opening, row, source) or ""
@@ -343,7 +452,9 @@ class BlindPlan:
             return asked.chosen(text)
         names = names_in(text)
         if asked.part.shape == "map":
-            return asked.items(numbered([(name, name) for name in dict.fromkeys(names)]))
+            return asked.items(
+                numbered([(name, name) for name in dict.fromkeys(names)])
+            )
         return asked.items(numbered(enumerate(names, start=1)))
 
     def answers(self, grid: Grid) -> Answered:
@@ -359,14 +470,18 @@ class BlindPlan:
             answered.rows[asked.at] = row
             answered.texts[asked.at] = text
             if opening.must and (opening.lacks(row) or not text):
-                answered.missing[path_name(asked.place)] = float(f"{opening.absence(row):.4g}")
+                answered.missing[path_name(asked.place)] = float(
+                    f"{opening.absence(row):.4g}"
+                )
             if asked.part.shape == "list" and asked.part.name_key:
                 for number, name in enumerate(names_in(text or ""), start=1):
                     answered.rows[asked.named(number)] = row
                     answered.texts[asked.named(number)] = name
         return answered
 
-    def _answer_text(self, opening: Opening, row: Subsequence, source: str) -> str | None:
+    def _answer_text(
+        self, opening: Opening, row: Subsequence, source: str
+    ) -> str | None:
         """The text of a row's value; "" for no value, and None if it was cut."""
         placed: Placed = opening.place
         asked, rule = placed
@@ -378,9 +493,13 @@ class BlindPlan:
         text = self._written(row)
         is_whole = row.ended or row.best[1] >= 0
         if self._is_question(asked.part):
-            return text if is_whole else text.rstrip("\ufffd").rstrip()  # it may stop within a character
+            return (
+                text if is_whole else text.rstrip("\ufffd").rstrip()
+            )  # it may stop within a character
         if field.kind == "list":
-            items = text if is_whole else text.rpartition("|")[0]  # the last item was cut
+            items = (
+                text if is_whole else text.rpartition("|")[0]
+            )  # the last item was cut
             return rule.list_text(names_in(items), source)
         if not is_whole:
             return None
@@ -390,7 +509,9 @@ class BlindPlan:
         """The text that a row has written, up to its best end."""
         if row.best[1] >= 0 and row.value_tokens:
             return self.text.decode(row.value_tokens)
-        end = [token for token in row.tokens[-1:] if token in self.ends]  # it may begin with a full stop
+        end = [
+            token for token in row.tokens[-1:] if token in self.ends
+        ]  # it may begin with a full stop
         return self.text.decode([*row.text_tokens, *end])
 
 
@@ -401,7 +522,9 @@ def _refuse_others(plain: Decoder) -> None:
         return
     kind = "pipelined decoder" if backbone.prompted else backbone.name
     what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
-    raise UserError(what, todo="leave --schema, --shots and --ask out, or take another --model")
+    raise UserError(
+        what, todo="leave --schema, --shots and --ask out, or take another --model"
+    )
 
 
 def blind_decoder(
@@ -414,9 +537,10 @@ def blind_decoder(
 ) -> Decoder:
     """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
 
-    `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it into the model's chat template;
-    by default it does so if there is a chat template and there are no examples. With `grounded` values that the schema
-    leaves free are parts of the source.
+    `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it
+    into the model's chat template; by default it does so if there is a chat template
+    and there are no examples. With `grounded` values that the schema leaves free are
+    parts of the source.
     """
     plan = BlindPlan(plain, rows, template, chat, grounded=grounded)
     check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
@@ -437,4 +561,9 @@ def _one_line(text: str) -> str:
 
 def _common(*rows: Sequence[int]) -> list[int]:
     """What all rows begin with."""
-    return [tokens[0] for tokens in takewhile(lambda tokens: len({*tokens}) == 1, zip(*rows, strict=False))]
+    return [
+        tokens[0]
+        for tokens in takewhile(
+            lambda tokens: len({*tokens}) == 1, zip(*rows, strict=False)
+        )
+    ]

@@ -15,20 +15,25 @@ from typing import Any, Final, NamedTuple
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.data.reading import mended_text
 
-#: Of a long source, so many characters are tokenized first for each token that is kept: more than most tokens have.
+#: Of a long source, so many characters are tokenized first for each token that is kept:
+#: more than most tokens have.
 _CHARACTERS_A_TOKEN: Final = 8
-#: The last tokens of a source's beginning may change with the text behind it: a token may have a space within.
+#: The last tokens of a source's beginning may change with the text behind it: a token
+#: may have a space within.
 _MARGIN: Final = 256
 _WORD_END: Final = re.compile(r"(?<=\S) ")
 
-#: A tokenizer is told with each text whether special tokens are text, so two threads may not tokenize at the same time.
+#: A tokenizer is told with each text whether special tokens are text, so two threads
+#: may not tokenize at the same time.
 _TOKENIZING: Final = Lock()
 
-#: A cut source may have so many tokens more than there is room for, because they are other ones within the prompt.
+#: A cut source may have so many tokens more than there is room for, because they are
+#: other ones within the prompt.
 _MERGED: Final = 4
 
 
-#: The default prompt of a decoder-only model, and the parts that stand for the source and for what differs between rows.
+#: The default prompt of a decoder-only model, and the parts that stand for the source
+#: and for what differs between rows.
 PROMPT: Final = "{source}\n\n"
 SOURCE: Final = "{source}"
 QUESTION: Final = "{question}"
@@ -37,12 +42,22 @@ _TURN: Final = "\x02{}\x02"
 #: White space beside the words of users shows whether a chat template strips them.
 _PAD: Final = "\x1f"
 _PLACES: Final = re.compile(rf"({_PAD}?)({SOURCE}|{QUESTION}|\x02\d+\x02)({_PAD}?)")
-#: Chat templates are rendered with a fixed date, the same in training and in decoding. This macro stands before the
-#: template and replaces transformers' function of that name.
-_PARTS_OF_A_DATE: Final = {"d": "01", "m": "01", "b": "Jan", "B": "January", "y": "25", "Y": "2025"}
+#: Chat templates are rendered with a fixed date, the same in training and in decoding.
+#: This macro stands before the template and replaces transformers' function of that
+#: name.
+_PARTS_OF_A_DATE: Final = {
+    "d": "01",
+    "m": "01",
+    "b": "Jan",
+    "B": "January",
+    "y": "25",
+    "Y": "2025",
+}
 _TODAY: Final = (
     "{% macro strftime_now(format) %}{{ format"
-    + "".join(f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items())
+    + "".join(
+        f"|replace('%{name}','{value}')" for name, value in _PARTS_OF_A_DATE.items()
+    )
     + " }}{% endmacro %}"
 )
 
@@ -68,7 +83,9 @@ class Prompt:
     """
 
     parts: tuple[str | Place, ...] = ("", Place(SOURCE, left=False, right=False), "")
-    first: tuple[int, ...] = ()  # the token that begins a text, if the tokenizer begins texts with a token
+    first: tuple[
+        int, ...
+    ] = ()  # the token that begins a text, if the tokenizer begins texts with a token
     template: str = SOURCE
     chat: bool = False
     text: str = SOURCE  # the template as it is read, within the chat template
@@ -78,7 +95,11 @@ class Prompt:
     @property
     def at(self) -> int:
         """The number of the part that stands for the source."""
-        return next(n for n, part in enumerate(self.parts) if isinstance(part, Place) and part.name == SOURCE)
+        return next(
+            n
+            for n, part in enumerate(self.parts)
+            if isinstance(part, Place) and part.name == SOURCE
+        )
 
     def filled(self, words: Mapping[str, str]) -> Prompt:
         """The prompt with words in the places of these names."""
@@ -97,9 +118,9 @@ def usual_prompt(*, chat: bool) -> str:
 class TextCodec:
     """A tokenizer of transformers, with the prefix of every source and the number of tokens that it is cut to.
 
-    A source for an encoder stands between the ids `around` it, by default before an <eos>; a source for a decoder-only
-    model stands in its `prompt`. These ids count, too. `places` bounds the number of tokens, if the encoder has a table
-    of positions.
+    A source for an encoder stands between the ids `around` it, by default before an
+    <eos>; a source for a decoder-only model stands in its `prompt`. These ids count,
+    too. `places` bounds the number of tokens, if the encoder has a table of positions.
     """
 
     def __init__(
@@ -125,7 +146,8 @@ class TextCodec:
     def ids(self, texts: Sequence[str], *, written: bool = False) -> list[list[int]]:
         """The ids of texts, without special tokens; half a surrogate pair is encoded as U+FFFD.
 
-        Some translation models have pieces of their own for texts that are `written`, not read.
+        Some translation models have pieces of their own for texts that are `written`,
+        not read.
         """
         if not (texts := [mended_text(text) for text in texts]):
             return []
@@ -134,7 +156,9 @@ class TextCodec:
         encoded = list(_tokenized(self.tokenizer, texts))
         for row, ids in enumerate(encoded):
             if not self._reserved.isdisjoint(ids) and self._literal is not None:
-                encoded[row] = self._literal.encode(texts[row], add_special_tokens=False).ids
+                encoded[row] = self._literal.encode(
+                    texts[row], add_special_tokens=False
+                ).ids
         return encoded
 
     def _joined(self, parts: Sequence[str], *, apart: bool) -> list[int]:
@@ -147,15 +171,20 @@ class TextCodec:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
         for number, part in enumerate(parts):
-            ids += self.ids([part])[0] if number % 2 else template_ids(self.tokenizer, part)
+            ids += (
+                self.ids([part])[0]
+                if number % 2
+                else template_ids(self.tokenizer, part)
+            )
         return ids
 
     @cached_property
     def _literal(self) -> Any | None:
         """A copy of a unigram tokenizer that reads special tokens in a text as text; None for other tokenizers.
 
-        T5's unigram model has its special tokens among its pieces and finds them in any text, whatever
-        `split_special_tokens` says. In the copy these pieces have names that no text holds; the ids are the same.
+        T5's unigram model has its special tokens among its pieces and finds them in any
+        text, whatever `split_special_tokens` says. In the copy these pieces have names
+        that no text holds; the ids are the same.
         """
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         content = json.loads(backend.to_str()) if backend is not None else {}
@@ -200,7 +229,10 @@ class TextCodec:
     @property
     def described(self) -> dict[str, Any]:
         """How sources are read, by the names in settings and manifests."""
-        described = {"source_prefix": self.prefix, "max_source_tokens": self.max_source_tokens}
+        described = {
+            "source_prefix": self.prefix,
+            "max_source_tokens": self.max_source_tokens,
+        }
         if self.prompt is None:
             return described
         return described | {"prompt": self.prompt.template, "chat": self.prompt.chat}
@@ -222,14 +254,24 @@ class TextCodec:
     @property
     def longest_around(self) -> int:
         """The most tokens around a source: a prefix has no more tokens than characters."""
-        around = sum(map(len, self._ends)) if self.prompt is None else len(self.prompted(self.prompt, "a"))
+        around = (
+            sum(map(len, self._ends))
+            if self.prompt is None
+            else len(self.prompted(self.prompt, "a"))
+        )
         return len(self._before) + around
 
     def prompted(self, prompt: Prompt, source: str) -> list[int]:
         """The ids of a prompt with a source in it, but for the known tokens of a row: those of the whole text."""
-        for text in (source, source.rstrip()):  # white space at its end may be within a token of the row
+        for text in (
+            source,
+            source.rstrip(),
+        ):  # white space at its end may be within a token of the row
             filled = prompt.filled({SOURCE: text}).parts
-            parts = [mended_text(part if isinstance(part, str) else part.name) for part in filled]
+            parts = [
+                mended_text(part if isinstance(part, str) else part.name)
+                for part in filled
+            ]
             ids = self._joined(parts, apart=prompt.apart)
             ids = ids if tuple(ids[:1]) == prompt.first else [*prompt.first, *ids]
             end = len(ids) - len(prompt.known)
@@ -241,10 +283,14 @@ class TextCodec:
     def source(self, text: str) -> tuple[list[int], bool]:
         """The ids of a source with its prefix and all around it, and whether the source was cut.
 
-        A source in a prompt is cut in its own tokens, and what is left is tokenized with the prompt. A UserError if a
-        prompt leaves no room for a source.
+        A source in a prompt is cut in its own tokens, and what is left is tokenized
+        with the prompt. A UserError if a prompt leaves no room for a source.
         """
-        text, most, prompt = mended_text(self._before + text), self.max_source_tokens, self.prompt
+        text, most, prompt = (
+            mended_text(self._before + text),
+            self.max_source_tokens,
+            self.prompt,
+        )
         if prompt is None:
             head, tail = self._ends
             room = max(0, most - len(head) - len(tail))
@@ -258,15 +304,25 @@ class TextCodec:
         if takes >= most:
             what = f"the prompt takes {takes} tokens, and all may take {most}: no source has room"
             raise UserError(what, todo="give a larger --max-source-tokens")
-        shorter = (self.prompted(prompt, part) for part in self._cut(begun, most - takes + _MERGED))
-        return next((whole for whole in shorter if len(whole) <= most), ids) or [self.eos], text != ""
+        shorter = (
+            self.prompted(prompt, part)
+            for part in self._cut(begun, most - takes + _MERGED)
+        )
+        return next((whole for whole in shorter if len(whole) <= most), ids) or [
+            self.eos
+        ], text != ""
 
     def _beginning(self, text: str, room: int) -> tuple[str, list[int]]:
         """As much of a text as is sure to hold its first `room` tokens, and its ids.
 
-        The rest is not tokenized, because tokens take a hundred times the memory of the text.
+        The rest is not tokenized, because tokens take a hundred times the memory of the
+        text.
         """
-        end = _CHARACTERS_A_TOKEN * (room + _MARGIN) if self._splits_at_spaces else len(text)
+        end = (
+            _CHARACTERS_A_TOKEN * (room + _MARGIN)
+            if self._splits_at_spaces
+            else len(text)
+        )
         while True:
             found = _WORD_END.search(text, end)
             end = found.start() if found else len(text)
@@ -277,13 +333,21 @@ class TextCodec:
 
     def _cut(self, text: str, most: int) -> Iterator[str]:
         """The beginnings of a text that have 1 to `most` tokens of it, the longest first."""
-        backend, ids = getattr(self.tokenizer, "backend_tokenizer", None), self.ids([text])[0]
+        backend, ids = (
+            getattr(self.tokenizer, "backend_tokenizer", None),
+            self.ids([text])[0],
+        )
         if backend is None:
-            yield from (self.written(ids[:n]).rstrip("\ufffd") for n in range(min(most, len(ids)), 0, -1))
+            yield from (
+                self.written(ids[:n]).rstrip("\ufffd")
+                for n in range(min(most, len(ids)), 0, -1)
+            )
             return
         with _TOKENIZING:
             places = backend.encode(text, add_special_tokens=False).offsets
-        for (_, end), (start, _) in reversed([*pairwise([*places, (len(text), 0)][: most + 1])]):
+        for (_, end), (start, _) in reversed(
+            [*pairwise([*places, (len(text), 0)][: most + 1])]
+        ):
             if start >= end:  # the next token is of another character
                 yield text[:end]
 
@@ -338,7 +402,9 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
     check_template(template)
     if not chat:
         return template
-    text = _rendered(tokenizer, {"role": "user", "content": template}, add_generation_prompt=True)
+    text = _rendered(
+        tokenizer, {"role": "user", "content": template}, add_generation_prompt=True
+    )
     if text.count(SOURCE) != 1:
         what = "the model's chat template does not take a user's words once"
         raise UserError(what, todo="leave --chat out")
@@ -348,42 +414,65 @@ def prompt_text(tokenizer: Any, template: str, *, chat: bool) -> str:
 def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     """The prompt that a template makes; a UserError if the template does not fit.
 
-    If the tokenizer begins a text with a special token, so does the prompt; what begins a chat is the chat template's.
+    If the tokenizer begins a text with a special token, so does the prompt; what begins
+    a chat is the chat template's.
     """
-    text, first = prompt_text(tokenizer, template, chat=chat), ids_around(tokenizer)[0][:1]
+    text, first = (
+        prompt_text(tokenizer, template, chat=chat),
+        ids_around(tokenizer)[0][:1],
+    )
     is_begun = not chat and first == [tokenizer.bos_token_id]
     parts = _parts(tokenizer, template, () if chat else None)
     return Prompt(parts, tuple(first) if is_begun else (), template, chat, text)
 
 
-def _parts(tokenizer: Any, template: str, roles: Sequence[str] | None) -> tuple[str | Place, ...]:
+def _parts(
+    tokenizer: Any, template: str, roles: Sequence[str] | None
+) -> tuple[str | Place, ...]:
     """The parts of a prompt, in a chat behind turns of these roles; None is for no chat."""
     text = _PLACES.sub(rf"{_PAD}\2{_PAD}", template)
     if roles is not None:
         turns = [
-            {"role": role, "content": f"{_PAD}{_TURN.format(at)}{_PAD}"} for at, role in enumerate(roles)
+            {"role": role, "content": f"{_PAD}{_TURN.format(at)}{_PAD}"}
+            for at, role in enumerate(roles)
         ]
-        text = _rendered(tokenizer, *turns, {"role": "user", "content": text}, add_generation_prompt=True)
+        text = _rendered(
+            tokenizer,
+            *turns,
+            {"role": "user", "content": text},
+            add_generation_prompt=True,
+        )
     found = _PLACES.split(text)
     parts: list[str | Place] = found[:1]
-    for left, name, right, behind in zip(found[1::4], found[2::4], found[3::4], found[4::4], strict=True):
+    for left, name, right, behind in zip(
+        found[1::4], found[2::4], found[3::4], found[4::4], strict=True
+    ):
         parts += [Place(name, left=not left, right=not right), behind]
     return tuple(parts)
 
 
 @lru_cache(64)
-def _behind(tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]) -> Prompt:
+def _behind(
+    tokenizer: Any, template: str, alone: str, roles: tuple[str, ...]
+) -> Prompt:
     """The prompt behind turns of these roles.
 
-    `alone` is the prompt without these turns; its end must stay as it is. Only roles go through the chat template: what is
-    said in the turns cannot change it, and it runs once for all turns of the same roles.
+    `alone` is the prompt without these turns; its end must stay as it is. Only roles go
+    through the chat template: what is said in the turns cannot change it, and it runs
+    once for all turns of the same roles.
     """
     made = Prompt(_parts(tokenizer, template, roles))
     names = [part if isinstance(part, str) else part.name for part in made.parts]
     wanted = sorted([SOURCE, *map(_TURN.format, range(len(roles)))])
     taken = sorted(name for name in names[1::2] if name != QUESTION)
-    if taken != wanted or "".join(names).partition(SOURCE)[2] != alone.partition(SOURCE)[2]:
-        raise UserError("the model's chat template does not take each message once", where="messages")
+    if (
+        taken != wanted
+        or "".join(names).partition(SOURCE)[2] != alone.partition(SOURCE)[2]
+    ):
+        raise UserError(
+            "the model's chat template does not take each message once",
+            where="messages",
+        )
     return made
 
 
@@ -398,8 +487,15 @@ def text_end(tokenizer: Any, named: Sequence[int], *, chat: bool) -> int:
     turns = {"role": "user", "content": "a"}, {"role": "assistant", "content": SOURCE}
     _, _, behind = _rendered(tokenizer, *turns).rpartition(SOURCE)
     # The end of a turn need not have a name among the tokenizer's special tokens.
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return next((token for token in template_ids(tokenizer, behind) if token in special), int(usual))
+    special = {
+        number
+        for number, token in tokenizer.added_tokens_decoder.items()
+        if token.special
+    }
+    return next(
+        (token for token in template_ids(tokenizer, behind) if token in special),
+        int(usual),
+    )
 
 
 def template_ids(tokenizer: Any, text: str) -> list[int]:
@@ -407,21 +503,32 @@ def template_ids(tokenizer: Any, text: str) -> list[int]:
     return list(_tokenized(tokenizer, text, split_special_tokens=False)) if text else []
 
 
-def _tokenized(tokenizer: Any, texts: str | Sequence[str] | None, **options: Any) -> Any:
+def _tokenized(
+    tokenizer: Any, texts: str | Sequence[str] | None, **options: Any
+) -> Any:
     try:
         with _TOKENIZING:
-            return tokenizer(texts, **{"add_special_tokens": False, "verbose": False, **options})["input_ids"]
+            return tokenizer(
+                texts, **{"add_special_tokens": False, "verbose": False, **options}
+            )["input_ids"]
     except BaseException as error:
-        # Rust's own error: a text takes too long in a regular expression of the tokenizer.
+        # Rust's own error: a text takes too long in a regular expression of the
+        # tokenizer.
         if type(error).__name__ != "PanicException":
             raise
-        raise UserError(f"the model's tokenizer fails at a text: {first_line(error)}") from error
+        raise UserError(
+            f"the model's tokenizer fails at a text: {first_line(error)}"
+        ) from error
 
 
 @lru_cache(64)
 def special_names(tokenizer: Any) -> re.Pattern[str]:
     """What finds the names of special tokens in a text."""
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    added = (
+        token.content
+        for token in tokenizer.added_tokens_decoder.values()
+        if token.special
+    )
     names = sorted({*tokenizer.all_special_tokens, *added}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or "(?!)")
 
@@ -429,19 +536,24 @@ def special_names(tokenizer: Any) -> re.Pattern[str]:
 def _rendered(tokenizer: Any, *turns: dict[str, str], **options: Any) -> str:
     """A conversation in the tokenizer's chat template; a UserError if there is none, or it fails."""
     if getattr(tokenizer, "chat_template", None) is None:
-        raise UserError("the model's tokenizer has no chat template", todo="leave --chat out")
+        raise UserError(
+            "the model's tokenizer has no chat template", todo="leave --chat out"
+        )
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     options |= {"enable_thinking": False}
-    # As transformers does it, without what that adds to jinja2: its import takes a second.
+    # As transformers does it, without what that adds to jinja2: its import takes a
+    # second.
     plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     del plain.filters["tojson"]  # transformers has its own
     try:
         template = _TODAY + tokenizer.get_chat_template()
         try:
             given = {"messages": turns, "tools": None, "documents": None}
-            return plain.from_string(template).render(**given, **tokenizer.special_tokens_map, **options)
+            return plain.from_string(template).render(
+                **given, **tokenizer.special_tokens_map, **options
+            )
         except TemplateError:  # it uses what transformers adds, or fails there as well
             whole = {"tokenize": False, "chat_template": template}
             return str(tokenizer.apply_chat_template(list(turns), **whole, **options))

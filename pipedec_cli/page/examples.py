@@ -42,7 +42,11 @@ def shortened(text: str, most: int) -> str:
     """The start of a text, of at most `most` characters, and how much was left out."""
     if len(text) <= most:
         return text
-    start = text[: most + 1].rsplit(None, 1)[0] if " " in text[most // 2 : most] else text[:most]
+    start = (
+        text[: most + 1].rsplit(None, 1)[0]
+        if " " in text[most // 2 : most]
+        else text[:most]
+    )
     rest = text[len(start) :]
     words = len(rest.split())
     return f"{start} … {many(words, 'more word') if words > 1 else many(len(rest), 'more character')}"
@@ -56,14 +60,22 @@ SCREENS: Final = (1600, 800, 400, 200, 100)
 
 def examples(report: Report) -> Section | None:
     """The section of examples; None if there are no texts."""
-    ours = [entry for entry in report.entries if entry.role in ("baseline", "pipelined")]
+    ours = [
+        entry for entry in report.entries if entry.role in ("baseline", "pipelined")
+    ]
     runs = {entry.name: entry.quality.scored for entry in ours if entry.quality.scored}
     if not runs:
         return None
     scored = report.first.quality.scored
-    metrics = {} if scored is None or scored.is_unscored else scored.scores.measure.headline
+    metrics = (
+        {} if scored is None or scored.is_unscored else scored.scores.measure.headline
+    )
     measure = scored.scores.measure if scored else None
-    objects = (measure if isinstance(measure, Fields) else Fields()) if report.part == Fields.part else None
+    objects = (
+        (measure if isinstance(measure, Fields) else Fields())
+        if report.part == Fields.part
+        else None
+    )
     chosen, left, entries = shown_places(report), BUDGET, list[dict[str, Any]]()
     for number, place in enumerate(chosen):
         for screen in SCREENS:
@@ -78,36 +90,54 @@ def examples(report: Report) -> Section | None:
         "usual": shown_first(list(runs), report),
         "metrics": list(metrics.values()),
         "part": report.part,
-        "metric": list(metrics).index(report.metric) if report.metric in metrics else None,
+        "metric": list(metrics).index(report.metric)
+        if report.metric in metrics
+        else None,
         "examples": entries,
     }
     of = len(next(iter(runs.values())).items)
     note = f"{len(chosen)} of {of:,} examples, one drawn from each of as many equal parts. "
-    body = template("examples.html", note=note if len(chosen) < of else "", part=report.part)
+    body = template(
+        "examples.html", note=note if len(chosen) < of else "", part=report.part
+    )
     return Section("examples", "Examples", body, data, "examples.js")
 
 
 def _example(
-    place: int, runs: Sequence[ScoredRun], metrics: Sequence[str], screen: int, objects: Fields | None
+    place: int,
+    runs: Sequence[ScoredRun],
+    metrics: Sequence[str],
+    screen: int,
+    objects: Fields | None,
 ) -> dict[str, Any]:
     """One example for the script, with as much of its texts as fills a screen or two.
 
-    `objects` is how objects are scored, None for texts. `rows` align the parts of each text with the right answer. `again` are the parts that say what an earlier part says;
-    `mistaken` are the fields with a wrong value.
+    `objects` is how objects are scored, None for texts. `rows` align the parts of each
+    text with the right answer. `again` are the parts that say what an earlier part
+    says; `mistaken` are the fields with a wrong value.
     """
     first = runs[0].items[place]
     gold = None if first.gold is None else _parts(first.gold, screen)
     texts = [_parts(run.items[place].segments, screen) for run in runs]
     right = texts[0] if gold is None else gold
     matched = [objects.renumbered(parts, right) for parts in texts] if objects else []
-    rows = aligned_by_key(matched, right) if objects else [aligned(parts, right) for parts in texts]
-    references = [one for one in first.references if gold is None or one != first.target]
+    rows = (
+        aligned_by_key(matched, right)
+        if objects
+        else [aligned(parts, right) for parts in texts]
+    )
+    references = [
+        one for one in first.references if gold is None or one != first.target
+    ]
     shown = []
     for run, parts, at in zip(runs, texts, rows, strict=True):
         item = run.items[place]
         scores = run.scores.examples.get(item.id, {})
         values = [scores.get(metric) for metric in metrics]
-        repeated, mistaken = duplicates(item.segments), objects.wrong(item) if objects else []
+        repeated, mistaken = (
+            duplicates(item.segments),
+            objects.wrong(item) if objects else [],
+        )
         one = {
             "texts": parts,
             "rows": at,
@@ -138,7 +168,10 @@ def _example(
 
 def _missing(generated: Generated) -> str:
     """The values that must be there and that the text lacks, with the probability that there is none."""
-    return ", ".join(f"{shortened(name, 80)} ({share:.0%})" for name, share in generated.missing.items())
+    return ", ".join(
+        f"{shortened(name, 80)} ({share:.0%})"
+        for name, share in generated.missing.items()
+    )
 
 
 def _parts(texts: Sequence[str], screen: int) -> list[str]:

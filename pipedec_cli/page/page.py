@@ -1,7 +1,8 @@
 """The frame of every page: one HTML file, made of sections, that needs no other file and no network.
 
-The data are only text on it. Templates escape strings and show invisible characters as symbols; data for scripts cannot end
-their block; and the policy of the page allows the scripts of this folder and nothing else.
+The data are only text on it. Templates escape strings and show invisible characters as
+symbols; data for scripts cannot end their block; and the policy of the page allows the
+scripts of this folder and nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _HERE: Final = Path(__file__).parent
-#: Characters that could end a block of data, begin markup in it, or break a line of a script.
+#: Characters that could end a block of data, begin markup in it, or break a line of a
+#: script.
 _ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -34,8 +36,8 @@ _ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029
 class Section:
     """A part of a page: the element ``#name`` with a `body` made by `template`.
 
-    `data` are plain values, which stand as JSON in the block ``#data-name``. `script` is a file in scripts/ that finds both;
-    several sections may have the same script.
+    `data` are plain values, which stand as JSON in the block ``#data-name``. `script`
+    is a file in scripts/ that finds both; several sections may have the same script.
     """
 
     name: str
@@ -54,13 +56,20 @@ def render(title: str, sections: Sequence[Section]) -> str:
     styles = (one.read_text(encoding="utf-8") for one in sorted(_HERE.glob("*.css")))
     hashes = (b64encode(sha256(one.encode()).digest()).decode() for one in scripts)
     allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
-    rules = ("default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", f"script-src {allowed}")
+    rules = (
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        f"script-src {allowed}",
+    )
     return template(
         "page.html",
         title=title,
         policy="; ".join(rules),
         style=Markup("".join(styles)),  # noqa: S704  # our own files, as are the scripts
-        sections=[(one, None if one.data is None else block(one.data)) for one in sections],
+        sections=[
+            (one, None if one.data is None else block(one.data)) for one in sections
+        ],
         scripts=list(map(Markup, scripts)),
     )
 
@@ -131,4 +140,6 @@ def read_report(folder: Path | str | None = None) -> SavedReport:
     place = Workspace.find().report if folder is None else Path(folder)
     content = read_json(place / "report.json", _Reported, "pipedec report")
     page = place / "report.html"
-    return SavedReport(place, content["advice"]["text"], content, as_text(contents(page), str(page)))
+    return SavedReport(
+        place, content["advice"]["text"], content, as_text(contents(page), str(page))
+    )

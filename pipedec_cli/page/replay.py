@@ -50,7 +50,9 @@ class _Traced:
     def of(cls, entry: Entry) -> _Traced | None:
         """The decoder of an entry; None if there are no grids."""
         made = entry.quality.scored.run.predictions if entry.quality.scored else ()
-        if not isinstance(entry.runner, EngineRunner) or not any(each.grid for each in made):
+        if not isinstance(entry.runner, EngineRunner) or not any(
+            each.grid for each in made
+        ):
             return None
         words, method = entry.runner.decoder.text.decode, entry.runner.method
         special = {} if method.bos is None else {method.bos: BOS}
@@ -62,13 +64,18 @@ class _Traced:
             if token in special:
                 return special[token]
             text = RowText()
-            text.extend(Subsequence(0, [token] if before is None else [before, token]), words)
+            text.extend(
+                Subsequence(0, [token] if before is None else [before, token]), words
+            )
             return text.pieces[-1]
 
         clock = None
         if timing := entry.timings.get(1):  # one example at a time
             reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
-            spent = (reading / timing.examples, (timing.seconds - reading) / timing.decoder_calls)
+            spent = (
+                reading / timing.examples,
+                (timing.seconds - reading) / timing.decoder_calls,
+            )
             clock = [round(1000 * part, 4) for part in spent]
         return cls(entry, made, piece, words, method, clock)
 
@@ -81,7 +88,10 @@ def replay(report: Report) -> Section | None:
         return None
     left, examples = BUDGET, list[dict[str, Any]]()
     for number, place in enumerate(shown_places(report)):
-        item, runs = scored.items[place], [_trace(traced.made[place], traced) for traced in found]
+        item, runs = (
+            scored.items[place],
+            [_trace(traced.made[place], traced) for traced in found],
+        )
         example = {
             "at": number,  # in the list of examples
             "place": place + 1,
@@ -97,7 +107,10 @@ def replay(report: Report) -> Section | None:
         return None
     names = [traced.entry.name for traced in found]
     data = {
-        "decoders": [{"name": one.entry.name, "role": one.entry.role, "clock": one.clock} for one in found],
+        "decoders": [
+            {"name": one.entry.name, "role": one.entry.role, "clock": one.clock}
+            for one in found
+        ],
         "usual": shown_first(names, report),
         "part": report.part,
         "between": BETWEEN,
@@ -105,12 +118,20 @@ def replay(report: Report) -> Section | None:
     }
     notes, of = list[str](), len(scored.items)
     if len(examples) < of:
-        notes.append(f"{many(len(examples), 'example')} of {of:,}: more would make this page too large")
-    if lacking := sorted({entry.name for entry in report.entries if entry.quality.scored} - {*names}):
-        notes.append(f"not {', '.join(lacking)}: the predictions have no grid (trace=false)")
+        notes.append(
+            f"{many(len(examples), 'example')} of {of:,}: more would make this page too large"
+        )
+    if lacking := sorted(
+        {entry.name for entry in report.entries if entry.quality.scored} - {*names}
+    ):
+        notes.append(
+            f"not {', '.join(lacking)}: the predictions have no grid (trace=false)"
+        )
     timed = any(one.clock for one in found)
     if timed:
-        means = f"the means of {many(report.sample.timed, 'timed example')}, one at a time"
+        means = (
+            f"the means of {many(report.sample.timed, 'timed example')}, one at a time"
+        )
         notes.append(f"measured time: {means}, for the source and for each call")
     body = template("replay.html", notes=notes, timed=timed, part=report.part)
     return Section("replay", "The grid replayed", body, data, "replay.js")
@@ -119,19 +140,28 @@ def replay(report: Report) -> Section | None:
 def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     """The grid of one example for the script. None if there is none or if it is not consistent: a file may be damaged.
 
-    A row has its start, whether it has ended, its tokens, and its opening unless that is <bos>. `calls` are the times after
-    the calls, if these are not 1, 2, 3, ...; `gone` has the call, row, time and text of each wrong guess of exact mode;
-    `draft` is the number of calls that made a draft.
+    A row has its start, whether it has ended, its tokens, and its opening unless that
+    is <bos>. `calls` are the times after the calls, if these are not 1, 2, 3, ...;
+    `gone` has the call, row, time and text of each wrong guess of exact mode; `draft`
+    is the number of calls that made a draft.
     """
     rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
     openings = [AFTER_PROMPT]  # the given starts of the rows
     if by.method.bos is not None:
-        openings = [one_line(by.words(one.known).strip()) for one in openings_of(by.method, made.grid)]
+        openings = [
+            one_line(by.words(one.known).strip())
+            for one in openings_of(by.method, made.grid)
+        ]
     for number, (start, tokens) in enumerate(made.grid):
         ended = not {by.method.eos, *by.method.ends}.isdisjoint(tokens[-1:])
         text = tokens[: len(tokens) - ended]
-        pieces = [by.piece(before, token) for before, token in zip((None, *text), text, strict=False)]
-        rows.append((start, ended, BETWEEN.join(pieces), *openings[number : number + 1]))
+        pieces = [
+            by.piece(before, token)
+            for before, token in zip((None, *text), text, strict=False)
+        ]
+        rows.append(
+            (start, ended, BETWEEN.join(pieces), *openings[number : number + 1])
+        )
         times.update(range(start + 1, start + len(tokens) + 1))
     calls, draft = made.calls or tuple(sorted(times)), made.draft_steps or 0
     endless = max((*times, *calls), default=0) >= MOST
@@ -141,6 +171,9 @@ def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
     trace: dict[str, Any] = {"rows": rows, "steps": len(calls)}
     if made.calls or calls[-1] != len(calls):
         trace["calls"] = calls
-    gone = [(call, row, time, by.piece(None, token)) for call, row, time, token in made.taken_back]
+    gone = [
+        (call, row, time, by.piece(None, token))
+        for call, row, time, token in made.taken_back
+    ]
     optional = {"draft": draft, "gone": gone, "cut": made.truncated}
     return trace | {name: value for name, value in optional.items() if value}

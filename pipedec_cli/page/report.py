@@ -40,8 +40,12 @@ def training_page(name: str, result: Mapping[str, Any], sheets: Sequence[Sheet])
     return render(f"How {name} was trained", _figures(plots, sheets))
 
 
-def _figures(plots: Sequence[Plot], sheets: Sequence[Sheet], *, folded: bool = False) -> list[Section]:
+def _figures(
+    plots: Sequence[Plot], sheets: Sequence[Sheet], *, folded: bool = False
+) -> list[Section]:
     """The sections of plots, if there are any, and of tables. The plots may be `folded` away."""
-    drawn = Section("plots", "At a glance", template("plots.html", plots=plots, folded=folded))
+    drawn = Section(
+        "plots", "At a glance", template("plots.html", plots=plots, folded=folded)
+    )
     tables = Section("tables", "In figures", template("tables.html", sheets=sheets))
     return [drawn, tables] if plots else [tables]

@@ -1,29 +1,33 @@
 """Known answers of a row, which are scored as a whole: the row takes the most probable one.
 
-The score of an answer is the sum of the logarithms of its tokens' probabilities behind what the row begins with. The end
-counts as a token, and the softmax is over the whole vocabulary. Each answer is a branch of its row, see `branched`: it sees what
-the row's beginning sees, this beginning, and itself. All answers go through the decoder in one call, or in several
-calls where they are many. Then the model forgets the branches.
+The score of an answer is the sum of the logarithms of its tokens' probabilities behind
+what the row begins with. The end counts as a token, and the softmax is over the whole
+vocabulary. Each answer is a branch of its row, see `branched`: it sees what the row's
+beginning sees, this beginning, and itself. All answers go through the decoder in one
+call, or in several calls where they are many. Then the model forgets the branches.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-#: The branches of a row. Branch 0 is what all branches begin with, and known answers that are tried follow. What the row
-#: writes itself is the last branch.
+#: The branches of a row. Branch 0 is what all branches begin with, and known answers
+#: that are tried follow. What the row writes itself is the last branch.
 BRANCHES: Final = 1 << 10
 WRITTEN: Final = BRANCHES - 1
 #: The most tokens of answers that one call tries.
 MOST_TRIED: Final = 4096
-#: Probabilities below this have no place among the normal numbers of float32, and count as much.
+#: Probabilities below this have no place among the normal numbers of float32, and count
+#: as much.
 _LEAST: Final = 2.0**-126
 
 
 class Answer(NamedTuple):
     """A known answer of a row."""
 
-    tokens: tuple[int, ...]  # behind the known tokens of the row, with the token that ends the row
+    tokens: tuple[
+        int, ...
+    ]  # behind the known tokens of the row, with the token that ends the row
     text: str  # what the answer means; "" is no value
 
 
@@ -49,8 +53,9 @@ class Verdict(NamedTuple):
 def branched(subsequence: int, branch: int) -> int:
     """The number by which `attention.visible` knows a branch of a row.
 
-    Rows below have larger numbers than all branches of a row, and rows above have smaller ones. Branches of a row
-    that must not see each other stand at times that fall while these numbers rise.
+    Rows below have larger numbers than all branches of a row, and rows above have
+    smaller ones. Branches of a row that must not see each other stand at times that
+    fall while these numbers rise.
     """
     return subsequence * BRANCHES + branch
 
@@ -81,7 +86,8 @@ def judge(answers: Sequence[Answer], scores: Sequence[float]) -> Verdict:
 def trials_of(due: Sequence[tuple[int, Answer]], most_of_row: int) -> list[Trial]:
     """The answers that the next call tries, out of those that are `due`: the first ones, each with its row.
 
-    A call tries at most `MOST_TRIED` tokens, one answer at least, and at most so many answers of a row.
+    A call tries at most `MOST_TRIED` tokens, one answer at least, and at most so many
+    answers of a row.
     """
     chosen = list[tuple[int, Answer, int]]()
     tokens = 0
@@ -93,7 +99,8 @@ def trials_of(due: Sequence[tuple[int, Answer]], most_of_row: int) -> list[Trial
         if chosen and (tokens > MOST_TRIED or branch > most_of_row):
             break
         chosen.append((row, answer, branch))
-    # The later an answer stands in the call, the earlier its tokens stand in time: no answer sees another.
+    # The later an answer stands in the call, the earlier its tokens stand in time: no
+    # answer sees another.
     lift = 1
     trials = list[Trial]()
     for row, answer, branch in reversed(chosen):

@@ -4,13 +4,16 @@ from typing import Final, TypeVar
 
 from torch import Tensor
 
-#: The subsequence and the time of padding. No real token sees padding; padding sees every token, so that no row of
-#: attention is empty. Padding is found by position, never by token id, because T5's <bos> is its pad token.
+#: The subsequence and the time of padding. No real token sees padding; padding sees
+#: every token, so that no row of attention is empty. Padding is found by position,
+#: never by token id, because T5's <bos> is its pad token.
 PADDING: Final = 1 << 30
-#: A prompt is row 0 of the grid, before all other rows and causal in itself. Its first token stands at this time.
+#: A prompt is row 0 of the grid, before all other rows and causal in itself. Its first
+#: token stands at this time.
 PROMPT_TIME: Final = -(1 << 28)
-#: Where rows do not see each other, each stands so many time-steps before the row above: more than a row has tokens, and
-#: more than there are tokens of known answers in a call.
+#: Where rows do not see each other, each stands so many time-steps before the row
+#: above: more than a row has tokens, and more than there are tokens of known answers in
+#: a call.
 APART: Final = 1 << 15
 
 _Place = TypeVar("_Place", int, Tensor)
@@ -19,8 +22,9 @@ _Place = TypeVar("_Place", int, Tensor)
 def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
     """The position p = S + K + t + i − 1 behind a prompt of S tokens, with keys of up to K tokens; `before` is S + K.
 
-    For every visible pair both differences are ≥ 0, so the paper's Manhattan distance |t1 − t2| + |i1 − i2| is
-    p1 − p2. One number a token is enough for T5's relative buckets and for any rotary or ALiBi model.
+    For every visible pair both differences are ≥ 0, so the paper's Manhattan distance
+    |t1 − t2| + |i1 − i2| is p1 − p2. One number a token is enough for T5's relative
+    buckets and for any rotary or ALiBi model.
     """
     return before + time + subsequence - 1
 
@@ -28,7 +32,8 @@ def behind(subsequence: _Place, time: _Place, before: _Place) -> _Place:
 def apart(subsequence: int, number: int) -> int:
     """The time of a row's token `number`, counted from 0, where each row sees the prompt and itself alone (blind rows).
 
-    Rows above then stand later and rows below have larger numbers, so that `visible` hides both.
+    Rows above then stand later and rows below have larger numbers, so that `visible`
+    hides both.
     """
     return number - APART * subsequence
 

@@ -17,7 +17,9 @@ class Row(NamedTuple):
 class StepModel(Protocol):
     """What the loop needs of a model. A sequence is the place of one example in flight: a number from 0 on."""
 
-    def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> Sequence[int] | None:
+    def admit(
+        self, newcomers: Sequence[tuple[int, Sequence[int]]]
+    ) -> Sequence[int] | None:
         """Encode sources, given as (sequence, token ids). Those sequences are free until now.
 
         May return how many tokens of each source were known from before.
@@ -26,11 +28,14 @@ class StepModel(Protocol):
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
         """One decoder call: add the rows' tokens to their sequences, and give each row's most probable next token.
 
-        Rows come by sequence, subsequence and time. If a slot has `allowed` tokens, the answer is one of them. Answers
-        to rows whose slot does not answer have no meaning.
+        Rows come by sequence, subsequence and time. If a slot has `allowed` tokens, the
+        answer is one of them. Answers to rows whose slot does not answer have no
+        meaning.
         """
 
-    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[Sequence[int], Sequence[Odds]]:
+    def step_with_odds(
+        self, rows: Sequence[Row], top: int = 0
+    ) -> tuple[Sequence[int], Sequence[Odds]]:
         """The same, and the probability of each of those tokens and of each slot's `end`, and the `top` tokens."""
 
     def take_back(self, sequence: int, count: int) -> None:
@@ -81,11 +86,13 @@ def decode(
 ) -> Iterator[Event]:
     """Decode sources, (index, token ids), greedily (Algorithm 1), at most `sequences` at a time, each with its own grid.
 
-    When an example ends, the next one takes its place; a source is drawn only when there is a place for it. Each
-    example gives one `Admitted`, its `Stepped` in order, and one `Finished`; the events of different examples are mixed.
+    When an example ends, the next one takes its place; a source is drawn only when
+    there is a place for it. Each example gives one `Admitted`, its `Stepped` in order,
+    and one `Finished`; the events of different examples are mixed.
 
-    A live source gives None when none is waiting, and is asked again before the next call; decoding ends if then
-    nothing runs. `method` may depend on the index. Examples that are `gone` end before the next call.
+    A live source gives None when none is waiting, and is asked again before the next
+    call; decoding ends if then nothing runs. `method` may depend on the index. Examples
+    that are `gone` end before the next call.
     """
     if sequences < 1:
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
@@ -101,24 +108,36 @@ def decode(
                 entering[number] = example, method_of(example).new_grid(example, source)
                 yield Admitted(*entering[number])
             if newcomers:
-                bos = {number: grid.method.bos for number, (_, grid) in entering.items()}
-                known = model.admit([(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers])
+                bos = {
+                    number: grid.method.bos for number, (_, grid) in entering.items()
+                }
+                known = model.admit(
+                    [(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers]
+                )
                 for (number, *_), tokens in zip(newcomers, known or (), strict=False):
                     entering[number][1].cached = tokens
                 running |= entering
             if not running:
                 return
-            planned = {number: grid.plan() for number, (_, grid) in sorted(running.items())}
-            ended = [n for n, slots in planned.items() if not slots or gone(running[n][0])]
+            planned = {
+                number: grid.plan() for number, (_, grid) in sorted(running.items())
+            }
+            ended = [
+                n for n, slots in planned.items() if not slots or gone(running[n][0])
+            ]
             for number in ended:
                 model.release(number)
                 yield Finished(*running.pop(number))
             if ended:
                 continue  # the next sources take their places before the call; planning again changes nothing
-            rows = [Row(number, slot) for number, slots in planned.items() for slot in slots]
+            rows = [
+                Row(number, slot) for number, slots in planned.items() for slot in slots
+            ]
             confident = any(grid.wants_odds for _, grid in running.values())
             top = max(grid.method.top for _, grid in running.values())
-            answers, odds = model.step_with_odds(rows, top) if confident else (model.step(rows), ())
+            answers, odds = (
+                model.step_with_odds(rows, top) if confident else (model.step(rows), ())
+            )
             done = 0
             for number, slots in planned.items():
                 example, grid = running[number]

@@ -1,8 +1,9 @@
 """Exact mode: the greedy text of a sequential model, in fewer calls, because a draft guesses the next tokens.
 
-A call feeds the last agreed token and k guesses as rows of one subsequence at successive times. The guesses that equal
-the model's own choices are kept, its choice behind the last of them comes free, and the other rows are taken back. So
-the text is the model's own, token for token, whatever the draft is.
+A call feeds the last agreed token and k guesses as rows of one subsequence at
+successive times. The guesses that equal the model's own choices are kept, its choice
+behind the last of them comes free, and the other rows are taken back. So the text is
+the model's own, token for token, whatever the draft is.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from pipedec_cli.pipeline.schedule import Schedule, Subsequence, Whole
 
 #: The lengths of the n-grams that are looked up, the longest first.
 GRAMS: Final = (3, 2, 1)
-#: The cost of a call by its number of guesses, where nothing was measured: the same for up to 8 guesses.
+#: The cost of a call by its number of guesses, where nothing was measured: the same for
+#: up to 8 guesses.
 FLAT: Final = (1.0,) * 9
-#: The counts (guesses kept, guesses made) that every text starts with: n-grams and the model's own answers, the draft.
+#: The counts (guesses kept, guesses made) that every text starts with: n-grams and the
+#: model's own answers, the draft.
 _FIRST_COUNTS: Final = ((1.0, 3.0), (3.0, 4.0))
-#: The weight of older counts after a call, and the counts that they fade to, so that guesses are tried again.
+#: The weight of older counts after a call, and the counts that they fade to, so that
+#: guesses are tried again.
 _FADE, _FLOOR = 0.8, (0.5, 1.0)
 
 
@@ -29,7 +33,9 @@ class Grams:
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens: list[int] = []
-        self._letters = ""  # one character for each token, because strings are searched fast
+        self._letters = (
+            ""  # one character for each token, because strings are searched fast
+        )
         self.extend(tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -40,7 +46,8 @@ class Grams:
     def find(self, text: Grams, after: int | None = None) -> int | None:
         """The place behind an occurrence of the text's last 3, else 2, else 1 tokens; a token stands at that place.
 
-        It is the last such place, or the first one beyond `after`. None if there is none.
+        It is the last such place, or the first one beyond `after`. None if there is
+        none.
         """
         end = len(self.tokens) - 1
         for n in GRAMS:
@@ -60,9 +67,10 @@ class Grams:
 class Verify(Method):
     """How to decode in exact mode: a method with one row, whose drafts are checked.
 
-    `drafts` are the drafts by example, each used once: token ids with <eos>. Where a draft is of no use, n-grams of
-    the source and of the text so far are guessed. With `jacobi` the model's own answers behind a wrong guess are the
-    next guesses (Santilli et al. 2023). `costs` are the relative costs of a call with 0, 1, 2, … guesses.
+    `drafts` are the drafts by example, each used once: token ids with <eos>. Where a
+    draft is of no use, n-grams of the source and of the text so far are guessed. With
+    `jacobi` the model's own answers behind a wrong guess are the next guesses (Santilli
+    et al. 2023). `costs` are the relative costs of a call with 0, 1, 2, … guesses.
     """
 
     guesses: ClassVar[bool] = True
@@ -73,7 +81,10 @@ class Verify(Method):
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Verification:
         """A text of which nothing is written yet."""
-        draft, bos = Grams(self.drafts.pop(example, ())), split_opener(self.bos, source)[1]
+        draft, bos = (
+            Grams(self.drafts.pop(example, ())),
+            split_opener(self.bos, source)[1],
+        )
         return Verification(self, bos, Grams(source), draft)
 
 
@@ -84,16 +95,26 @@ class Verification(Grid):
     method: Verify
     source: Grams
     draft: Grams
-    subsequences: list[Subsequence] = field(default_factory=lambda: [Subsequence(0)], init=False)
+    subsequences: list[Subsequence] = field(
+        default_factory=lambda: [Subsequence(0)], init=False
+    )
     wrong: int = field(default=0, init=False)  # guesses that were taken back
     _text: Grams = field(default_factory=Grams, init=False)
     #: The place of the draft's next token; None while the draft is of no use.
     _place: int | None = field(default=0, init=False)
-    _used: int = field(default=0, init=False)  # the place up to which the draft has been used
-    _answers: tuple[int, ...] = field(default=(), init=False)  # the model's answers behind a wrong guess
-    _drafted: bool = field(default=False, init=False)  # whether the planned guesses are the draft's
+    _used: int = field(
+        default=0, init=False
+    )  # the place up to which the draft has been used
+    _answers: tuple[int, ...] = field(
+        default=(), init=False
+    )  # the model's answers behind a wrong guess
+    _drafted: bool = field(
+        default=False, init=False
+    )  # whether the planned guesses are the draft's
     #: Counts (kept, made) of recent guesses: at 1 the draft's, at 0 all others.
-    _counts: list[tuple[float, float]] = field(default_factory=lambda: list(_FIRST_COUNTS), init=False)
+    _counts: list[tuple[float, float]] = field(
+        default_factory=lambda: list(_FIRST_COUNTS), init=False
+    )
 
     @property
     def empty(self) -> int:
@@ -122,10 +143,19 @@ class Verification(Grid):
         kept = _alike(guesses, answers)
         agreed = list(answers[: kept + 1])
         ends = self.method.ends | {self.method.eos}
-        first = next((place for place, token in enumerate(agreed) if token in ends), len(agreed))
+        first = next(
+            (place for place, token in enumerate(agreed) if token in ends), len(agreed)
+        )
         del agreed[first + 1 :]
-        counts = zip(self._counts[self._drafted], _FLOOR, (kept, min(kept + 1, len(guesses))), strict=True)
-        right, tried = (_FADE * before + (1 - _FADE) * floor + new for before, floor, new in counts)
+        counts = zip(
+            self._counts[self._drafted],
+            _FLOOR,
+            (kept, min(kept + 1, len(guesses))),
+            strict=True,
+        )
+        right, tried = (
+            _FADE * before + (1 - _FADE) * floor + new for before, floor, new in counts
+        )
         self._counts[self._drafted] = right, tried
         self._text.extend(agreed)
         self.subsequences[0].tokens.extend(agreed)
@@ -135,13 +165,18 @@ class Verification(Grid):
         self.time = len(self._text.tokens)
         self.steps += 1
         self.wrong += len(fed) - len(agreed)
-        made = tuple(Slot(1, fed[0].time + number, token) for number, token in enumerate(agreed, start=1))
+        made = tuple(
+            Slot(1, fed[0].time + number, token)
+            for number, token in enumerate(agreed, start=1)
+        )
         return Step(self.steps, self.time, fed, made, fed[len(agreed) :])
 
     def _follow(self, agreed: Sequence[int]) -> None:
         """Go on in the draft as long as it is right; else behind the next place where it has the agreed tokens."""
         if self._place is not None:
-            right = _alike(self.draft.tokens[self._place : self._place + len(agreed)], agreed)
+            right = _alike(
+                self.draft.tokens[self._place : self._place + len(agreed)], agreed
+            )
             self._used = self._place + right
             if right == len(agreed):
                 self._place = self._used

@@ -1,8 +1,9 @@
 """The grid of one example: subsequences down, time-steps across. Integers only; no model.
 
-A step has three parts: `plan` says which tokens go into the next decoder call, the caller runs the model on them, and
-`commit` puts the answers in their places (Algorithm 1 of the paper, with one change: decoding ends when all
-subsequences are complete *and* the newest is empty or there may be no more).
+A step has three parts: `plan` says which tokens go into the next decoder call, the
+caller runs the model on them, and `commit` puts the answers in their places (Algorithm
+1 of the paper, with one change: decoding ends when all subsequences are complete *and*
+the newest is empty or there may be no more).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pipedec_cli.pipeline.schedule import Listed, Schedule, Subsequence, Whole
 def before_repeats(subsequences: Sequence[Hashable]) -> int:
     """How many subsequences of a text stand before it repeats itself.
 
-    It does where a subsequence comes twice in a row, or where two neighbours come again. A single subsequence that
-    comes again later may be said of another thing. None stands for an empty subsequence, or for one that is live.
+    It does where a subsequence comes twice in a row, or where two neighbours come
+    again. A single subsequence that comes again later may be said of another thing.
+    None stands for an empty subsequence, or for one that is live.
     """
     seen = set[tuple[Hashable, Hashable]]()
     for number, pair in enumerate(pairwise(subsequences), start=1):
@@ -36,7 +38,8 @@ def before_repeats(subsequences: Sequence[Hashable]) -> int:
     return len(subsequences)
 
 
-#: What happens after an exploration came out empty. ``retry``, the paper's rule, goes on; ``stop`` starts no other row.
+#: What happens after an exploration came out empty. ``retry``, the paper's rule, goes
+#: on; ``stop`` starts no other row.
 EmptyRows = Literal["retry", "stop"]
 Truncated = Literal["time_max", "sub_max", "max_tokens", "item_max"]
 
@@ -46,7 +49,9 @@ class Limits:
     """What bounds the decoding of one example; None is no bound."""
 
     time_max: int | None = 50  # the last time-step
-    sub_max: int | None = 20  # the most subsequences that are established, empty ones included
+    sub_max: int | None = (
+        20  # the most subsequences that are established, empty ones included
+    )
     max_tokens: int | None = None  # the most tokens, <eos> not counted
 
     def __post_init__(self) -> None:
@@ -62,8 +67,8 @@ class Limits:
 SEQUENTIAL_LIMITS = Limits(time_max=None, sub_max=None, max_tokens=512)
 
 
-#: The tokens that may follow those that a row has made, <eos> among them, as a bit mask: token t is bit t % 8 of byte
-#: t // 8. At least one bit is set. b"" is any token.
+#: The tokens that may follow those that a row has made, <eos> among them, as a bit
+#: mask: token t is bit t % 8 of byte t // 8. At least one bit is set. b"" is any token.
 Allowed = Callable[[Sequence[int]], bytes]
 
 
@@ -74,7 +79,9 @@ def any_token(_: Sequence[int]) -> bytes:
 
 def mask_of(tokens: Collection[int]) -> bytes:
     """The bit mask of some tokens; see `Allowed`."""
-    return sum(1 << token for token in {*tokens}).to_bytes(max(tokens, default=-1) // 8 + 1, "little")
+    return sum(1 << token for token in {*tokens}).to_bytes(
+        max(tokens, default=-1) // 8 + 1, "little"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +92,20 @@ class Opening:
     allowed: Allowed = any_token
     place: Any = ()  # what its answer is for
     label: str = ""
-    #: The token that ends it, if the text may end in any place and the most probable one is chosen; −1 if the row ends itself.
+    #: The token that ends it, if the text may end in any place and the most probable
+    #: one is chosen; −1 if the row ends itself.
     end: int = -1
-    #: How the rows begin that start when this row has ended, since its answer says which there are.
+    #: How the rows begin that start when this row has ended, since its answer says
+    #: which there are.
     opens: Callable[[Opening, Subsequence], Sequence[Opening]] | None = None
-    #: Answers that are scored as a whole. The row takes the best one, unless it is `written`: then it writes an answer
-    #: itself, and its known answer is "no value" alone.
+    #: Answers that are scored as a whole. The row takes the best one, unless it is
+    #: `written`: then it writes an answer itself, and its known answer is "no value"
+    #: alone.
     answers: tuple[Answer, ...] = ()
     written: bool = True
-    #: The least confidence of a value, if one is known. Else a value counts if it is more probable than "no value". A row
-    #: that `must` have a value has the best one in any case.
+    #: The least confidence of a value, if one is known. Else a value counts if it is
+    #: more probable than "no value". A row that `must` have a value has the best one in
+    #: any case.
     least: float | None = None
     must: bool = False
 
@@ -105,7 +116,9 @@ class Opening:
 
     def absence(self, row: Subsequence) -> float:
         """The probability of "no value" against that of the row's value; 0 if "no value" is no answer."""
-        return row.nothing / (row.nothing + row.value_probability) if row.nothing else 0.0
+        return (
+            row.nothing / (row.nothing + row.value_probability) if row.nothing else 0.0
+        )
 
     def lacks(self, row: Subsequence) -> bool:
         """Whether a row with this opening says that there is no value."""
@@ -140,17 +153,19 @@ class ItemRows:
     """A list whose items follow each other; see `Listed`."""
 
     places: tuple[int, ...]  # of the rows of its first item in `Method.openings`
-    openings: Callable[[int], Sequence[Opening]]  # how the rows of an item begin, by its number from 1
+    openings: Callable[
+        [int], Sequence[Opening]
+    ]  # how the rows of an item begin, by its number from 1
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """How to decode: everything but the model and the sources.
 
-    Without a `bos` the source's last token opens the only row, as a decoder-only model goes on behind its prompt.
-    With `openings` nothing is explored: each opening makes a row. Later come the rows of `lists`, and those that a row
-    opens when it ends. At sub_max rows no more are opened.
-    A ValueError where settings do not go together.
+    Without a `bos` the source's last token opens the only row, as a decoder-only model
+    goes on behind its prompt. With `openings` nothing is explored: each opening makes a
+    row. Later come the rows of `lists`, and those that a row opens when it ends. At
+    sub_max rows no more are opened. A ValueError where settings do not go together.
     """
 
     schedule: Schedule
@@ -158,18 +173,20 @@ class Method:
     eos: int  # ends it
     limits: Limits = field(default_factory=Limits)
     empty_rows: EmptyRows = "retry"
-    stop_on_repeat: bool = False  # a text ends where it begins to repeat itself; see `before_repeats`
+    stop_on_repeat: bool = (
+        False  # a text ends where it begins to repeat itself; see `before_repeats`
+    )
     openings: tuple[Opening, ...] = ()
-    #: Blind rows: each sees the prompt and itself alone, and has its known tokens right behind the prompt, without <bos>.
+    #: Blind rows: each sees the prompt and itself alone, and has its known tokens right
+    #: behind the prompt, without <bos>.
     blind: bool = False
     free: Opening = _FREE  # how a row without an opening begins, and what it may say
     ends: frozenset[int] = frozenset()  # other tokens that end a subsequence
     confident: bool = False  # whether the probabilities of all answers are wanted
-    top: int = (
-        0  # so many of the most probable tokens are wanted with each answer; rows keep their `odds` then
-    )
+    top: int = 0  # so many of the most probable tokens are wanted with each answer; rows keep their `odds` then
     lists: tuple[ItemRows, ...] = ()
-    #: This method for a source, if rows are held to what the source says; and the source of such a method.
+    #: This method for a source, if rows are held to what the source says; and the
+    #: source of such a method.
     of_source: Callable[[Method, str], Method] | None = None
     source: str = ""
     guesses: ClassVar[bool] = False  # whether a call may make several tokens of a row
@@ -193,14 +210,15 @@ def split_opener(bos: int | None, source: Sequence[int]) -> tuple[Sequence[int],
 class Slot(NamedTuple):
     """One token in its place; subsequences are counted from 1.
 
-    A NamedTuple, because a frozen dataclass takes 4 times as long to make: 2 µs more, several times a call of 11 µs.
+    A NamedTuple, because a frozen dataclass takes 4 times as long to make: 2 µs more,
+    several times a call of 11 µs.
     """
 
     subsequence: int
     time: int
     token: int
-    #: False for the <eos> of an ended subsequence, which is fed once for later tokens to see, and for all known tokens
-    #: but the last.
+    #: False for the <eos> of an ended subsequence, which is fed once for later tokens
+    #: to see, and for all known tokens but the last.
     answers: bool = True
     allowed: bytes = b""  # the tokens that the answer is chosen from; see `Allowed`
     number: int = -1  # in a blind row: the tokens before it in the row
@@ -227,7 +245,9 @@ class Step:
     time: int  # the time-step t of the call, at which the new tokens stand
     fed: tuple[Slot, ...]
     made: tuple[Slot, ...]
-    taken_back: tuple[Slot, ...] = ()  # in exact mode, the wrong guesses: the last of the fed tokens
+    taken_back: tuple[
+        Slot, ...
+    ] = ()  # in exact mode, the wrong guesses: the last of the fed tokens
     tried: int = 0  # tokens of known answers that went through the decoder behind `fed`, and are forgotten
 
 
@@ -240,19 +260,29 @@ class Grid:
     subsequences: list[Subsequence] = field(default_factory=list, init=False)
     time: int = field(default=0, init=False)  # of the newest tokens
     steps: int = field(default=0, init=False)  # decoder calls
-    cached: int = field(default=0, init=False)  # tokens of the source that need not be read
-    stopped_on_repeat: bool = field(default=False, init=False)  # rows that repeat others were dropped
+    cached: int = field(
+        default=0, init=False
+    )  # tokens of the source that need not be read
+    stopped_on_repeat: bool = field(
+        default=False, init=False
+    )  # rows that repeat others were dropped
     #: Of the subsequences, where they are known.
     openings: list[Opening] = field(default_factory=list, init=False)
     #: The rows of each item of each list.
     _items: list[list[list[Subsequence]]] = field(default_factory=list, init=False)
-    _opening: list[int] = field(default_factory=list, init=False)  # the rows that are to open others, from 0
-    _unopened: bool = field(default=False, init=False)  # whether there was no room for all rows
+    _opening: list[int] = field(
+        default_factory=list, init=False
+    )  # the rows that are to open others, from 0
+    _unopened: bool = field(
+        default=False, init=False
+    )  # whether there was no room for all rows
     _planned: tuple[Slot, ...] = field(default=(), init=False)
-    #: The known answers that are still to be tried, each with its row from 1; and those that are tried in the call.
+    #: The known answers that are still to be tried, each with its row from 1; and those
+    #: that are tried in the call.
     _due_answers: list[tuple[int, Answer]] = field(default_factory=list, init=False)
     _trials: list[Trial] = field(default_factory=list, init=False)
-    #: Whether answers were too many for a call: all rows wait until all of them are tried.
+    #: Whether answers were too many for a call: all rows wait until all of them are
+    #: tried.
     _waits: bool = field(default=False, init=False)
 
     @property
@@ -274,7 +304,10 @@ class Grid:
     @property
     def placed(self) -> dict[Any, Subsequence]:
         """The rows by the places of their openings."""
-        return {one.place: row for one, row in zip(self.openings, self.subsequences, strict=True)}
+        return {
+            one.place: row
+            for one, row in zip(self.openings, self.subsequences, strict=True)
+        }
 
     @property
     def tokens(self) -> int:
@@ -284,15 +317,23 @@ class Grid:
     @property
     def empty(self) -> int:
         """Explorations that came out empty."""
-        return 0 if self.method.openings else sum(row.empty for row in self.subsequences)
+        return (
+            0 if self.method.openings else sum(row.empty for row in self.subsequences)
+        )
 
     @property
     def truncated(self) -> Truncated | None:
         """What cut the text short, once `plan` has returned nothing."""
-        if self.live or self._next_start() is not None:  # a row that could not start is missing as well
+        if (
+            self.live or self._next_start() is not None
+        ):  # a row that could not start is missing as well
             return "max_tokens" if self._out_of_tokens else "time_max"
         if isinstance(self.method.schedule, Listed):
-            return None if all(row.empty for items in self._items for row in items[-1]) else "item_max"
+            return (
+                None
+                if all(row.empty for items in self._items for row in items[-1])
+                else "item_max"
+            )
         if self.method.openings:
             return "sub_max" if self._unopened else None
         if isinstance(self.method.schedule, Whole) or self.stopped_on_repeat:
@@ -304,7 +345,9 @@ class Grid:
     def row_budget_exhausted(self) -> bool:
         """Whether, in the end, empty explorations held places of sub_max when another subsequence was due."""
         rows = self.subsequences
-        full = len(rows) == self.method.limits.sub_max and any(row.empty for row in rows)
+        full = len(rows) == self.method.limits.sub_max and any(
+            row.empty for row in rows
+        )
         if self.method.empty_rows != "retry" or not full:
             return False
         due = self.method.schedule.next_start(rows)
@@ -314,9 +357,10 @@ class Grid:
     def plan(self) -> tuple[Slot, ...]:
         """Establish what is due and give the tokens of the next decoder call; none once decoding has ended.
 
-        They come by subsequence: the newest token of each live one, in a row's first call <bos> with all known tokens
-        behind it, and, once each, the <eos> of those that ended in the last call. While nothing is live, the clock
-        runs on to the next start without a call. Planning again changes nothing.
+        They come by subsequence: the newest token of each live one, in a row's first
+        call <bos> with all known tokens behind it, and, once each, the <eos> of those
+        that ended in the last call. While nothing is live, the clock runs on to the
+        next start without a call. Planning again changes nothing.
         """
         self._planned = ()
         time_max = self.method.limits.time_max or math.inf
@@ -354,28 +398,50 @@ class Grid:
         known = [self.bos, *row.known]
         fed = (known[-1], *trial.answer.tokens[:-1])
         first = len(row.known) - 1
-        for place, (token, following) in enumerate(zip(fed, trial.answer.tokens, strict=True)):
+        for place, (token, following) in enumerate(
+            zip(fed, trial.answer.tokens, strict=True)
+        ):
             number = first + place if self.method.blind else -1
             time = row.start + place
-            yield Slot(trial.row, time, token, True, b"", number, following, trial.branch, trial.lift)
+            yield Slot(
+                trial.row,
+                time,
+                token,
+                True,
+                b"",
+                number,
+                following,
+                trial.branch,
+                trial.lift,
+            )
 
     def _establish(self, start: int) -> None:
         """Add the rows whose openings are known: all fields, then the next items of lists, and what rows open."""
         if not self.subsequences:
             rows = self._add(start, self.method.openings)
-            self._items = [[[rows[place] for place in rows_of.places]] for rows_of in self.method.lists]
+            self._items = [
+                [[rows[place] for place in rows_of.places]]
+                for rows_of in self.method.lists
+            ]
             return
-        new = list[tuple[int, int, Opening]]()  # the place in the schema, the number of the list, the opening
+        new = list[
+            tuple[int, int, Opening]
+        ]()  # the place in the schema, the number of the list, the opening
         for number in (number for number, due in self._due().items() if due == start):
             of = self.method.lists[number]
             openings = of.openings(len(self._items[number]) + 1)
-            new += ((place, number, opening) for place, opening in zip(of.places, openings, strict=True))
+            new += (
+                (place, number, opening)
+                for place, opening in zip(of.places, openings, strict=True)
+            )
             self._items[number].append([])
         new.sort(key=itemgetter(0))
         rows = self._add(start, [opening for _, _, opening in new])
         for row, (_, number, _) in zip(rows, new, strict=True):
             self._items[number][-1].append(row)
-        for number in [number for number in self._opening if self.subsequences[number].end == start]:
+        for number in [
+            number for number in self._opening if self.subsequences[number].end == start
+        ]:
             self._opening.remove(number)
             opens, most = self.openings[number].opens, self.method.limits.sub_max
             assert opens is not None
@@ -388,7 +454,9 @@ class Grid:
         """Add a row for each opening."""
         rows = [Subsequence(start, known=opening.known) for opening in openings]
         first = len(self.openings)
-        self._opening += (number for number, one in enumerate(openings, first) if one.opens)
+        self._opening += (
+            number for number, one in enumerate(openings, first) if one.opens
+        )
         for number, opening in enumerate(openings, start=first + 1):
             self._due_answers += [(number, answer) for answer in opening.answers]
         self.openings += openings
@@ -400,14 +468,17 @@ class Grid:
         schedule = self.method.schedule
         if not isinstance(schedule, Listed):
             return {}
-        starts = ((number, schedule.next_item(items)) for number, items in enumerate(self._items))
+        starts = (
+            (number, schedule.next_item(items))
+            for number, items in enumerate(self._items)
+        )
         return {number: start for number, start in starts if start is not None}
 
     def _slots(self, number: int, row: Subsequence) -> Iterator[Slot]:
         """The tokens of a row that have not gone through the decoder. The last one asks for the next token.
 
-        The known tokens of a row that takes a known answer ask for nothing. If it is blind, each answer brings the
-        last of them along.
+        The known tokens of a row that takes a known answer ask for nothing. If it is
+        blind, each answer brings the last of them along.
         """
         blind = self.method.blind
         opening = self._opening_of(number)
@@ -419,7 +490,13 @@ class Grid:
         else:
             *before, last = row.known if blind else (self.bos, *row.known)
             for earlier, token in enumerate(before, start=time - len(before)):
-                yield Slot(number, earlier, token, False, number=earlier - first_time if blind else -1)
+                yield Slot(
+                    number,
+                    earlier,
+                    token,
+                    False,
+                    number=earlier - first_time if blind else -1,
+                )
             if opening.chooses and blind:
                 return
         fed = time - first_time if blind else -1
@@ -439,8 +516,8 @@ class Grid:
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
         """Put the answer to each planned row, a token id, in its place, and let the clock tick.
 
-        Rows that do not answer ignore theirs. The `odds` make the confidence of each row, and score known answers. Raises
-        ValueError if the numbers do not fit.
+        Rows that do not answer ignore theirs. The `odds` make the confidence of each
+        row, and score known answers. Raises ValueError if the numbers do not fit.
         """
         planned = self._take_planned(answers)
         chances = odds or [Odds()] * len(answers)
@@ -458,7 +535,9 @@ class Grid:
             token = self._write(row, slot, answer, chance)
             made.append(Slot(slot.subsequence, self.time, token))
         made += self._follow_scripts()
-        if self.method.stop_on_repeat and any(self.subsequences[slot.subsequence - 1].ended for slot in made):
+        if self.method.stop_on_repeat and any(
+            self.subsequences[slot.subsequence - 1].ended for slot in made
+        ):
             self._drop_repeats()
         return Step(self.steps, self.time, fed, tuple(made), tried=tried)
 
@@ -471,7 +550,8 @@ class Grid:
             row.best = ending, len(row.tokens)
         row.probability *= chance.answer * chance.allowed
         token = answer
-        # A blind row ends when no later end can be more probable: no other row sees its tokens.
+        # A blind row ends when no later end can be more probable: no other row sees its
+        # tokens.
         if method.blind and row.probability < row.best[0]:
             token = slot.end
         elif method.blind and opening.is_hopeless(row):
@@ -488,7 +568,8 @@ class Grid:
     def _judge(self, chances: Sequence[Odds]) -> list[Slot]:
         """Score the answers that were tried. A row whose answers all have a score takes the best one.
 
-        Returns the tokens of blind rows that have taken one: no other row sees them, so they need no call of their own.
+        Returns the tokens of blind rows that have taken one: no other row sees them, so
+        they need no call of their own.
         """
         made = list[Slot]()
         done = 0
@@ -525,13 +606,21 @@ class Grid:
             return []
         row.tokens += tokens
         row.ended = row.eos_fed = row.at_once = True
-        return [Slot(number, row.start + place, token) for place, token in enumerate(tokens, start=1)]
+        return [
+            Slot(number, row.start + place, token)
+            for place, token in enumerate(tokens, start=1)
+        ]
 
     def _follow_scripts(self) -> list[Slot]:
         """Add to each row with a script its next token, once the clock has reached its time."""
         made = list[Slot]()
         for number, row in enumerate(self.subsequences, start=1):
-            if row.script and not row.ended and row.start + len(row.tokens) < self.time and not self._waits:
+            if (
+                row.script
+                and not row.ended
+                and row.start + len(row.tokens) < self.time
+                and not self._waits
+            ):
                 token = row.script[len(row.tokens)]
                 row.tokens.append(token)
                 row.ended = len(row.tokens) == len(row.script)
@@ -547,7 +636,10 @@ class Grid:
 
     def _drop_repeats(self) -> None:
         """Drop the rows from where the text begins to repeat itself. No row sees a later row: they leave no trace."""
-        rows = [tuple(row.text_tokens) if row.ended and not row.empty else None for row in self.subsequences]
+        rows = [
+            tuple(row.text_tokens) if row.ended and not row.empty else None
+            for row in self.subsequences
+        ]
         if (kept := before_repeats(rows)) < len(rows):
             del self.subsequences[kept:]
             self.stopped_on_repeat = True
@@ -562,7 +654,10 @@ class Grid:
         method, rows = self.method, self.subsequences
         if method.openings and rows:
             ends = (self.subsequences[number].end for number in self._opening)
-            return min((*self._due().values(), *(end for end in ends if end is not None)), default=None)
+            return min(
+                (*self._due().values(), *(end for end in ends if end is not None)),
+                default=None,
+            )
         if len(rows) == method.limits.sub_max or self.stopped_on_repeat:
             return None
         if not rows:
@@ -572,7 +667,9 @@ class Grid:
         return method.schedule.next_start(rows)
 
 
-def replay(lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None) -> Grid:
+def replay(
+    lengths: Sequence[int], schedule: Schedule, limits: Limits | None = None
+) -> Grid:
     """The grid of a known text, whose subsequences have m_i ≥ 1 tokens, <bos> and <eos> not counted.
 
     `Whole` takes the text as one subsequence. The limits are the paper's by default.
@@ -581,13 +678,21 @@ def replay(lengths: Sequence[int], schedule: Schedule, limits: Limits | None = N
     wanted = [sum(lengths)] if isinstance(schedule, Whole) else lengths
     grid = Method(schedule, bos, eos, limits or Limits()).new_grid()
     while planned := grid.plan():
-        rows = [(slot.subsequence, grid.subsequences[slot.subsequence - 1]) for slot in planned]
-        left = [number <= len(wanted) and len(row.tokens) < wanted[number - 1] for number, row in rows]
+        rows = [
+            (slot.subsequence, grid.subsequences[slot.subsequence - 1])
+            for slot in planned
+        ]
+        left = [
+            number <= len(wanted) and len(row.tokens) < wanted[number - 1]
+            for number, row in rows
+        ]
         grid.commit([word if more else eos for more in left])
     return grid
 
 
-def openings_of(method: Method, rows: Sequence[tuple[int, Sequence[int]]]) -> Sequence[Opening]:
+def openings_of(
+    method: Method, rows: Sequence[tuple[int, Sequence[int]]]
+) -> Sequence[Opening]:
     """The openings of the rows of a finished grid, given by start and tokens; those of the first rows if it is inconsistent."""
     if not method.lists:
         return method.openings

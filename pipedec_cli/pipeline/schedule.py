@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
-#: Δt where none is asked for, and the one to try first: a larger one costs less quality, a smaller one less time.
+#: Δt where none is asked for, and the one to try first: a larger one costs less
+#: quality, a smaller one less time.
 USUAL_DELAY: Final = 2
 
 
@@ -14,28 +15,36 @@ USUAL_DELAY: Final = 2
 class Subsequence:
     """One row of the grid: <bos> at time `start`, then `tokens`, <eos> included; the j-th token at start + j.
 
-    `known` tokens stand between <bos> and the first generated token: the last of k known tokens at `start`, <bos> at
-    start − k.
+    `known` tokens stand between <bos> and the first generated token: the last of k
+    known tokens at `start`, <bos> at start − k.
     """
 
     start: int
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # the newest token is <eos>, or another token that ends it
-    eos_fed: bool = False  # the <eos> has gone through the decoder, or no row would see it
-    #: Where they are asked for, the products of its tokens' probabilities among those that are allowed, and among all.
+    eos_fed: bool = (
+        False  # the <eos> has gone through the decoder, or no row would see it
+    )
+    #: Where they are asked for, the products of its tokens' probabilities among those
+    #: that are allowed, and among all.
     confidence: float = 1.0
     probability: float = 1.0
     forced: float = 0.0  # the largest share of probability that tokens had in a step which were not allowed
     known: Sequence[int] = ()
-    odds: list[Any] = field(default_factory=list)  # of each token, where they are asked for
-    #: The most probable beginning with an end behind it: its probability and number of tokens; −1 if ends are not noted.
+    odds: list[Any] = field(
+        default_factory=list
+    )  # of each token, where they are asked for
+    #: The most probable beginning with an end behind it: its probability and number of
+    #: tokens; −1 if ends are not noted.
     best: tuple[float, int] = (0.0, -1)
-    #: Of the answers that are scored as a whole: the scores so far, the number of the best one, and the probability of
-    #: "no value". −1: the row writes its answer itself.
+    #: Of the answers that are scored as a whole: the scores so far, the number of the
+    #: best one, and the probability of "no value". −1: the row writes its answer
+    #: itself.
     scores: list[float] = field(default_factory=list)
     answer: int = -1
     nothing: float = 0.0
-    #: The tokens that the row is to have, if its answer is one of these and other rows see it.
+    #: The tokens that the row is to have, if its answer is one of these and other rows
+    #: see it.
     script: tuple[int, ...] = ()
     at_once: bool = False  # whether one call gave all its tokens
 
@@ -93,7 +102,9 @@ class Fixed:
 
     def __post_init__(self) -> None:
         if self.delay < 1:
-            raise ValueError(f"the delay must be at least 1 time-step, not {self.delay}")
+            raise ValueError(
+                f"the delay must be at least 1 time-step, not {self.delay}"
+            )
 
     @property
     def name(self) -> str:
@@ -141,9 +152,10 @@ class Together:
 class Listed(Together):
     """As `Together`, and lists whose items have several rows each. Item 1 of a list starts at time 0 with all other rows.
 
-    An item starts when the schedule `between` starts a subsequence after subsequences as long as the items before.
-    Nothing follows an empty item, all of whose rows were answered by <eos> at once. A list has at most `item_max` items,
-    the empty one that closes it included.
+    An item starts when the schedule `between` starts a subsequence after subsequences
+    as long as the items before. Nothing follows an empty item, all of whose rows were
+    answered by <eos> at once. A list has at most `item_max` items, the empty one that
+    closes it included.
     """
 
     between: Fixed | Waiting
@@ -158,16 +170,23 @@ class Listed(Together):
         """The start of a list's next item, given the rows of each before; None if it is not known yet, or there is none."""
         rows = items[-1]
         longest = max(rows, key=lambda row: len(row.tokens))
-        newest = Subsequence(longest.start, longest.tokens, all(row.ended for row in rows))
+        newest = Subsequence(
+            longest.start, longest.tokens, all(row.ended for row in rows)
+        )
         # `Fixed` and `Waiting` look at the newest subsequence alone.
-        return None if newest.empty or len(items) >= self.item_max else self.between.next_start([newest])
+        return (
+            None
+            if newest.empty or len(items) >= self.item_max
+            else self.between.next_start([newest])
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RandomStarts:
     """Row i + 1 starts `distances`[i] after row i, and at the latest when nothing is live. The last distance repeats.
 
-    Training on these starts shows grids in which a short subsequence has long ended while one above it is live.
+    Training on these starts shows grids in which a short subsequence has long ended
+    while one above it is live.
     """
 
     name: ClassVar[str] = "random"
@@ -185,16 +204,20 @@ class RandomStarts:
 
 
 LARGEST: Final = 12  # the largest distance that is drawn
-#: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual distances are there twice.
+#: The distances that are drawn from: 1 to 12, and infinity, which waits. The usual
+#: distances are there twice.
 _DISTANCES: Final = (1, 2, *range(1, LARGEST + 1), math.inf, math.inf)
 _FOR_A_BATCH: Final[tuple[Schedule, ...]] = (Waiting(), Fixed(1), Fixed(2), Fixed(3))
 
 
-def draw_schedule(batch: random.Random, example: random.Random, subsequences: int) -> Schedule:
+def draw_schedule(
+    batch: random.Random, example: random.Random, subsequences: int
+) -> Schedule:
     """Draw a schedule for an example of a training batch, so that one checkpoint serves every delay.
 
-    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3, drawn from `batch`. Otherwise every start of
-    every example is drawn, from `example`, for at most `subsequences` rows, the closing empty one included.
+    With probability 1/8 each, the whole batch waits or has Δt = 1, 2 or 3, drawn from
+    `batch`. Otherwise every start of every example is drawn, from `example`, for at
+    most `subsequences` rows, the closing empty one included.
     """
     kind = batch.randrange(2 * len(_FOR_A_BATCH))
     if kind < len(_FOR_A_BATCH):
@@ -211,6 +234,8 @@ def place(schedule: Schedule, lengths: Sequence[int]) -> list[int]:
     for length in lengths:
         start = schedule.next_start(rows) if rows else 0
         if start is None:
-            raise ValueError(f"schedule {schedule.name!r} has no place for subsequence {len(rows) + 1}")
+            raise ValueError(
+                f"schedule {schedule.name!r} has no place for subsequence {len(rows) + 1}"
+            )
         rows.append(Subsequence(start, [0] * (length + 1), ended=True))
     return [row.start for row in rows]

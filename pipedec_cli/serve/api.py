@@ -28,7 +28,13 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.model.grammar import spelled
 from pipedec_cli.serve.body import RefusalError, read_body
 from pipedec_cli.serve.metrics import Metrics
-from pipedec_cli.serve.service import EndingError, FullError, Request, Service, TooLongError
+from pipedec_cli.serve.service import (
+    EndingError,
+    FullError,
+    Request,
+    Service,
+    TooLongError,
+)
 
 PAGE: Final = Path(__file__).with_name("page.html")
 #: The most bytes of a request's body.
@@ -58,19 +64,36 @@ class Api:
 
     is_local = False  # whether other machines cannot connect
 
-    def __init__(self, service: Service, keys: Sequence[bytes], log: Callable[..., None]) -> None:
-        self.service, self.settings, self.keys, self.log = service, service.settings, keys, log
-        self.model: dict[str, Any] = {"id": service.name, "object": "model", "owned_by": "pipedec"}
+    def __init__(
+        self, service: Service, keys: Sequence[bytes], log: Callable[..., None]
+    ) -> None:
+        self.service, self.settings, self.keys, self.log = (
+            service,
+            service.settings,
+            keys,
+            log,
+        )
+        self.model: dict[str, Any] = {
+            "id": service.name,
+            "object": "model",
+            "owned_by": "pipedec",
+        }
         self.model["created"] = int(time.time())
         self.metrics = Metrics(service)
-        self.answering = set[str]()  # the ids of requests that have a place, until their answer is sent
+        self.answering = set[
+            str
+        ]()  # the ids of requests that have a place, until their answer is sent
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request, whatever happens, and log it."""
         http = Http(scope, receive)
         began = time.perf_counter()
         status = 0
-        entry: dict[str, Any] = {"id": uuid.uuid4().hex, "method": http.method, "path": http.url.path[:200]}
+        entry: dict[str, Any] = {
+            "id": uuid.uuid4().hex,
+            "method": http.method,
+            "path": http.url.path[:200],
+        }
 
         async def note(message: Any) -> None:
             nonlocal status
@@ -102,7 +125,11 @@ class Api:
         if (self.is_local or allowed) and not (is_local(name) or name in allowed):
             todo = "ask localhost, or a name that the server is started with (--allow-host)"
             raise RefusalError(403, f"{name[:80]!r} is not served; {todo}")
-        if origin and origin.partition("://")[2] != host and _name_in(origin) not in allowed:
+        if (
+            origin
+            and origin.partition("://")[2] != host
+            and _name_in(origin) not in allowed
+        ):
             raise RefusalError(403, "pages of other sites may not ask this server")
 
     def _refuse_strangers(self, http: Http) -> None:
@@ -110,7 +137,9 @@ class Api:
         given = http.headers.get("authorization", "")
         scheme, _, key = given.partition(" ")  # bytes come as characters of Latin 1
         sent = (key.strip() if scheme.lower() == "bearer" else given).encode("latin-1")
-        right = [hmac.compare_digest(sent, key) for key in self.keys]  # all of them, in constant time
+        right = [
+            hmac.compare_digest(sent, key) for key in self.keys
+        ]  # all of them, in constant time
         if self.keys and not any(right):
             what = "the API key is missing or wrong; send the header Authorization: Bearer KEY"
             raise RefusalError(401, what, code="invalid_api_key")
@@ -125,19 +154,27 @@ class Api:
                 return await self._complete(http, entry, chat="chat" in path)
             case "GET", "/":
                 page = PAGE.read_bytes()
-                return Response(page, media_type="text/html", headers={"content-security-policy": _POLICY})
+                return Response(
+                    page,
+                    media_type="text/html",
+                    headers={"content-security-policy": _POLICY},
+                )
             case "GET", "/ready" if self.service.closing:
                 raise EndingError
             case "GET", "/health" | "/ready":
                 return _json({"status": "ok"})
             case "GET", "/metrics":
-                return Response(self.metrics.written, media_type="text/plain; version=0.0.4")
+                return Response(
+                    self.metrics.written, media_type="text/plain; version=0.0.4"
+                )
             case "GET", "/v1/models":
                 return _json({"object": "list", "data": [self.model]})
             case "GET", _ if (name := path.removeprefix("/v1/models/")) != path:
                 return _json(self._named(name))
         todo = "ask POST /v1/chat/completions, POST /v1/completions or GET /v1/models"
-        raise RefusalError(404, f"{http.method} {path} is not served; {todo}", code="unknown_url")
+        raise RefusalError(
+            404, f"{http.method} {path} is not served; {todo}", code="unknown_url"
+        )
 
     def _named(self, name: str) -> dict[str, Any]:
         if name == self.service.name:
@@ -147,9 +184,14 @@ class Api:
 
     async def _body(self, http: Http) -> bytes:
         """The bytes of a body of JSON. A `RefusalError` if it is something else, too long or too slow."""
-        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        if (
+            http.headers.get("content-type", "").partition(";")[0].strip().lower()
+            != "application/json"
+        ):
             # Another site's page must ask before it sends this.
-            raise RefusalError(415, "send JSON with the header Content-Type: application/json")
+            raise RefusalError(
+                415, "send JSON with the header Content-Type: application/json"
+            )
         coding = http.headers.get("content-encoding", "identity").strip().lower()
         data = bytearray()
         try:
@@ -157,20 +199,31 @@ class Api:
                 async for part in http.stream():
                     data += part
                     if len(data) > MOST_BYTES:
-                        raise RefusalError(413, f"a body has at most {MOST_BYTES:,} bytes")
+                        raise RefusalError(
+                            413, f"a body has at most {MOST_BYTES:,} bytes"
+                        )
         except TimeoutError:
             raise RefusalError(408, "the body did not come in time") from None
         if coding != "identity" or data.startswith(_GZIP):
-            raise RefusalError(415, "the body is compressed; send it as it is, without Content-Encoding")
+            raise RefusalError(
+                415,
+                "the body is compressed; send it as it is, without Content-Encoding",
+            )
         return bytes(data)
 
-    async def _complete(self, http: Http, entry: dict[str, Any], *, chat: bool) -> Response:
+    async def _complete(
+        self, http: Http, entry: dict[str, Any], *, chat: bool
+    ) -> Response:
         body, request = read_body(await self._body(http), chat=chat)
         self._named(body.model)
         if body.stops and request.schema is not None:
-            raise RefusalError(400, "stop is for texts; leave it out with a response_format", "stop")
+            raise RefusalError(
+                400, "stop is for texts; leave it out with a response_format", "stop"
+            )
         if body.top >= 0 and (body.stream or self.service.decoder.drafter):
-            what = "logprobs are not sent in streams and in exact mode; leave logprobs out"
+            what = (
+                "logprobs are not sent in streams and in exact mode; leave logprobs out"
+            )
             raise RefusalError(400, what, "logprobs")
         made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
         events = self._events(http, request, entry)
@@ -178,12 +231,26 @@ class Api:
 
         def tell_of(end: Generated | None = None) -> None:
             if end and end.fields is not None:
-                of_values = {"confidence": end.confidence, "forced": end.forced, "missing": end.missing}
+                of_values = {
+                    "confidence": end.confidence,
+                    "forced": end.forced,
+                    "missing": end.missing,
+                }
                 of_values["spans"] = spans_of(end.fields, request.source)
-                made.update((f"pipedec_{name}", value) for name, value in of_values.items() if value)
-            said = [*request.warnings, *request.unchecked, *(end.violations if end else ())]
+                made.update(
+                    (f"pipedec_{name}", value)
+                    for name, value in of_values.items()
+                    if value
+                )
+            said = [
+                *request.warnings,
+                *request.unchecked,
+                *(end.violations if end else ()),
+            ]
             if end and end.values_lost:
-                said += [f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"]
+                said += [
+                    f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"
+                ]
             if said:
                 made["pipedec_warning"] = "; ".join(said)
                 entry["warning"] = made["pipedec_warning"][:400]
@@ -193,7 +260,9 @@ class Api:
             end = await anext(events)
             tell_of(end)
             answer = _answer(made, end.text, end, chat=chat)
-            answer["choices"][0]["logprobs"] = _logprobs(request, chat=chat) if request.top >= 0 else None
+            answer["choices"][0]["logprobs"] = (
+                _logprobs(request, chat=chat) if request.top >= 0 else None
+            )
             return _json(answer | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
@@ -203,7 +272,10 @@ class Api:
                     text, rows = ("", []) if end else event
                     tell_of(end)
                     part = _answer(made, text, end, chat=chat, part=True)
-                    yield _sse(part | ({"pipedec_rows": rows} if request.rows and not end else {}))
+                    yield _sse(
+                        part
+                        | ({"pipedec_rows": rows} if request.rows and not end else {})
+                    )
                     if end and body.stream_options.include_usage:
                         yield _sse(part | {"choices": []} | _usage(request, end))
                 yield b"data: [DONE]\n\n"
@@ -214,7 +286,9 @@ class Api:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    async def _events(self, http: Http, request: Request, entry: dict[str, Any]) -> AsyncGenerator[Any]:
+    async def _events(
+        self, http: Http, request: Request, entry: dict[str, Any]
+    ) -> AsyncGenerator[Any]:
         """The events of a request. It frees its place if the client leaves, or nobody reads on."""
         queue, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
 
@@ -239,7 +313,11 @@ class Api:
                     raise event
                 if isinstance(event, Generated):
                     read, generated = request.prompt_tokens, event.tokens
-                    made = {"prompt_tokens": read, "tokens": generated, "steps": event.steps}
+                    made = {
+                        "prompt_tokens": read,
+                        "tokens": generated,
+                        "steps": event.steps,
+                    }
                     self.metrics.count_answer(read, generated, event.steps)
                     entry |= made
                 yield event
@@ -261,7 +339,12 @@ def is_local(name: str) -> bool:
 
 
 def _answer(
-    made: dict[str, Any], text: str, end: Generated | None, *, chat: bool, part: bool = False
+    made: dict[str, Any],
+    text: str,
+    end: Generated | None,
+    *,
+    chat: bool,
+    part: bool = False,
 ) -> dict[str, Any]:
     """An answer, or a part of one in a stream; `end` is the result, if the answer is at its end."""
     said = {"role": "assistant", "content": text}
@@ -277,25 +360,53 @@ def _logprobs(request: Request, *, chat: bool) -> dict[str, Any]:
     written = spelled(request.decoder.text.tokenizer)
 
     def told(token: int, logarithm: float) -> dict[str, Any]:
-        text = written[token] if token < len(written) else b""  # a matrix may have more rows
-        return {"token": text.decode(errors="replace"), "logprob": max(logarithm, -9999.0), "bytes": [*text]}
+        text = (
+            written[token] if token < len(written) else b""
+        )  # a matrix may have more rows
+        return {
+            "token": text.decode(errors="replace"),
+            "logprob": max(logarithm, -9999.0),
+            "bytes": [*text],
+        }
 
     rows = request.grid.subsequences
-    pairs = [pair for row in rows for pair in zip(row.text_tokens, row.odds, strict=False)]
-    content = [told(token, math.log(max(odds.answer * odds.allowed, 1e-300))) for token, odds in pairs]
+    pairs = [
+        pair for row in rows for pair in zip(row.text_tokens, row.odds, strict=False)
+    ]
+    content = [
+        told(token, math.log(max(odds.answer * odds.allowed, 1e-300)))
+        for token, odds in pairs
+    ]
     tops = [[told(*one) for one in odds.top[: request.top]] for _, odds in pairs]
     if chat:
-        return {"content": [one | {"top_logprobs": top} for one, top in zip(content, tops, strict=True)]}
+        return {
+            "content": [
+                one | {"top_logprobs": top}
+                for one, top in zip(content, tops, strict=True)
+            ]
+        }
     by_text = [{one["token"]: one["logprob"] for one in top} for top in tops]
     names, logs = ([one[key] for one in content] for key in ("token", "logprob"))
     offsets = [*accumulate(map(len, names), initial=0)][:-1]
-    return {"tokens": names, "token_logprobs": logs, "top_logprobs": by_text, "text_offset": offsets}
+    return {
+        "tokens": names,
+        "token_logprobs": logs,
+        "top_logprobs": by_text,
+        "text_offset": offsets,
+    }
 
 
 def _usage(request: Request, end: Generated) -> dict[str, Any]:
     read, made = request.prompt_tokens, end.tokens
-    usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
-    return {"usage": usage | {"prompt_tokens_details": {"cached_tokens": request.grid.cached}}}
+    usage = {
+        "prompt_tokens": read,
+        "completion_tokens": made,
+        "total_tokens": read + made,
+    }
+    return {
+        "usage": usage
+        | {"prompt_tokens_details": {"cached_tokens": request.grid.cached}}
+    }
 
 
 def _route(path: str) -> str:
@@ -328,7 +439,9 @@ def _refusal(error: Exception) -> RefusalError:
     return RefusalError(500, "the request could not be served")
 
 
-def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _json(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
@@ -336,7 +449,8 @@ def _sse(content: Any) -> bytes:
     return b"data: " + msgspec.json.encode(content) + b"\n\n"
 
 
-#: Seconds between two looks whether an ending server has sent all answers, and to send those that the end has cut.
+#: Seconds between two looks whether an ending server has sent all answers, and to send
+#: those that the end has cut.
 _TICK: Final = 0.05
 _LAST_WORDS: Final = 2
 
@@ -344,13 +458,22 @@ _LAST_WORDS: Final = 2
 class Listener(Server):  # type: ignore[misc]
     """Serves a service on sockets. `log` takes an event and the fields of a line, `keys` are those of clients."""
 
-    def __init__(self, service: Service, keys: Sequence[bytes], log: Callable[..., None]) -> None:
+    def __init__(
+        self, service: Service, keys: Sequence[bytes], log: Callable[..., None]
+    ) -> None:
         settings = self.settings = service.settings
         self.most = 2 * (settings.batch_size + settings.queue) + 64  # connections
         # So many more may come between two ticks.
-        how: Any = {"lifespan": "off", "ws": "none", "log_config": None, "limit_concurrency": 4 * self.most}
+        how: Any = {
+            "lifespan": "off",
+            "ws": "none",
+            "log_config": None,
+            "limit_concurrency": 4 * self.most,
+        }
         self.api = Api(service, keys, log)
-        super().__init__(Config(self.api, timeout_graceful_shutdown=int(settings.grace) + 2, **how))
+        super().__init__(
+            Config(self.api, timeout_graceful_shutdown=int(settings.grace) + 2, **how)
+        )
         self.service, self.log = service, log
         self._ending, self._idle = list[Any](), dict[Any, float]()
 
@@ -370,7 +493,11 @@ class Listener(Server):  # type: ignore[misc]
         now, idle = monotonic(), dict[Any, float]()
         surplus = len(self.server_state.connections) - self.most
         for one in self.server_state.connections:
-            if one.cycle is None or one.cycle.response_complete or one.transport.is_closing():
+            if (
+                one.cycle is None
+                or one.cycle.response_complete
+                or one.transport.is_closing()
+            ):
                 idle[one, one.cycle] = self._idle.get((one, one.cycle), now)
         for place, (one, cycle) in enumerate(sorted(idle, key=idle.__getitem__)):
             if place < surplus or now - idle[one, cycle] > self.settings.read_timeout:
@@ -388,8 +515,12 @@ class Listener(Server):  # type: ignore[misc]
     def capture_signals(self) -> Iterator[None]:
         """SIGTERM and Ctrl-C end the server; a second one at once."""
         loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ():
-            loop.add_signal_handler(name, lambda: self._ending.append(loop.create_task(self._end())))
+        for name in (
+            (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ()
+        ):
+            loop.add_signal_handler(
+                name, lambda: self._ending.append(loop.create_task(self._end()))
+            )
         yield
 
     async def _end(self) -> None:

@@ -9,7 +9,13 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import BYTE_ORDER_MARK, as_json, as_text, mended, mended_text
+from pipedec_cli.data.reading import (
+    BYTE_ORDER_MARK,
+    as_json,
+    as_text,
+    mended,
+    mended_text,
+)
 from pipedec_cli.serve.service import Request
 
 #: Parameters without effect here.
@@ -18,17 +24,27 @@ _SILENT: Final = frozenset(
         "user metadata seed store service_tier safety_identifier prompt_cache_key parallel_tool_calls reasoning_effort"
     )
 )
-#: Parameters that are not served, by the reason; but for values without effect, which are null, 0, empty and `_IDLE`.
+#: Parameters that are not served, by the reason; but for values without effect, which
+#: are null, 0, empty and `_IDLE`.
 _UNSERVED: Final = {
     "decoding is greedy": "temperature top_p top_k min_p n best_of presence_penalty frequency_penalty logit_bias",
     "the answer is sent alone": "echo suffix",
     "no model here calls tools": "tools tool_choice functions function_call",
     "answers are texts": "modalities audio",
 }
-_REASONS: Final = {name: reason for reason, names in _UNSERVED.items() for name in names.split()}
+_REASONS: Final = {
+    name: reason for reason, names in _UNSERVED.items() for name in names.split()
+}
 _CALLS: Final = dict.fromkeys(("tool_choice", "function_call"), ("none", "auto"))
-_IDLE: Final = {"top_p": (1,), "n": (1,), "best_of": (1,), "modalities": (["text"],), **_CALLS}
-#: Many clients send the API's default of 1 without a thought: it is taken, with this warning.
+_IDLE: Final = {
+    "top_p": (1,),
+    "n": (1,),
+    "best_of": (1,),
+    "modalities": (["text"],),
+    **_CALLS,
+}
+#: Many clients send the API's default of 1 without a thought: it is taken, with this
+#: warning.
 _GREEDY: Final = "temperature is 0 here: decoding is greedy"
 #: What to send where a value does not fit, by the last name of its path.
 _ADVICE: Final = {"type": "send text", "role": "send system, user or assistant"}
@@ -43,12 +59,23 @@ _Tokens = Annotated[int, Meta(ge=1)] | None
 class RefusalError(Exception):
     """A refusal in the shape of OpenAI's errors."""
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
         super().__init__(message)
         kind = "invalid_request_error" if status < 500 else "server_error"
         self.status = status
         self.param = param and mended_text(param[:_NAMED])
-        error = {"message": mended_text(message), "type": kind, "param": self.param, "code": code}
+        error = {
+            "message": mended_text(message),
+            "type": kind,
+            "param": self.param,
+            "code": code,
+        }
         self.body = {"error": error}
 
 
@@ -57,7 +84,9 @@ class _Part(Struct, forbid_unknown_fields=True):
     text: str
 
 
-class _Message(Struct):  # an answer that is sent back has fields that hold nothing; names are not read
+class _Message(
+    Struct
+):  # an answer that is sent back has fields that hold nothing; names are not read
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[_Part] | None = None
 
@@ -66,7 +95,11 @@ class _Message(Struct):  # an answer that is sent back has fields that hold noth
         """The role and the text. A `RefusalError` for a message of a user or a model without text."""
         role = "system" if self.role == "developer" else self.role
         content = self.content or ""
-        text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+        text = (
+            content
+            if isinstance(content, str)
+            else "\n".join(part.text for part in content)
+        )
         if not text.strip() and role != "system":
             what = f"a message of the {role} has no text; send its text as content"
             raise RefusalError(400, what, "messages")
@@ -114,7 +147,10 @@ class Completion(Struct, kw_only=True):
                 return None, False
             case {"type": "json_object"}:
                 return b"", False
-            case {"type": "json_schema", "json_schema": {"schema": dict() as wanted, **more}}:
+            case {
+                "type": "json_schema",
+                "json_schema": {"schema": dict() as wanted, **more},
+            }:
                 return msgspec.json.encode(wanted), more.get("strict") is True
         todo = "give text, json_object, or json_schema with a JSON Schema as json_schema.schema"
         raise RefusalError(400, todo, "response_format")
@@ -140,7 +176,9 @@ def read_body(data: bytes, *, chat: bool) -> tuple[Completion, Request]:
     if isinstance(prompt, list) and len(prompt) == 1:
         sent["prompt"] = prompt[0]
     body = _converted(sent, Chat if chat else Completion)
-    messages = body.messages if isinstance(body, Chat) else [_Message("user", body.prompt)]
+    messages = (
+        body.messages if isinstance(body, Chat) else [_Message("user", body.prompt)]
+    )
     *turns, (role, source) = (message.turn for message in messages)
     if role != "user":
         raise RefusalError(400, "the last message must be the user's", "messages")
@@ -170,7 +208,11 @@ def _parameters(data: bytes) -> dict[str, Any]:
         raise RefusalError(400, str(error)) from None
     if not isinstance(found, dict):
         raise RefusalError(400, "body: no object; send an object of parameters")
-    return {name: value for name, value in found.items() if value is not None and name not in _SILENT}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and name not in _SILENT
+    }
 
 
 def _without_effect(sent: dict[str, Any]) -> list[str]:
@@ -213,7 +255,9 @@ def _converted(sent: Mapping[str, Any], kind: type[Completion]) -> Completion:
         if name not in known:
             close = get_close_matches(name[:_NAMED], known, 1)
             todo = f"send {close[0]}" if close else "leave it out"
-            raise RefusalError(400, f"there is no parameter {name[:_NAMED]!r}; {todo}", name)
+            raise RefusalError(
+                400, f"there is no parameter {name[:_NAMED]!r}; {todo}", name
+            )
     for name, parameter in known.items():
         if parameter.required and name not in sent:
             raise RefusalError(400, f"{name} is missing; send it", name)

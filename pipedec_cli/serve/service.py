@@ -59,7 +59,8 @@ class EndingError(Exception):
 class Request:
     """A text to generate. `tell` takes what comes of it, in the service's thread.
 
-    This is `Admitted`; if `streamed`, pairs of more of the text, in order, and new tokens; at last a `Generated` or an error.
+    This is `Admitted`; if `streamed`, pairs of more of the text, in order, and new
+    tokens; at last a `Generated` or an error.
     """
 
     source: str
@@ -68,13 +69,17 @@ class Request:
     max_tokens: int | None = None
     streamed: bool = False
     rows: bool = False  # whether the tokens of rows are wanted
-    strict: bool = False  # whether a schema is refused that values are not held to in all
+    strict: bool = (
+        False  # whether a schema is refused that values are not held to in all
+    )
     unchecked: Sequence[str] = ()  # what values are not held to
     warnings: Sequence[str] = ()  # what was asked for and is taken for something else
     tell: Callable[[Any], Any] = print
     stop: tuple[str, ...] = ()  # texts before which the text ends
     stopped: bool = False  # one of them has come
-    top: int = -1  # so many alternatives of each token are wanted; −1: not even its probability
+    top: int = (
+        -1
+    )  # so many alternatives of each token are wanted; −1: not even its probability
     gone: bool = False  # nobody waits for it
     read: Source = field(default_factory=lambda: Source([], False, ""))
     sent: str = ""
@@ -86,28 +91,48 @@ class Request:
     @property
     def prompt_tokens(self) -> int:
         """The tokens that were read: the prompt, and what the rows begin with."""
-        return len(self.read.ids) + sum(len(opening.known) for opening in self.grid.openings)
+        return len(self.read.ids) + sum(
+            len(opening.known) for opening in self.grid.openings
+        )
 
     def ended(self, text: str) -> str:
         """The text up to the first of the texts that end it."""
-        return text[: min((place for stop in self.stop if (place := text.find(stop)) >= 0), default=None)]
+        return text[
+            : min(
+                (place for stop in self.stop if (place := text.find(stop)) >= 0),
+                default=None,
+            )
+        ]
 
 
 class Service:
     """A model that serves requests. `submit` and `close` may be called in any thread."""
 
     def __init__(self, settings: ServeSettings) -> None:
-        decoder = load_model(replace(settings, text=("",)))  # sources are as those of --text
-        if (prompt := decoder.text.prompt) and settings.chat is None and decoder.checkpoint.settings is None:
-            decoder.read_sources(chat=prompt.chat or bool(decoder.checkpoint.tokenizer.chat_template))
+        decoder = load_model(
+            replace(settings, text=("",))
+        )  # sources are as those of --text
+        if (
+            (prompt := decoder.text.prompt)
+            and settings.chat is None
+            and decoder.checkpoint.settings is None
+        ):
+            decoder.read_sources(
+                chat=prompt.chat or bool(decoder.checkpoint.tokenizer.chat_template)
+            )
         self.settings, self.decoder = settings, decoder
-        self.engine, self.usual = decoder.engine(settings.batch_size), method_of(settings, decoder)
+        self.engine, self.usual = (
+            decoder.engine(settings.batch_size),
+            method_of(settings, decoder),
+        )
         self.kept = self.engine.stepper.kept
         self.kept.most = settings.cache_mb << 20
         self.name = settings.name or Path(decoder.checkpoint.name).name
         if decoder.drafter:
             decoder.drafter.costs = measured(decoder, settings.batch_size)
-        self._drafter = decoder.drafter if decoder.drafter and decoder.drafter.decoder else None
+        self._drafter = (
+            decoder.drafter if decoder.drafter and decoder.drafter.decoder else None
+        )
         self._of = lru_cache(32)(self._decoder_of)
         self.closing, self._wake = False, threading.Event()
         self.waiting, self.running = deque[Request](), dict[int, Request]()
@@ -123,8 +148,15 @@ class Service:
             raise EndingError
         running = set(self.running.values())
         # One that is admitted just now is in both.
-        waiting = [other for other in [*self.waiting] if not other.gone and other not in running]
-        if len(running) + len(waiting) >= self.settings.batch_size + self.settings.queue:
+        waiting = [
+            other
+            for other in [*self.waiting]
+            if not other.gone and other not in running
+        ]
+        if (
+            len(running) + len(waiting)
+            >= self.settings.batch_size + self.settings.queue
+        ):
             raise FullError(len(running), len(waiting))
         if request.schema is None and not self._drafter:
             request.decoder, request.method = self.decoder, self.usual
@@ -139,14 +171,30 @@ class Service:
                 if request.gone:
                     raise EndingError
                 if request.schema is None and self._drafter:
-                    request.decoder, method, how = self.decoder, self.usual, _limited(self.usual, request)
-                    request.draft = self._drafter.guess(request.source, request.turns, how)
+                    request.decoder, method, how = (
+                        self.decoder,
+                        self.usual,
+                        _limited(self.usual, request),
+                    )
+                    request.draft = self._drafter.guess(
+                        request.source, request.turns, how
+                    )
                 else:
-                    request.decoder, method, request.unchecked = self._of(request.schema)
+                    request.decoder, method, request.unchecked = self._of(
+                        request.schema
+                    )
                 if request.strict and request.unchecked:
                     what = request.unchecked[0].removeprefix("response_format: ")
-                    raise UserError(what, where="response_format", todo="leave them out, or leave strict out")
-                request.method = method.of_source(method, request.source) if method.of_source else method
+                    raise UserError(
+                        what,
+                        where="response_format",
+                        todo="leave them out, or leave strict out",
+                    )
+                request.method = (
+                    method.of_source(method, request.source)
+                    if method.of_source
+                    else method
+                )
             except Exception as error:  # of this request alone
                 with suppress(ValueError):  # an ending server has refused it
                     self.waiting.remove(request)
@@ -167,11 +215,17 @@ class Service:
         how: Any = {"gone": over, "sequences": self.settings.batch_size}
         while not self.closing or self.waiting:
             try:
-                for event in decode(self.engine, self._arrivals(), lambda n: running[n].method, **how):
+                for event in decode(
+                    self.engine, self._arrivals(), lambda n: running[n].method, **how
+                ):
                     self._take(running[event.example], event)
-            except Exception as error:  # all that run have failed; the next ones find every place free
+            except (
+                Exception
+            ) as error:  # all that run have failed; the next ones find every place free
                 while running:
-                    running.popitem()[1].tell(RuntimeError(f"{type(error).__name__}: {error}"))
+                    running.popitem()[1].tell(
+                        RuntimeError(f"{type(error).__name__}: {error}")
+                    )
 
     def _arrivals(self) -> Iterator[tuple[int, Sequence[int]] | None]:
         """The requests as they come; None while none waits and others run, or when the service ends."""
@@ -195,14 +249,18 @@ class Service:
 
     def _next(self) -> Request | None:
         """The first request that is read; at the end of the service each, to be refused."""
-        return next((one for one in [*self.waiting] if one.method or self.closing), None)
+        return next(
+            (one for one in [*self.waiting] if one.method or self.closing), None
+        )
 
     def _begin(self, number: int, request: Request) -> None:
         """Read a request. A `UserError` if it cannot be decoded."""
         decoder, how = request.decoder, request.method
         chat, turns = decoder.text.prompt and decoder.text.prompt.chat, request.turns
         with _advising("messages", "send the user's message alone"):
-            text = decoder.text.after(turns if chat else [turn for turn in turns if turn[1].strip()])
+            text = decoder.text.after(
+                turns if chat else [turn for turn in turns if turn[1].strip()]
+            )
         with _advising(None, "send a shorter text"):
             ids, cut = text.source(request.source)
         request.read = Source(ids, cut, request.source)
@@ -219,13 +277,24 @@ class Service:
 
     def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
         """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
-        plain, settings, where, unchecked = self.decoder, self.settings, "response_format", list[str]()
+        plain, settings, where, unchecked = (
+            self.decoder,
+            self.settings,
+            "response_format",
+            list[str](),
+        )
         own = None if plain.drafter else plain.fields
-        is_usual = plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
+        is_usual = (
+            plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
+        )
         if not own and (plain.drafter or not is_usual):
             raise UserError("the model does not write such objects", where=where)
         if not own and not schema:
-            raise UserError("the model has no keys of its own", where=where, todo="send a json_schema")
+            raise UserError(
+                "the model has no keys of its own",
+                where=where,
+                todo="send a json_schema",
+            )
         most = settings.max_keys, settings.max_choices
         given = parsed(schema) if schema else None
         if own:
@@ -235,14 +304,22 @@ class Service:
                 raise UserError(f"the model writes the keys {names}", where=where)
             for one in own.fields if wanted else ():
                 asked = wanted[one.name]
-                is_free = asked.kind in ("any", one.kind) and {*asked.absent} <= {"omit"}
+                is_free = asked.kind in ("any", one.kind) and {*asked.absent} <= {
+                    "omit"
+                }
                 if not is_free or asked.enum not in ((), one.enum):
-                    unchecked.append(f"{where}: {one.name!r} is written as the model has learnt it")
+                    unchecked.append(
+                        f"{where}: {one.name!r} is written as the model has learnt it"
+                    )
             return plain, self.usual, unchecked
         tree = tree_in(given, where, unchecked.append, most)
         chat = plain.text.prompt is not None and plain.text.prompt.chat
         # A prompt may be meant for texts.
-        template = settings.prompt_template if QUESTION in (settings.prompt_template or "") else None
+        template = (
+            settings.prompt_template
+            if QUESTION in (settings.prompt_template or "")
+            else None
+        )
         rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
         with _advising(where, None):
             made = blind_decoder(plain, rows, template=template, chat=chat)
@@ -250,7 +327,9 @@ class Service:
         room = 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
-            raise UserError(what, where=where, todo="leave keys out, or shorten what describes them")
+            raise UserError(
+                what, where=where, todo="leave keys out, or shorten what describes them"
+            )
         # What rows open costs as well: a list of many items with many keys is cut.
         limits = replace(method.limits, sub_max=2 * settings.max_keys)
         return made, replace(method, limits=limits), unchecked
@@ -268,11 +347,18 @@ class Service:
                 request.tell((generated.text.removeprefix(request.sent), []))
             request.tell(EndingError() if request.gone else generated)
         elif request.streamed or request.stop:
-            text, rows = _settled(request), [*_rows(request, event.step.made)] if request.rows else []
+            text, rows = (
+                _settled(request),
+                [*_rows(request, event.step.made)] if request.rows else [],
+            )
             request.stopped = (whole := request.ended(text)) != text
             # What may be the beginning of a text that ends it is held back.
-            text = whole[: len(whole) - max((len(stop) - 1 for stop in request.stop), default=0)]
-            more = text.removeprefix(request.sent) if text.startswith(request.sent) else ""
+            text = whole[
+                : len(whole) - max((len(stop) - 1 for stop in request.stop), default=0)
+            ]
+            more = (
+                text.removeprefix(request.sent) if text.startswith(request.sent) else ""
+            )
             request.sent += more
             if request.streamed and (more or rows):
                 request.tell((more, rows))
@@ -290,17 +376,24 @@ def _advising(where: str | None, todo: str | None) -> Iterator[None]:
 def _limited(method: Method, request: Request) -> Method:
     """The method with the tokens of a text bounded as the request asks."""
     wanted = filter(None, (method.limits.max_tokens, request.max_tokens))
-    return replace(method, limits=replace(method.limits, max_tokens=min(wanted, default=None)))
+    return replace(
+        method, limits=replace(method.limits, max_tokens=min(wanted, default=None))
+    )
 
 
 def _settled(request: Request) -> str:
     """The beginning of a text that no later token changes; nothing of an object, which is written at its end."""
     rows, decoder = request.grid.subsequences, request.decoder
     ended = [*takewhile(attrgetter("ended"), rows)]
-    # Where a text ends when it repeats itself, the last row that has ended may be dropped.
+    # Where a text ends when it repeats itself, the last row that has ended may be
+    # dropped.
     shown = ended[:-1] if request.method.stop_on_repeat else rows[: len(ended) + 1]
     texts = [row_text(decoder.text, row) for row in shown]
-    return "" if decoder.fields else str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
+    return (
+        ""
+        if decoder.fields
+        else str(decoder.settings.segmentation.joiner.join(filter(None, texts)))
+    )
 
 
 def _rows(request: Request, made: Sequence[Slot]) -> Iterator[dict[str, Any]]:

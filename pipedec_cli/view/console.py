@@ -19,7 +19,9 @@ from pipedec_cli.data.errors import UserError, log
 def make_console(*, stderr: bool) -> Console:
     """A console that shows a user's text as data. It has no colour off a terminal or under NO_COLOR."""
     no_color = bool(os.environ.get("NO_COLOR"))
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=no_color)
+    return Console(
+        stderr=stderr, markup=False, emoji=False, highlight=False, no_color=no_color
+    )
 
 
 @dataclass(slots=True)
@@ -49,7 +51,11 @@ class Talk:
 
     def _print(self, message: str, yellow: int = 0) -> None:
         """Print a message whose first characters are `yellow`."""
-        text = Text("\n".join(broken(line, width_of(self.console)) for line in message.split("\n")))
+        text = Text(
+            "\n".join(
+                broken(line, width_of(self.console)) for line in message.split("\n")
+            )
+        )
         text.stylize("yellow", 0, yellow)
         self.console.print(text, soft_wrap=True)
 
@@ -70,8 +76,9 @@ def tame_libraries() -> None:
 def visible(text: str) -> str:
     """The text with a visible symbol for each character that acts on a terminal or is invisible in it.
 
-    These are control characters, direction marks, line and paragraph separators, blanks without width (except the joiners
-    of emoji and scripts), and halves of surrogate pairs. Line feeds and tabs stay.
+    These are control characters, direction marks, line and paragraph separators, blanks
+    without width (except the joiners of emoji and scripts), and halves of surrogate
+    pairs. Line feeds and tabs stay.
     """
     return text.translate(_PICTURES)
 
@@ -89,7 +96,8 @@ def width_of(console: Console) -> int:
 def broken(text: str, width: int) -> str:
     """The text in lines that are broken between words, never within a word or at the sign in ``Δt = 2``.
 
-    A command in backticks goes on behind a backslash, and is not broken within quotes: a shell takes it as it stands.
+    A command in backticks goes on behind a backslash, and is not broken within quotes:
+    a shell takes it as it stands.
     """
 
     def joined(found: re.Match[str]) -> str:
@@ -99,8 +107,12 @@ def broken(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     text = text.replace(" = ", "\xa0=\xa0")
-    text = re.sub(r"`[^`]*`", lambda command: re.sub(r"'[^']*'", joined, command[0]), text)
-    lines = wrap(text, width - 2 * ("`" in text), break_long_words=False, break_on_hyphens=False)
+    text = re.sub(
+        r"`[^`]*`", lambda command: re.sub(r"'[^']*'", joined, command[0]), text
+    )
+    lines = wrap(
+        text, width - 2 * ("`" in text), break_long_words=False, break_on_hyphens=False
+    )
     for number, line in enumerate(lines[:-1]):
         within = "".join(lines[: number + 1]).count("`") % 2
         lines[number] = line + " \\" * within
@@ -111,23 +123,45 @@ def fit(text: str, width: int) -> str:
     """The text in at most `width` terminal cells, with an ellipsis where it was cut."""
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, width - 1).rstrip() + "…" if width > 1 else set_cell_size(text, 1)
+    return (
+        set_cell_size(text, width - 1).rstrip() + "…"
+        if width > 1
+        else set_cell_size(text, 1)
+    )
 
 
 def _bounded(text: str, most: int = 400) -> str:
     """The text on one line. Of a long message the start and the end stay, where the remedy stands."""
     line = one_line(text)
-    return line if len(line) <= most else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
+    return (
+        line
+        if len(line) <= most
+        else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
+    )
 
 
-_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {0x7F: "␡"}
-_HIDDEN = ((0x80, 0xA0), (0x2028, 0x202F), (0x2060, 0x2070), (0xD800, 0xE000), (0xFFF9, 0xFFFC))
-_PICTURES |= dict.fromkeys((*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�")
+_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {
+    0x7F: "␡"
+}
+_HIDDEN = (
+    (0x80, 0xA0),
+    (0x2028, 0x202F),
+    (0x2060, 0x2070),
+    (0xD800, 0xE000),
+    (0xFFF9, 0xFFFC),
+)
+_PICTURES |= dict.fromkeys(
+    (*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�"
+)
 
 
 def write_stdout(text: str) -> None:
     """Write data for a program or a pipe, without styles and without line breaks of our own."""
-    if getattr(sys.stdout, "name", "") == os.devnull:  # `main` opens it where standard output is closed
-        raise UserError("standard output is closed", todo="open it, or name a file with --out")
+    if (
+        getattr(sys.stdout, "name", "") == os.devnull
+    ):  # `main` opens it where standard output is closed
+        raise UserError(
+            "standard output is closed", todo="open it, or name a file with --out"
+        )
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -18,7 +18,15 @@ from pipedec_cli.data.reading import real
 from pipedec_cli.data.trained import FRESH
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
-from pipedec_cli.view.tables import Sheet, count, escaped, markdown, number, one_section, points
+from pipedec_cli.view.tables import (
+    Sheet,
+    count,
+    escaped,
+    markdown,
+    number,
+    one_section,
+    points,
+)
 
 if TYPE_CHECKING:
     from pipedec_cli.model.checkpoint import Checkpoint
@@ -30,20 +38,29 @@ _LEFT_OUT: Final = ("model", "data", "teacher", "training", "cpu")
 
 
 def write_card(
-    folder: Path, checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int
+    folder: Path,
+    checkpoint: Checkpoint,
+    record: Mapping[str, Any],
+    data: Path,
+    examples: int,
 ) -> None:
     """Write the card of a training into its folder. A README.md that pipedec did not write stays.
 
-    `record` is the manifest of the training with its ``result``; `data` is the folder that `segment` wrote.
+    `record` is the manifest of the training with its ``result``; `data` is the folder
+    that `segment` wrote.
     """
     path = folder / CARD
     if path.exists() and not (path.is_file() and _MARK in path.read_bytes()):
-        log.warning(f"{path} was not made by pipedec: it stays, and no model card is written")
+        log.warning(
+            f"{path} was not made by pipedec: it stays, and no model card is written"
+        )
     else:
         write_text(path, model_card(checkpoint, record, data, examples))
 
 
-def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int) -> str:
+def model_card(
+    checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, examples: int
+) -> str:
     """The card as Markdown. The licence is unknown if the card of the base model names none."""
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -62,14 +79,21 @@ def model_card(checkpoint: Checkpoint, record: Mapping[str, Any], data: Path, ex
         if fresh
         else _name_of(name)
     )
-    around = json.dumps(codec.prompt.template if codec.prompt else codec.prefix + SOURCE, ensure_ascii=False)
+    around = json.dumps(
+        codec.prompt.template if codec.prompt else codec.prefix + SOURCE,
+        ensure_ascii=False,
+    )
     front = ModelCardData(
         license=licence or "unknown",
         base_model=None if fresh or Path(name).is_dir() else name,
         datasets=[source.partition(":")[0]] if is_hub_name(source) else None,
         library_name="pipedec" if pipelined else "transformers",
         pipeline_tag="text-generation",
-        tags=[checkpoint.model.config.model_type, "pipedec", *["pipelined-decoding"] * pipelined],
+        tags=[
+            checkpoint.model.config.model_type,
+            "pipedec",
+            *["pipelined-decoding"] * pipelined,
+        ],
     )
     card = ModelCard.from_template(
         front,
@@ -107,13 +131,17 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
     from pipedec_cli.evaluate.scoring import dev_measure
 
     asked, result = record["settings"], record["result"]
-    settings = asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
+    settings = (
+        asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
+    )
     measure = dev_measure(settings["level"])
     metric = measure.headline[measure.primary]
     against = ", against the teacher" if asked.get("teacher") else ""
     left_out = (*_LEFT_OUT, "epochs") if settings.get("max_steps") else _LEFT_OUT
     weights, best = "", result.get("best_by")
-    if (update := result.get("weights_update")) is not None:  # an older training.json has none
+    if (
+        update := result.get("weights_update")
+    ) is not None:  # an older training.json has none
         why = f"the best by {best.replace('_', ' ')}" if best else "the last"
         weights = f"{update:,} of {result['updates']:,}, {why}"
     tables = {
@@ -123,23 +151,33 @@ def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[S
             if name not in left_out
         },
         "Scores": {
-            "training loss per token, over all updates": number("{:.3f}", result["loss"]),
+            "training loss per token, over all updates": number(
+                "{:.3f}", result["loss"]
+            ),
             "dev loss per token": number("{:.3f}", result.get("dev_loss")),
             f"dev {metric}{against}": points(result.get("dev_score")),
             "updates made by then": count(result.get("dev_update")),
             "updates that the weights had, of all": weights,
         },
-        "Versions": {package: version or "" for package, version in record["versions"].items()},
+        "Versions": {
+            package: version or "" for package, version in record["versions"].items()
+        },
     }
-    return [Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()]
+    return [
+        Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()
+    ]
 
 
 def licence_of(name: str) -> str | None:
     """The licence that the card of a local folder or of a hub model names; None if it names none."""
     from huggingface_hub import ModelCard
 
-    with suppress(Exception):  # no file, no text, any error of the hub or the network: the training is done
+    with suppress(
+        Exception
+    ):  # no file, no text, any error of the hub or the network: the training is done
         card = Path(name) / CARD if Path(name).is_dir() else name
         licence = ModelCard.load(card, ignore_metadata_errors=True).data.license
-        return licence if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence) else None
+        return (
+            licence if re.fullmatch(r"(?!other|unknown)[\w.-]{1,40}", licence) else None
+        )
     return None

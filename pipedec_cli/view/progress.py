@@ -25,7 +25,9 @@ PATIENCE: Final = 2.0
 class ProgressDisplay:
     """How far a piece of work has come: on a terminal a bar, `patience` seconds after the start, by a timer."""
 
-    def __init__(self, talk: Talk, label: str, total: int | None = None, patience: float = 0.0) -> None:
+    def __init__(
+        self, talk: Talk, label: str, total: int | None = None, patience: float = 0.0
+    ) -> None:
         self._talk, self._label, self._total = talk, visible(label), total
         self._line_due = monotonic() + LINE_EVERY
         self.bar = bars.Progress(
@@ -33,11 +35,14 @@ class ProgressDisplay:
             bars.BarColumn(bar_width=None),
             bars.MofNCompleteColumn(),
             bars.TextColumn("{task.fields[state]}", style="dim", markup=False),
-            bars.TimeElapsedColumn() if total is None else bars.TimeRemainingColumn(compact=True),
+            bars.TimeElapsedColumn()
+            if total is None
+            else bars.TimeRemainingColumn(compact=True),
             console=talk.console,
             transient=True,
             refresh_per_second=8,
-            # Rich may capture stdout only if it is the same screen: data must never go to stderr.
+            # Rich may capture stdout only if it is the same screen: data must never go
+            # to stderr.
             redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self.bar.add_task(self._label, total=total, state="")
@@ -55,7 +60,9 @@ class ProgressDisplay:
         if line:
             self._line_due = monotonic() + LINE_EVERY
             total = "" if self._total is None else f" of {self._total:,}"
-            self._talk.say(f"{self._label}: {done:,}{total}" + (f", {state}" if state else ""))
+            self._talk.say(
+                f"{self._label}: {done:,}{total}" + (f", {state}" if state else "")
+            )
 
     def stop(self) -> None:
         """Take the bar away."""
@@ -99,7 +106,10 @@ class GenerationProgress:
         if seconds <= 0:
             return ""
         rates = {"examples": self.examples / seconds, "tokens": self.tokens / seconds}
-        said = (f"{rate:.2f} {of}/s" if rate < 10 else f"{rate:,.0f} {of}/s" for of, rate in rates.items())
+        said = (
+            f"{rate:.2f} {of}/s" if rate < 10 else f"{rate:,.0f} {of}/s"
+            for of, rate in rates.items()
+        )
         return ", ".join(said)
 
 
@@ -124,7 +134,9 @@ class TrainingDisplay:
             (f"dev {self._metric} {{:.1f}}", progress.dev_score),
             (self._left, duration(progress.left) if progress.left else None),
         )
-        state = ", ".join(words.format(value) for words, value in figures if value is not None)
+        state = ", ".join(
+            words.format(value) for words, value in figures if value is not None
+        )
         self._display.update(progress.update, state, line=progress.dev_loss is not None)
 
     def stop(self) -> None:
@@ -141,11 +153,16 @@ class Terminal(logging.Handler):
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         super().__init__()
-        self.talk, self._warned = Talk(quiet, console or make_console(stderr=True)), set[str]()
+        self.talk, self._warned = (
+            Talk(quiet, console or make_console(stderr=True)),
+            set[str](),
+        )
         self._stages: dict[Stage, ProgressDisplay] = {}
         self._display: LiveScreen | GenerationProgress | TrainingDisplay | None = None
         log.setLevel(logging.INFO)
-        log.handlers[:] = [one for one in log.handlers if not isinstance(one, Terminal)] + [self]
+        log.handlers[:] = [
+            one for one in log.handlers if not isinstance(one, Terminal)
+        ] + [self]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show one message."""

@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 
 
 def show_scores(
-    runs: Sequence[ScoredRun], differences: Mapping[str, Difference], pair: Mapping[str, Any]
+    runs: Sequence[ScoredRun],
+    differences: Mapping[str, Difference],
+    pair: Mapping[str, Any],
 ) -> None:
     """Print the scores, what went wrong, and the signature that makes the scores comparable."""
     measure, names = runs[0].scores.measure, tuple(run.run.name for run in runs)
@@ -73,17 +75,29 @@ def show_scores(
             values = [_score(run.scores.values[metric]) for run in runs]
             change = number("{:+z.2f}", difference.value if difference else None)
             rows.append((name, *values, change, bounds))
-        scores = Sheet("", (*names, "difference", "95 % interval"), one_section(rows), spare=(2,))
+        scores = Sheet(
+            "", (*names, "difference", "95 % interval"), one_section(rows), spare=(2,)
+        )
         same, examples = pair["identical_predictions"], len(runs[0].items)
         notes.append(f"difference: first minus second; {pair['method']}")
         notes.append(f"the same prediction in both: {same:,} of {examples:,}")
     repeats = any(run.failures.stopped_on_repeat for run in runs)
-    rates = [failure_cells(run.failures, measure.part, repeats=repeats, unknown="unknown") for run in runs]
+    rates = [
+        failure_cells(run.failures, measure.part, repeats=repeats, unknown="unknown")
+        for run in runs
+    ]
     columns = names if len(runs) > 1 else ("rate",)
-    sheets = [scores, Sheet("", columns, side_by_side([with_section("", column) for column in rates]))]
+    sheets = [
+        scores,
+        Sheet(
+            "", columns, side_by_side([with_section("", column) for column in rates])
+        ),
+    ]
     if any(run.parts for run in runs):
         sheets.append(_parts(runs, names, measure))
-    sheets += filter(None, (reliability_sheet(run.run.name, [("", run)]) for run in runs))
+    sheets += filter(
+        None, (reliability_sheet(run.run.name, [("", run)]) for run in runs)
+    )
     console = make_console(stderr=False)
     for sheet in sheets:
         show_sheet(console, sheet)
@@ -94,18 +108,26 @@ def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
     """The scores of each key of the objects; of two runs the first metric alone."""
     columns: Row = ("F1", "P", "R", "exact")
     by_run, right = [run.parts for run in runs], measure.counted[-1]
-    metrics = [measure.primary, *measure.precision_recall[measure.primary], *[*measure.headline][1:]]
+    metrics = [
+        measure.primary,
+        *measure.precision_recall[measure.primary],
+        *[*measure.headline][1:],
+    ]
     if len(runs) > 1:
         columns, metrics = names, metrics[:1]
     rows = []
     for key in dict.fromkeys(chain(*by_run)):
         scores = [
-            _score(parts[key][metric]) if key in parts else NONE for parts in by_run for metric in metrics
+            _score(parts[key][metric]) if key in parts else NONE
+            for parts in by_run
+            for metric in metrics
         ]
         total = next(parts[key][right] for parts in by_run if key in parts)
         rows.append((key, *scores, f"{total:,.0f}"))
     sections, notes = first_rows(rows)
-    return Sheet("", (*columns, right.replace("_", " ")), sections, notes=notes, corner="key")
+    return Sheet(
+        "", (*columns, right.replace("_", " ")), sections, notes=notes, corner="key"
+    )
 
 
 def _rows(run: ScoredRun) -> str:
@@ -126,10 +148,13 @@ def failure_cells(
 ) -> list[tuple[str, str]]:
     """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
 
-    With `repeats`, texts that stopped because they repeated themselves have a row. An `unknown` rate is shown so.
+    With `repeats`, texts that stopped because they repeated themselves have a row. An
+    `unknown` rate is shown so.
     """
     lengths = NONE
-    if failures is not None and failures.compared:  # else no reference's subsequences are known
+    if (
+        failures is not None and failures.compared
+    ):  # else no reference's subsequences are known
         predicted = failures.subsequences / max(1, failures.examples)
         lengths = f"{predicted:.1f} of {failures.expected / failures.compared:.1f}"
     rates = {
@@ -139,15 +164,21 @@ def failure_cells(
         **({"stopped on repeat": "stopped_on_repeat_rate"} if repeats else {}),
         "alike predictions": "alike_rate",
     }
-    values = {name: getattr(failures, attribute, None) for name, attribute in rates.items()}
-    shown = {name: unknown if value is None else rate(value) for name, value in values.items()}
+    values = {
+        name: getattr(failures, attribute, None) for name, attribute in rates.items()
+    }
+    shown = {
+        name: unknown if value is None else rate(value)
+        for name, value in values.items()
+    }
     return [(f"{part}s per text", lengths), *shown.items()]
 
 
 def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
     """How often values of each confidence are right, in the last of the `runs`; None without confidences.
 
-    Each run has the name of its split beside it. The threshold is fitted on the first run.
+    Each run has the name of its split beside it. The threshold is fitted on the first
+    run.
     """
     (first, fitted), (split, run) = (runs[0][0], runs[0][1].reliability), runs[-1]
     if run.reliability is None:
@@ -157,7 +188,9 @@ def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet
         cells = (count(band.values), points(band.confidence), points(band.right))
         rows.append((f"{band.least:.1f} to {band.least + 0.1:.1f}", *cells))
     pairs = "of a right and a wrong value, the right one is surer so often"
-    notes = [f"area under the ROC curve: {number('{:.3f}', run.reliability.auc)} ({pairs})"]
+    notes = [
+        f"area under the ROC curve: {number('{:.3f}', run.reliability.auc)} ({pairs})"
+    ]
     if run.unforced is not None:
         notes.append(f"the same of 1 - forced: {number('{:.3f}', run.unforced.auc)}")
     if fitted is None or fitted.threshold is None:
@@ -165,37 +198,66 @@ def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet
     else:
         sure = kept(run.judged, fitted.threshold)
         share = f"{sure.values:,} of {len(run.judged):,} values, {sure.right:.1f} % right{split}"
-        notes.append(f"at least {sure.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}")
+        notes.append(
+            f"at least {sure.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}"
+        )
     columns = ("values", "mean confidence, %", "right, %")
-    return Sheet(f"How sure, {name}", columns, one_section(rows), notes=tuple(notes), corner="confidence")
+    return Sheet(
+        f"How sure, {name}",
+        columns,
+        one_section(rows),
+        notes=tuple(notes),
+        corner="confidence",
+    )
 
 
 def time_parts(comparison: Comparison) -> dict[str, str]:
     """The parts of an example's time: row names, and the attributes of a `Timing`."""
     if comparison.conditions.prompted:
         return {"reading the prompt": "encoder_seconds", "decoding": "decoding_seconds"}
-    return {"encoder": "encoder_seconds", "source keys": "setup_seconds", "decoding": "decoding_seconds"}
+    return {
+        "encoder": "encoder_seconds",
+        "source keys": "setup_seconds",
+        "decoding": "decoding_seconds",
+    }
 
 
 def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
     """The dtype and the number of threads of a decoder."""
-    threads = entry.runner.settings.get("threads", str(comparison.conditions.machine.threads))
+    threads = entry.runner.settings.get(
+        "threads", str(comparison.conditions.machine.threads)
+    )
     return [("dtype", entry.runner.settings["dtype"]), ("threads", threads)]
 
 
-def settings_sheet(title: str, comparison: Comparison, measured: str, notes: Row) -> Sheet:
+def settings_sheet(
+    title: str, comparison: Comparison, measured: str, notes: Row
+) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
-    rows = [(one.name, ", ".join(map(" ".join, one.runner.settings.items()))) for one in comparison.entries]
+    rows = [
+        (one.name, ", ".join(map(" ".join, one.runner.settings.items())))
+        for one in comparison.entries
+    ]
     where = comparison.conditions
-    versions = (f"{name} {version or 'not installed'}" for name, version in where.versions.items())
-    notes = (f"{measured} on {where.device}; {where.machine.line}", ", ".join(versions), *notes)
+    versions = (
+        f"{name} {version or 'not installed'}"
+        for name, version in where.versions.items()
+    )
+    notes = (
+        f"{measured} on {where.device}; {where.machine.line}",
+        ", ".join(versions),
+        *notes,
+    )
     return Sheet(title, ("settings",), one_section(rows), notes=notes)
 
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
-# Row names, attributes and formats: of `Difference`, `TextAgreement`, `Totals`, `Timing`, `Gain` and `Memory`.
-_DIFFERENCE: Final[list[Line]] = [("  over the baseline", "value", partial(number, "{:+z.1f}"))]
+# Row names, attributes and formats: of `Difference`, `TextAgreement`, `Totals`,
+# `Timing`, `Gain` and `Memory`.
+_DIFFERENCE: Final[list[Line]] = [
+    ("  over the baseline", "value", partial(number, "{:+z.1f}"))
+]
 _AGREEMENT: Final[list[Line]] = [("ROUGE-L", "rouge_l", points)]
 _TOTALS: Final[list[Line]] = [
     ("steps per example", "steps_per_example", points),
@@ -233,7 +295,11 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _show_advice(console: Console, report: Report) -> None:
-    show_lines(console, [report.advice.text], "bold yellow" if report.advice.is_missing else "bold")
+    show_lines(
+        console,
+        [report.advice.text],
+        "bold yellow" if report.advice.is_missing else "bold",
+    )
     show_lines(console, [*report.advice.cautions, ""])
 
 
@@ -248,11 +314,15 @@ def report_markdown(report: Report) -> str:
 
 def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
-    papers = _paper_columns(report)  # beside quality, speed and its causes, memory, and what goes wrong
+    papers = _paper_columns(
+        report
+    )  # beside quality, speed and its causes, memory, and what goes wrong
     decoders = Sheet(
         "Decoders side by side",
         (*(entry.name for entry in report.entries), *papers),
-        side_by_side([_column(entry, report) for entry in report.entries], list(papers.values())),
+        side_by_side(
+            [_column(entry, report) for entry in report.entries], list(papers.values())
+        ),
         notes=tuple(_notes(report)),
     )
     sheets = [decoders]
@@ -262,9 +332,18 @@ def report_sheets(report: Report) -> list[Sheet]:
         sheets.append(_by_subsequences(report))
     for entry in report.pipelined:
         qualities = report.qualities(entry).items()
-        scored = [(f" on {split}" if split else "", one.scored) for split, one in qualities if one.scored]
-        sheets += filter(None, [reliability_sheet(entry.name, scored) if scored else None])
-    return [*sheets, settings_sheet("What was compared", report, report.dtype, report.notes)]
+        scored = [
+            (f" on {split}" if split else "", one.scored)
+            for split, one in qualities
+            if one.scored
+        ]
+        sheets += filter(
+            None, [reliability_sheet(entry.name, scored) if scored else None]
+        )
+    return [
+        *sheets,
+        settings_sheet("What was compared", report, report.dtype, report.notes),
+    ]
 
 
 def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
@@ -272,7 +351,10 @@ def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
     if report.paper is None:
         return {}
     columns = {}
-    row, speed = report.paper.row, "speed, batch size 1"  # the paper measured one example at a time
+    row, speed = (
+        report.paper.row,
+        "speed, batch size 1",
+    )  # the paper measured one example at a time
     peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
     for name, figures, speedup in (
         ("paper: sequential", row.sequential, 1.0),
@@ -283,7 +365,10 @@ def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
             (speed, "speedup"): times(speedup),
             peak: count(figures.memory_mb) if figures.memory_mb else NOT_AVAILABLE,
         }
-        other_splits: dict[str | None, Mapping[str, float]] = {"train": {}, "dev": figures.dev_quality}
+        other_splits: dict[str | None, Mapping[str, float]] = {
+            "train": {},
+            "dev": figures.dev_quality,
+        }
         for heading, split, _ in _qualities(report.first, report):
             for metric, value in other_splits.get(split, figures.quality).items():
                 if metric in LABELS:
@@ -292,13 +377,19 @@ def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
     return columns
 
 
-def _qualities(entry: Entry, report: Report) -> Iterator[tuple[str, str | None, Quality]]:
+def _qualities(
+    entry: Entry, report: Report
+) -> Iterator[tuple[str, str | None, Quality]]:
     """The heading, the split and the quality on it, for each split of the baseline."""
     qualities, mine = report.qualities(report.first), report.qualities(entry)
     for split, quality in qualities.items():
         named, scored = f", {split}" if len(qualities) > 1 else "", quality.scored
         examples = len(scored.items) if scored else 0
-        yield f"quality{named}, {examples:,} examples", split, mine.get(split, Quality())
+        yield (
+            f"quality{named}, {examples:,} examples",
+            split,
+            mine.get(split, Quality()),
+        )
 
 
 def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
@@ -315,29 +406,57 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
             agreement = quality.agreement
             section = f"agreement with the baseline{heading.removeprefix('quality')}"
             yield from with_section(section, cells(agreement, _AGREEMENT))
-            yield (section, "equal texts"), f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
+            yield (
+                (section, "equal texts"),
+                f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE,
+            )
     exact = _EXACT if any(each.role == "exact" for each in report.entries) else []
-    is_object = report.part == "field"  # whose tokens say little: most rows may be empty, a key costs nothing
+    is_object = (
+        report.part == "field"
+    )  # whose tokens say little: most rows may be empty, a key costs nothing
     totals = _TOTALS[:1] + _KEYS if is_object else _TOTALS
-    yield from with_section("decoder steps, the same examples", cells(entry.totals, totals + exact))
+    yield from with_section(
+        "decoder steps, the same examples", cells(entry.totals, totals + exact)
+    )
     for size in report.batch_sizes:
-        heading, timing, gain = f"speed, batch size {size}", entry.timings.get(size), entry.gains.get(size)
-        yield (heading, "examples/s"), figure(timing.examples_per_second if timing else None)
-        speedup = "1.0 ×" if entry.role == "baseline" else times(gain.speedup if gain else None)
+        heading, timing, gain = (
+            f"speed, batch size {size}",
+            entry.timings.get(size),
+            entry.gains.get(size),
+        )
+        yield (
+            (heading, "examples/s"),
+            figure(timing.examples_per_second if timing else None),
+        )
+        speedup = (
+            "1.0 ×"
+            if entry.role == "baseline"
+            else times(gain.speedup if gain else None)
+        )
         yield (heading, "speedup"), speedup
         yield (heading, "  its range"), interval(gain)
         for name, attribute in time_parts(report).items():
-            spent = milliseconds(timing.seconds_per_example(attribute) if timing else None)
+            spent = milliseconds(
+                timing.seconds_per_example(attribute) if timing else None
+            )
             yield (heading, f"{name}, ms"), spent
         if size == 1 and any(each.agreement for each in report.entries):
-            same = f"{entry.agreement.equal} of {entry.agreement.of}" if entry.agreement else NONE
+            same = (
+                f"{entry.agreement.equal} of {entry.agreement.of}"
+                if entry.agreement
+                else NONE
+            )
             yield (heading, "same tokens"), same
     size = report.batch_sizes[0]
     heading = f"decoder calls of the {report.sample.timed} timed, batch size {size}"
-    yield from with_section(heading, cells(entry.timings.get(size), _CALLS[:: 2 if is_object else 1]))
+    yield from with_section(
+        heading, cells(entry.timings.get(size), _CALLS[:: 2 if is_object else 1])
+    )
     yield from with_section(heading, cells(entry.gains.get(size), _GAINS))
     if report.paper or any(each.memory for each in report.entries):
-        yield from with_section(f"memory, batch size {size}", cells(entry.memory, _MEMORY))
+        yield from with_section(
+            f"memory, batch size {size}", cells(entry.memory, _MEMORY)
+        )
     failures = entry.quality.scored.failures if entry.quality.scored else None
     wrong = failure_cells(failures, report.part, repeats=report.stopped_on_repeat)
     if report.explored:
@@ -351,7 +470,11 @@ def _notes(report: Report) -> Iterator[str]:
     if report.subsequences_per_target is not None:
         yield f"{report.part}s per text: the second number is for the targets"
     scored = report.first.quality.scored
-    different = "" if scored is not None and scored.is_unscored else " with different right answers"
+    different = (
+        ""
+        if scored is not None and scored.is_unscored
+        else " with different right answers"
+    )
     yield f"alike predictions: the same text for different sources{different}"
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (stop_on_repeat)"
@@ -379,10 +502,21 @@ def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own if it has them."""
     size = report.batch_sizes[0]
     metrics = [] if report.split in report.unscored_splits else report.metrics
-    paper = report.paper if report.split in (None, "test") else None  # Table 5 is on test sets
-    published: dict[object, DelayResult] = {row.delay: row for row in paper.delays} if paper else {}
-    columns = [*(LABELS[metric] for metric in metrics), "examples/s", "speedup", "decoder steps"]
-    in_paper = [metric for metric in metrics if metric in METRIC_TITLES] if published else []
+    paper = (
+        report.paper if report.split in (None, "test") else None
+    )  # Table 5 is on test sets
+    published: dict[object, DelayResult] = (
+        {row.delay: row for row in paper.delays} if paper else {}
+    )
+    columns = [
+        *(LABELS[metric] for metric in metrics),
+        "examples/s",
+        "speedup",
+        "decoder steps",
+    ]
+    in_paper = (
+        [metric for metric in metrics if metric in METRIC_TITLES] if published else []
+    )
     columns += [f"paper: {METRIC_TITLES[metric]}" for metric in in_paper]
     columns += ["paper: examples/s"] if published else []
     rows = []
@@ -390,13 +524,20 @@ def _by_delay(report: Report) -> Sheet:
         scored, row = entry.quality.scored, published.get(entry.delay)
         scores = scored.scores.values if scored else {}
         line = [entry.name, *(points(scores.get(metric)) for metric in metrics)]
-        line += [figure(entry.timings[size].examples_per_second), times(entry.gains[size].speedup)]
+        line += [
+            figure(entry.timings[size].examples_per_second),
+            times(entry.gains[size].speedup),
+        ]
         line.append(points(entry.totals.steps_per_example if entry.totals else None))
         if published:
-            line += [points(row.quality.get(metric) if row else None) for metric in in_paper]
+            line += [
+                points(row.quality.get(metric) if row else None) for metric in in_paper
+            ]
             line.append(points(row.throughput if row else None))
         rows.append(tuple(line))
-    return Sheet("By delay, as in the paper's Table 5", tuple(columns), one_section(rows))
+    return Sheet(
+        "By delay, as in the paper's Table 5", tuple(columns), one_section(rows)
+    )
 
 
 def _by_subsequences(report: Report) -> Sheet:
@@ -414,18 +555,33 @@ def _by_subsequences(report: Report) -> Sheet:
     for place, first in enumerate(tables[names[0]]):
         if not (first.examples or curve):  # such a row is for the paper's figures alone
             continue
-        size = f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
-        line = [size, count(first.examples), str(first.timed), points(first.baseline_quality)]
+        size = (
+            f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
+        )
+        line = [
+            size,
+            count(first.examples),
+            str(first.timed),
+            points(first.baseline_quality),
+        ]
         for row in (tables[name][place] for name in names):
             line += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
         if curve:
             end = ends.get(first.subsequences)
             line.append(times(end) if end else "")
         rows.append(tuple(line))
-    more = "" if report.sample.timed == report.sample.of else "; timing_examples=all times every target"
-    notes = [f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"]
+    more = (
+        ""
+        if report.sample.timed == report.sample.of
+        else "; timing_examples=all times every target"
+    )
+    notes = [
+        f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"
+    ]
     if curve:
-        notes.append(f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9")
+        notes.append(
+            f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9"
+        )
         notes += [f"paper, {curve.quality}"] if curve.quality else []
     figures = ", as in the paper's Figures 4 and 5" if report.part != "field" else ""
     return Sheet(
@@ -469,10 +625,15 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
 
 def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
     yield from with_section("", precision_cells(entry, bench))
-    parts = [(f"  {name}", attribute, milliseconds) for name, attribute in time_parts(bench).items()]
+    parts = [
+        (f"  {name}", attribute, milliseconds)
+        for name, attribute in time_parts(bench).items()
+    ]
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]
     for size in bench.batch_sizes:
-        yield from with_section(f"batch size {size}", cells(entry.timings.get(size), lines))
+        yield from with_section(
+            f"batch size {size}", cells(entry.timings.get(size), lines)
+        )
     if any(each.memory for each in bench.entries):
         yield from with_section("memory", cells(entry.memory, _PEAK))
 
@@ -483,7 +644,12 @@ def _ratios(bench: Bench) -> Sheet:
     for entry, other, size, gain in bench.ratios:
         unsure = gain.low <= 1 <= gain.high
         parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
-        row = (f"over {other.name}", times(gain.speedup) + (" ?" if unsure else ""), interval(gain), *parts)
+        row = (
+            f"over {other.name}",
+            times(gain.speedup) + (" ?" if unsure else ""),
+            interval(gain),
+            *parts,
+        )
         rows.append((f"{entry.name}, batch size {size}", row))
     return Sheet(
         "Times as fast",

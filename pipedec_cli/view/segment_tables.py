@@ -11,9 +11,20 @@ from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.segmentation import TargetStatistics
 from pipedec_cli.evaluate.expected_calls import Estimate
 from pipedec_cli.jobs.import_ import ImportedFile
-from pipedec_cli.view.tables import NONE, Line, Sheet, cells, count, first_rows, one_section, points, rate
+from pipedec_cli.view.tables import (
+    NONE,
+    Line,
+    Sheet,
+    cells,
+    count,
+    first_rows,
+    one_section,
+    points,
+    rate,
+)
 
-#: Targets in groups by their number of subsequences, and the largest number of each group.
+#: Targets in groups by their number of subsequences, and the largest number of each
+#: group.
 _GROUPS: Final = ("0", "1 to 2", "3 to 5", "6 to 10", "11 or more")
 _LARGEST: Final = (0, 2, 5, 10)
 # Headings, attributes and formats of `TargetStatistics` and `Estimate`.
@@ -41,11 +52,18 @@ def segment_sheets(
     for split, row in statistics.items():
         means = [cell if row.examples else NONE for _, cell in cells(row, LENGTHS)]
         lengths.append((split, count(row.examples), *means))
-    steps = [(str(entry.delay), *(cell for _, cell in cells(entry, _STEPS))) for entry in estimates]
+    steps = [
+        (str(entry.delay), *(cell for _, cell in cells(entry, _STEPS)))
+        for entry in estimates
+    ]
     train, groups = statistics["train"], Counter[str]()
     for length, targets in sorted(train.histogram.items()):
         groups[_GROUPS[bisect_left(_LARGEST, length)]] += targets
-    shares = ", ".join(f"{name}: {times / train.examples:.0%}" for name, times in groups.items() if times)
+    shares = ", ".join(
+        f"{name}: {times / train.examples:.0%}"
+        for name, times in groups.items()
+        if times
+    )
     counted = f"{estimates[0].targets if estimates else 0:,}"
     if counted != (whole := f"{train.examples:,}"):
         counted = f"a sample of {counted} of {whole}"
@@ -61,15 +79,22 @@ def segment_sheets(
             f"Decoder steps on the grid, in {unit}",
             tuple(heading for heading, *_ in _STEPS),
             one_section(steps),
-            notes=(f"counted on {counted} targets of train, as if both decoders wrote exactly these",),
+            notes=(
+                f"counted on {counted} targets of train, as if both decoders wrote exactly these",
+            ),
             corner="Δt",
         ),
     ]
     if fields:
-        keys = [(one.name, one.kind, str(len(one.enum) or "any"), rate(one.share)) for one in fields]
+        keys = [
+            (one.name, one.kind, str(len(one.enum) or "any"), rate(one.share))
+            for one in fields
+        ]
         sections, notes = first_rows(keys)
         columns = ("kind", "values", "filled in train")
-        sheets.append(Sheet("Keys, a row each", columns, sections, notes=notes, corner="key"))
+        sheets.append(
+            Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
+        )
     return sheets
 
 
@@ -78,12 +103,17 @@ def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
     rows = []
     for file in files:
         lengths = file.statistics
-        means = [cell if lengths.examples else "no targets" for _, cell in cells(lengths, LENGTHS)]
+        means = [
+            cell if lengths.examples else "no targets"
+            for _, cell in cells(lengths, LENGTHS)
+        ]
         rows.append((file.path, count(file.tally.examples), *means))
     paper = TARGET_LENGTHS.get(dataset)
     if paper is not None:
         means = [cell for _, cell in cells(paper, LENGTHS)]
-        rows.append((f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means))
+        rows.append(
+            (f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means)
+        )
         rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
     columns = ("examples", *(heading for heading, *_ in LENGTHS))
     return Sheet("", columns, one_section(rows), corner="targets")

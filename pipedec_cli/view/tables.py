@@ -21,7 +21,9 @@ _LONG_WORD: Final = re.compile(r"\S{13,}")  # in a heading, broken after its hyp
 _MOST_ROWS: Final = 60
 _SHORT_HEADING: Final = 8  # cells; a heading that is no longer stays on one line
 _NAMES_WIDTH: Final = 28  # cells; longer headings of sections are broken, unless names of rows are as long
-_LEAST_TEXT: Final = 30  # cells of a last column of text, which is broken to fit the width
+_LEAST_TEXT: Final = (
+    30  # cells of a last column of text, which is broken to fit the width
+)
 
 Format = Callable[[Any], str]
 Row = tuple[str, ...]
@@ -41,8 +43,8 @@ class Section:
 class Sheet:
     """A table: its title, sections and notes. `columns` are the headings; `corner` is the heading above the row names.
 
-    A sheet that is too wide loses the `spare` columns first, in this order (0 is the first after the names), then those
-    on the right.
+    A sheet that is too wide loses the `spare` columns first, in this order (0 is the
+    first after the names), then those on the right.
     """
 
     title: str
@@ -61,7 +63,8 @@ class Sheet:
         return place > 0 and any(map(_FIGURE.match, self.column(place)))
 
 
-# ---- the formats of cells: each shows None as a dash -------------------------------------------------------------------
+# ---- the formats of cells: each shows None as a dash
+# -------------------------------------------------------------------
 
 
 def number(pattern: str, value: float | None) -> str:
@@ -102,7 +105,8 @@ def megabytes(size: int | None) -> str:
     return number("{:,.0f}", None if size is None else size / 1e6)
 
 
-# ---- sheets out of results ---------------------------------------------------------------------------------------------
+# ---- sheets out of results
+# ---------------------------------------------------------------------------------------------
 
 
 def one_section(rows: Iterable[Sequence[str]]) -> tuple[Section, ...]:
@@ -113,7 +117,9 @@ def one_section(rows: Iterable[Sequence[str]]) -> tuple[Section, ...]:
 def first_rows(rows: Sequence[Row]) -> tuple[tuple[Section, ...], Row]:
     """At most 60 rows, and a note about the others: a schema may have hundreds of keys."""
     more = len(rows) - _MOST_ROWS
-    return one_section(rows[:_MOST_ROWS]), (f"and {more:,} more rows in --json",) if more > 0 else ()
+    return one_section(rows[:_MOST_ROWS]), (
+        f"and {more:,} more rows in --json",
+    ) if more > 0 else ()
 
 
 def grouped(rows: Iterable[tuple[str, Row]]) -> tuple[Section, ...]:
@@ -126,27 +132,38 @@ def grouped(rows: Iterable[tuple[str, Row]]) -> tuple[Section, ...]:
 
 def cells(result: object, lines: Iterable[Line]) -> list[tuple[str, str]]:
     """The cells of a result, which may be None, by row name."""
-    return [(name, form(getattr(result, attribute, None))) for name, attribute, form in lines]
+    return [
+        (name, form(getattr(result, attribute, None)))
+        for name, attribute, form in lines
+    ]
 
 
-def with_section(heading: str, cells: Iterable[tuple[str, str]]) -> Iterator[tuple[Label, str]]:
+def with_section(
+    heading: str, cells: Iterable[tuple[str, str]]
+) -> Iterator[tuple[Label, str]]:
     """The cells with the heading of their section."""
     return (((heading, name), cell) for name, cell in cells)
 
 
 def side_by_side(
-    columns: Sequence[Iterable[tuple[Label, str]]], more: Sequence[Mapping[Label, str]] = ()
+    columns: Sequence[Iterable[tuple[Label, str]]],
+    more: Sequence[Mapping[Label, str]] = (),
 ) -> tuple[Section, ...]:
     """Sections from columns that have the same labels in the same order, and from `more` that may lack labels."""
     rows = []
     for cells in zip(*columns, strict=True):
         heading, name = label = cells[0][0]
-        row = (name, *(cell for _, cell in cells), *(column.get(label, "") for column in more))
+        row = (
+            name,
+            *(cell for _, cell in cells),
+            *(column.get(label, "") for column in more),
+        )
         rows.append((heading, row))
     return grouped(rows)
 
 
-# ---- on a terminal, or in a pipe, where nothing is broken or left out --------------------------------------------------
+# ---- on a terminal, or in a pipe, where nothing is broken or left out
+# --------------------------------------------------
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
@@ -154,7 +171,9 @@ def show_sheet(console: Console, sheet: Sheet) -> None:
     table, left_out = fitting_table(console, sheet)
     show_lines(console, [sheet.title] if sheet.title else [], "bold")
     console.print(table, crop=False)
-    more = [f"no room for {'; '.join(left_out)}: a wider terminal, a pipe or --json shows all"]
+    more = [
+        f"no room for {'; '.join(left_out)}: a wider terminal, a pipe or --json shows all"
+    ]
     show_lines(console, [*(more if left_out else ()), *sheet.notes], "dim")
     console.print()
 
@@ -172,38 +191,70 @@ def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
     for place in dict.fromkeys((*sheet.spare, *reversed(kept))):
         table = _table(sheet, kept)
         measured = console.measure(table, options=unbounded)
-        table.width = min(width, measured.maximum)  # else a pipe would have the width of COLUMNS
+        table.width = min(
+            width, measured.maximum
+        )  # else a pipe would have the width of COLUMNS
         if len(kept) == 1 or measured.minimum <= width:
             break
         kept.remove(place)
-    return table, [heading for place, heading in enumerate(sheet.columns) if place not in kept]
+    return table, [
+        heading for place, heading in enumerate(sheet.columns) if place not in kept
+    ]
 
 
 def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
     """A table with the `kept` columns. Only a last column of text may be narrower than its cells."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), border_style="dim")
-    names = ["  " * bool(section.heading) + row[0] for section in sheet.sections for row in section.rows]
+    table = Table(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        border_style="dim",
+    )
+    names = [
+        "  " * bool(section.heading) + row[0]
+        for section in sheet.sections
+        for row in section.rows
+    ]
     room = max(_NAMES_WIDTH, *map(cell_len, names), 0)
     headings = [broken(section.heading, room) for section in sheet.sections]
     _add_column(table, sheet.corner, [*names, *"\n".join(headings).split("\n")])
     for place in kept:
         is_numeric, column = sheet.is_numeric(1 + place), sheet.column(1 + place)
         may_break = place == kept[-1] and not is_numeric
-        _add_column(table, sheet.columns[place], column, is_numeric=is_numeric, may_break=may_break)
+        _add_column(
+            table,
+            sheet.columns[place],
+            column,
+            is_numeric=is_numeric,
+            may_break=may_break,
+        )
     for heading, section in zip(headings, sheet.sections, strict=True):
         rows = [(row[0], *(row[1 + place] for place in kept)) for row in section.rows]
-        rows = [row for row in rows if set(row[1:]) - {"", NONE}]  # others say nothing about these columns
+        rows = [
+            row for row in rows if set(row[1:]) - {"", NONE}
+        ]  # others say nothing about these columns
         if rows and heading:
             if table.row_count:
                 table.add_row()
             table.add_row(Text(heading, "italic"))
         for name, *cells in rows:
-            table.add_row(*(Text(one_line(cell)) for cell in ("  " * bool(heading) + name, *cells)))
+            table.add_row(
+                *(
+                    Text(one_line(cell))
+                    for cell in ("  " * bool(heading) + name, *cells)
+                )
+            )
     return table
 
 
 def _add_column(
-    table: Table, heading: str, lines: Iterable[str], *, is_numeric: bool = False, may_break: bool = False
+    table: Table,
+    heading: str,
+    lines: Iterable[str],
+    *,
+    is_numeric: bool = False,
+    may_break: bool = False,
 ) -> None:
     """Add a column that is as wide as its lines. Its heading is broken between words, long words after their hyphens."""
     widest = max((cell_len(one_line(line)) for line in lines), default=0)
@@ -221,7 +272,8 @@ def _add_column(
     )
 
 
-# ---- as Markdown -------------------------------------------------------------------------------------------------------
+# ---- as Markdown
+# -------------------------------------------------------------------------------------------------------
 
 
 def markdown(sheet: Sheet) -> str:
@@ -231,11 +283,17 @@ def markdown(sheet: Sheet) -> str:
         return f"| {' | '.join(cells)} |"
 
     side = "--:" if len(sheet.columns) > 1 else ":--"
-    lines = [f"## {escaped(sheet.title)}", "", line(map(escaped, (sheet.corner, *sheet.columns)))]
+    lines = [
+        f"## {escaped(sheet.title)}",
+        "",
+        line(map(escaped, (sheet.corner, *sheet.columns))),
+    ]
     lines.append(line([":--", *[side for _ in sheet.columns]]))
     for section in sheet.sections:
         if section.heading:
-            lines.append(line([f"**{escaped(section.heading)}**", *["" for _ in sheet.columns]]))
+            lines.append(
+                line([f"**{escaped(section.heading)}**", *["" for _ in sheet.columns]])
+            )
         lines += [line(map(escaped, row)) for row in section.rows]
     return "\n".join([*lines, "", *(f"- {escaped(note)}" for note in sheet.notes)])
 

@@ -11,7 +11,9 @@ from tests.trials.readme import PAGES, ROOT, blocks, commands, compared, printed
 
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 README = TEXTS["README.md"]
-BLOCKS = {name: lines for text in TEXTS.values() for name, lines in blocks(text).items()}
+BLOCKS = {
+    name: lines for text in TEXTS.values() for name, lines in blocks(text).items()
+}
 PRINTED = """\
                      words
   split   examples   total
@@ -24,8 +26,17 @@ update 20 of 20: loss 1.5
 """
 FIGURE = re.compile(r"\d ×|\d %|\d%|\d times|\d,\d\d\d|\d M |F1 \d")
 NUMBER = re.compile(r"\d+\.\d+")
-#: `--help`, and options of torchrun, sbatch, accelerate and our trials, which the pages name too.
-FOREIGN = {"--help", "--array", "--cases", "--each", "--nproc-per-node", "--use_fsdp", "--fsdp_version"}
+#: `--help`, and options of torchrun, sbatch, accelerate and our trials, which the pages
+#: name too.
+FOREIGN = {
+    "--help",
+    "--array",
+    "--cases",
+    "--each",
+    "--nproc-per-node",
+    "--use_fsdp",
+    "--fsdp_version",
+}
 
 
 def options(command):
@@ -43,10 +54,15 @@ def typed_commands(text):
     joined = text.replace("\\\n", " ")
     fence = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
     prose = fence.sub("", joined)
-    found = re.findall(r"^(?:\$ )?(pipedec .*)$", "\n".join(fence.findall(joined)), re.MULTILINE)
+    found = re.findall(
+        r"^(?:\$ )?(pipedec .*)$", "\n".join(fence.findall(joined)), re.MULTILINE
+    )
     found += re.findall(r"^    (pipedec .*)$", prose, re.MULTILINE)
     found += re.findall(r"`(pipedec [^`\n]*)`", prose)
-    found += [f"pipedec {rest}" for rest in re.findall(r"-m pipedec_cli (.*?)(?:`|$)", joined, re.MULTILINE)]
+    found += [
+        f"pipedec {rest}"
+        for rest in re.findall(r"-m pipedec_cli (.*?)(?:`|$)", joined, re.MULTILINE)
+    ]
     return [re.sub(r"[\[\]…]", " ", line) for line in found]
 
 
@@ -58,20 +74,33 @@ def test_every_command_option_key_and_file_that_a_page_names_exists(page):
         command, name, _ = found_command(words)
         if words == name and hasattr(command, "commands"):
             continue  # the name of a group, in prose
-        typed = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        typed = {
+            word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)
+        }
         assert name and typed <= options(command), line
-        settings = {value.partition("=")[0] for word, value in pairwise(words) if word == "--set"}
+        settings = {
+            value.partition("=")[0]
+            for word, value in pairwise(words)
+            if word == "--set"
+        }
         assert settings <= keys(command), line
     every = [found_command(command.split())[0] for command in COMMANDS]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     named = set(re.findall(r"`[^`\n]*?(?<![\w-])(--[a-z][\w-]*)", prose))
     assert named <= FOREIGN.union(*map(options, every))
-    named = {*re.findall(r"--set ([a-z_]+)=", prose), *re.findall(r"\bkeys? `(\w+)`", prose)}
+    named = {
+        *re.findall(r"--set ([a-z_]+)=", prose),
+        *re.findall(r"\bkeys? `(\w+)`", prose),
+    }
     assert named <= set().union(*map(keys, every))
     folders = (ROOT, ROOT / "pipedec_cli", ROOT / "pipedec_cli" / "model")
     parts = "pipedec_cli|tests|pipeline|data|model|evaluate|jobs|view|cli|page|serve|engine|training"
     named = set(re.findall(rf"`((?:{parts})/[a-z_0-9/]*(?:\.\w+)?)`", text))
-    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+    assert [
+        name
+        for name in named
+        if not any((folder / name).exists() for folder in folders)
+    ] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -97,14 +126,25 @@ def test_every_figure_of_the_readme_is_printed_by_a_command_there_or_stands_in_t
 
 
 def test_the_readme_links_to_every_page_and_every_link_leads_somewhere():
-    assert [name for name in TEXTS if name != "README.md" and f"](docs/{name})" not in README] == []
+    assert [
+        name
+        for name in TEXTS
+        if name != "README.md" and f"](docs/{name})" not in README
+    ] == []
     for page in PAGES:
-        for link, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", TEXTS[page.name]):
+        for link, _, heading in re.findall(
+            r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", TEXTS[page.name]
+        ):
             target = (page.parent / link).resolve() if link else page
             assert target.exists(), (page.name, link)
             if heading:  # by the name that GitHub gives it
-                titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-                names = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+                titles = re.findall(
+                    r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE
+                )
+                names = {
+                    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+                    for title in titles
+                }
                 assert heading in names, (page.name, link, heading)
 
 
@@ -114,10 +154,19 @@ def test_the_readme_links_to_every_page_and_every_link_leads_somewhere():
         ("  train   1,234    23.1", "  train   1,234    23.1", True),
         ("  train   1,200    23.1", "  train   1,234    23.1", False),
         ("  test    1,200    23.1", None, False),
-        # Found by its first figures, not by the order of the lines. Nothing was trained in this block.
+        # Found by its first figures, not by the order of the lines. Nothing was trained
+        # in this block.
         ("update 20 of 20: loss 1.4", "update 20 of 20: loss 1.5", False),
-        ("$ pipedec train\nupdate 20 of 20: loss 1.4", "update 20 of 20: loss 1.5", True),
-        ("$ pipedec train\nupdate 20 of 20: loss 3.4", "update 20 of 20: loss 1.5", False),
+        (
+            "$ pipedec train\nupdate 20 of 20: loss 1.4",
+            "update 20 of 20: loss 1.5",
+            True,
+        ),
+        (
+            "$ pipedec train\nupdate 20 of 20: loss 3.4",
+            "update 20 of 20: loss 1.5",
+            False,
+        ),
         # The machine's own figures
         ("  speedup  1.0 ×  3.5 ×", "  speedup  1.0 ×  2.5 ×", True),
         # Out of order

@@ -16,7 +16,9 @@ from tests.running import read_json, refused, run, write_lines
 
 COMMANDS = ("segment", "train", "generate", "score", "report")
 KINDS = {
-    name: get_type_hints(getattr(import_module(f"pipedec_cli.cli.{name}"), name))["settings"]
+    name: get_type_hints(getattr(import_module(f"pipedec_cli.cli.{name}"), name))[
+        "settings"
+    ]
     for name in COMMANDS
 }
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -31,7 +33,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append(settings)
         raise typer.Exit
 
-    monkeypatch.setattr(generate, "generate", lambda settings, *_: requests.append(settings))
+    monkeypatch.setattr(
+        generate, "generate", lambda settings, *_: requests.append(settings)
+    )
     monkeypatch.setattr("pipedec_cli.jobs.report.compare", compare)
     return requests
 
@@ -49,8 +53,12 @@ def signature(*options: str) -> str:
 def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
     protocol = recipe(name, "score").get("protocol") or signature()
     assert signature("--recipe", name) == protocol
-    contents = [read_json(path) for path in Path("pipedec-workspace/scores").glob("*.json")]
-    assert name in [content["manifest"]["settings"].get("recipe") for content in contents]
+    contents = [
+        read_json(path) for path in Path("pipedec-workspace/scores").glob("*.json")
+    ]
+    assert name in [
+        content["manifest"]["settings"].get("recipe") for content in contents
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,9 @@ def test_score_takes_the_protocol_of_the_recipe_and_keeps_its_name(name):
         ("--recipe kptimes --config protocol.toml", "meng2017"),
     ],
 )
-def test_what_is_typed_wins_over_a_config_file_and_that_over_the_recipe(options, protocol):
+def test_what_is_typed_wins_over_a_config_file_and_that_over_the_recipe(
+    options, protocol
+):
     Path("recipe.toml").write_text('[score]\nrecipe = "msqa"\n')
     Path("protocol.toml").write_text('[score]\nprotocol = "meng2017"\n')
     assert signature(*options.split()) == protocol
@@ -76,10 +86,14 @@ def test_what_is_typed_wins_over_a_config_file_and_that_over_the_recipe(options,
     assert "summarization has no protocol 'chan2019'; choose from rouge" in said
 
 
-def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(asked, monkeypatch):
+def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(
+    asked, monkeypatch
+):
     monkeypatch.setattr("pipedec_cli.jobs.report.find_model", lambda *_: "")
     run("report", "--recipe", "kptimes")
-    run("report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017")
+    run(
+        "report", "--recipe", "kptimes", "--delays", "2,3", "--set", "protocol=meng2017"
+    )
     run("report", "--recipe", "kptimes", "--set", "protocol=rouge")
     run("report")
     assert [(one.recipe, one.protocol, one.delays) for one in asked] == [
@@ -91,7 +105,10 @@ def test_report_takes_metrics_and_delay_of_the_recipe_and_generate_its_grid(aske
     asked.clear()
     for options in ((), ("--delay", "3", "--set", "sub_max=7")):
         run("generate", "--set", "recipe=pubmed", *options)
-    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == [(1, 50, 20), (3, 50, 7)]
+    assert [(one.delay, one.time_max, one.sub_max) for one in asked] == [
+        (1, 50, 20),
+        (3, 50, 7),
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -101,7 +118,11 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
         """The options that a command ends up with; nothing is run."""
         words = ["data.jsonl", *arguments] if command == "segment" else list(arguments)
         context = of_command.make_context(command, words)
-        return vars(resolve(KINDS[command], {k: v for k, v in context.params.items() if v}, context)).copy()
+        return vars(
+            resolve(
+                KINDS[command], {k: v for k, v in context.params.items() if v}, context
+            )
+        ).copy()
 
     of_command = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     path = RECIPES[name]
@@ -117,15 +138,25 @@ def test_file_of_a_recipe_does_as_config_what_its_name_does_as_recipe(name, comm
 @pytest.mark.parametrize("command", COMMANDS)
 def test_unknown_recipe_is_refused_with_those_there_are(command):
     unknown = "no recipe is called 'squad'; the recipes are paper, msqa"
-    typed = ("--set", "recipe=squad") if command == "generate" else ("--recipe", "squad")
+    typed = (
+        ("--set", "recipe=squad") if command == "generate" else ("--recipe", "squad")
+    )
     data = ("data.jsonl",) if command == "segment" else ()
     assert unknown in refused(command, *data, *typed)
 
 
 def test_own_data_segmented_with_a_recipe_are_scored_as_it_says():
     """Phrases alone would be taken for keyphrases."""
-    write_lines("own.jsonl", *({"source": f"q {n}", "target": "x; y"} for n in range(20)))
-    line = {"id": "a", "prediction": "x; y", "segments": ["x", "y"], "steps": 3, "tokens": 4}
+    write_lines(
+        "own.jsonl", *({"source": f"q {n}", "target": "x; y"} for n in range(20))
+    )
+    line = {
+        "id": "a",
+        "prediction": "x; y",
+        "segments": ["x", "y"],
+        "steps": 3,
+        "tokens": 4,
+    }
     line |= {"truncated": None, "seconds": 0.1, "source": "q", "target": ["x", "y"]}
     write_lines("out.jsonl", line)
     run("segment", "own.jsonl", "--recipe", "msqa")

@@ -31,14 +31,24 @@ def told(monkeypatch, wanted=None, quota=None, busy=0.0, **environment):
 
 
 MODEL = "pipedec-workspace/models/pipelined"
-SPARE, CROWDED = ({name: both[at] for name, both in threads.WAITING.items()} for at in (0, 1))
+SPARE, CROWDED = (
+    {name: both[at] for name, both in threads.WAITING.items()} for at in (0, 1)
+)
 
 
 @pytest.mark.parametrize(
     ("busy", "quota", "expected"),
-    [(0.0, None, SPARE), (50.0, None, SPARE), (60.0, None, CROWDED), (0.0, 8.0, SPARE), (0.0, 2.5, CROWDED)],
+    [
+        (0.0, None, SPARE),
+        (50.0, None, SPARE),
+        (60.0, None, CROWDED),
+        (0.0, 8.0, SPARE),
+        (0.0, 2.5, CROWDED),
+    ],
 )
-def test_threads_wait_asleep_sooner_where_cores_are_short(monkeypatch, busy, quota, expected):
+def test_threads_wait_asleep_sooner_where_cores_are_short(
+    monkeypatch, busy, quota, expected
+):
     found = told(monkeypatch, busy=busy, quota=quota)
     assert found.items() >= expected.items()
     assert min(map(int, expected.values())) >= 0
@@ -51,14 +61,26 @@ def test_how_threads_wait_is_left_to_a_user_who_has_said_it(monkeypatch, name):
 
 @pytest.mark.parametrize(
     ("quota", "count"),
-    [(0.5, "1"), (1.5, "2"), (2.0, "2"), (3.9, "4"), (None, None), (4.0, None), (9.0, None)],
+    [
+        (0.5, "1"),
+        (1.5, "2"),
+        (2.0, "2"),
+        (3.9, "4"),
+        (None, None),
+        (4.0, None),
+        (9.0, None),
+    ],
 )
-def test_a_quota_bounds_the_threads_which_else_are_left_to_torch(monkeypatch, quota, count):
+def test_a_quota_bounds_the_threads_which_else_are_left_to_torch(
+    monkeypatch, quota, count
+):
     found = told(monkeypatch, quota=quota)
     assert [found.get(name) for name in threads.COUNTS] == [count, count]
 
 
-def test_a_number_that_is_asked_for_goes_before_the_environment_and_that_before_the_quota(monkeypatch):
+def test_a_number_that_is_asked_for_goes_before_the_environment_and_that_before_the_quota(
+    monkeypatch,
+):
     found = told(monkeypatch, quota=1.0, OMP_NUM_THREADS="3")
     assert found == {**CROWDED, "OMP_NUM_THREADS": "3"}
     found = told(monkeypatch, wanted=6, quota=1.0, OMP_NUM_THREADS="3")
@@ -67,22 +89,38 @@ def test_a_number_that_is_asked_for_goes_before_the_environment_and_that_before_
 
 @pytest.mark.parametrize(
     ("command", "loaded"),
-    [("generate", MODEL), ("report", MODEL), ("train", "scratch-tiny"), ("bench", "scratch-base")],
+    [
+        ("generate", MODEL),
+        ("report", MODEL),
+        ("train", "scratch-tiny"),
+        ("bench", "scratch-base"),
+    ],
 )
-def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(tmp_path, monkeypatch, command, loaded):
+def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(
+    tmp_path, monkeypatch, command, loaded
+):
     place = tmp_path / "pipedec-workspace"
     for split in ("train", "test"):
-        write_lines(place / "data" / f"{split}.jsonl", {"id": 1, "source": "a", "target_segments": ["a b"]})
+        write_lines(
+            place / "data" / f"{split}.jsonl",
+            {"id": 1, "source": "a", "target_segments": ["a b"]},
+        )
     segmentation = {"level": "phrase", "separators": [";"], "joiner": "; "}
     write_lines(place / "data" / "segmentation.json", segmentation)
     write_lines(tmp_path / MODEL / "config.json", {})
     (tmp_path / "torch.py").write_text(TORCH)
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[2]}")
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[2]}"
+    )
     program = [sys.executable, "-m", "pipedec_cli", command, "--set", "threads=3"]
-    ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        program, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     said, found = ran.stderr.splitlines()
     assert said == f"loading {loaded} …"
-    assert found in [f"torch finds {turns} 3" for turns in threads.WAITING["GOMP_SPINCOUNT"]]
+    assert found in [
+        f"torch finds {turns} 3" for turns in threads.WAITING["GOMP_SPINCOUNT"]
+    ]
     assert ran.returncode == 9

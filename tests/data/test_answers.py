@@ -35,10 +35,17 @@ def load(write_lines, tmp_path):
     return of
 
 
-def test_multispanqa_predictions_and_gold_are_joined_by_id_with_spans_as_tokenised(load):
-    predictions, form = load(("answers.json", {"q2": [], "q1": ["dogs", "cat; x"]}), ("valid.json", GOLD))
+def test_multispanqa_predictions_and_gold_are_joined_by_id_with_spans_as_tokenised(
+    load,
+):
+    predictions, form = load(
+        ("answers.json", {"q2": [], "q1": ["dogs", "cat; x"]}), ("valid.json", GOLD)
+    )
     assert form == "answers"
-    assert [(found.id, found.segments) for found in predictions] == [("q2", ()), ("q1", ("dogs", "cat; x"))]
+    assert [(found.id, found.segments) for found in predictions] == [
+        ("q2", ()),
+        ("q1", ("dogs", "cat; x")),
+    ]
     assert predictions[1].record.fields["target"] == ["well - known cat", "dogs"]
 
 
@@ -50,11 +57,16 @@ def test_lines_of_phrases_go_with_source_and_target_lines(load):
     )
     assert form == "lines"
     assert [found.segments for found in predictions] == [("big data", "deep nets"), ()]
-    assert [found.record.fields["target"] for found in predictions] == [["data", "trees"], ["nets"]]
+    assert [found.record.fields["target"] for found in predictions] == [
+        ["data", "trees"],
+        ["nets"],
+    ]
     assert predictions[0].record.source == "on data of trees"
 
 
-def test_gold_records_go_with_lines_in_their_order_and_replace_what_predictions_hold(load):
+def test_gold_records_go_with_lines_in_their_order_and_replace_what_predictions_hold(
+    load,
+):
     predictions, _ = load(("out.txt", "a; b"), ("test.jsonl", KEYPHRASES))
     assert [(found.id, found.segments) for found in predictions] == [("d7", ("a", "b"))]
     gold = {"id": "a", "source": "s", "target": "new"}
@@ -62,7 +74,9 @@ def test_gold_records_go_with_lines_in_their_order_and_replace_what_predictions_
     assert (form, found.record.target) == ("records", "new")
     two = [LINE | {"id": id_, "source": source} for id_, source in ("ab", "ba")]
     swapped = [{"id": one["id"], "source": one["id"], "target": "t"} for one in two]
-    with pytest.raises(UserError, match=r"gold\.jsonl:1: the right answers stand in another order"):
+    with pytest.raises(
+        UserError, match=r"gold\.jsonl:1: the right answers stand in another order"
+    ):
         load(("out.jsonl", *two), ("gold.jsonl", *swapped))
 
 
@@ -73,20 +87,41 @@ def test_json_lines_in_a_file_called_json_are_told_from_answers(load):
 @pytest.mark.parametrize(
     ("message", "files"),
     [
-        ("id 'q1': field 'answers', item 2: expected", [("a.json", {"q1": ["cat", 1]}), ("b.json", GOLD)]),
-        ("id 'q1': field 'answers': expected a list", [("a.json", {"q1": None}), ("b.json", GOLD)]),
+        (
+            "id 'q1': field 'answers', item 2: expected",
+            [("a.json", {"q1": ["cat", 1]}), ("b.json", GOLD)],
+        ),
+        (
+            "id 'q1': field 'answers': expected a list",
+            [("a.json", {"q1": None}), ("b.json", GOLD)],
+        ),
         ("'q1' is there twice", [("a.json", '{"q1": ["a"], "q1": ["b"]}')]),
-        (r"gold\.jsonl:1: id 'd7' is there twice", [("a.json", CAT), ("gold.jsonl", KEYPHRASES, KEYPHRASES)]),
-        ("no prediction for id 'q2', and for 1 of 2 in all", [("few.json", CAT), ("valid.json", GOLD)]),
-        ("id 'q3' is not in the right", [("a.json", {"q1": [], "q2": [], "q3": []}), ("b.json", GOLD)]),
+        (
+            r"gold\.jsonl:1: id 'd7' is there twice",
+            [("a.json", CAT), ("gold.jsonl", KEYPHRASES, KEYPHRASES)],
+        ),
+        (
+            "no prediction for id 'q2', and for 1 of 2 in all",
+            [("few.json", CAT), ("valid.json", GOLD)],
+        ),
+        (
+            "id 'q3' is not in the right",
+            [("a.json", {"q1": [], "q2": [], "q3": []}), ("b.json", GOLD)],
+        ),
         (r"holds answers only.* --gold FILE", [("a.json", CAT)]),
         ("name them with --sources FILE", [("out.txt", "a"), ("trg.txt", "a")]),
         ("has no labels", [("a.json", CAT), ("test.json", BARE)]),
         (r"none\.txt: no such file; check its name", [("none.txt",)]),
         ("a folder or a pipe, not a file; name a file of predictions", [(".",)]),
         ("no such file", [("a.json", CAT), ("none.json",)]),
-        ("has 2 lines for 1 right answers", [("out.txt", "a", "b"), ("test.jsonl", KEYPHRASES)]),
-        (r"wrong\.json:2: not JSON: .* at column 8", [("wrong.json", '{"q1": ["a"],', ' "q2": }')]),
+        (
+            "has 2 lines for 1 right answers",
+            [("out.txt", "a", "b"), ("test.jsonl", KEYPHRASES)],
+        ),
+        (
+            r"wrong\.json:2: not JSON: .* at column 8",
+            [("wrong.json", '{"q1": ["a"],', ' "q2": }')],
+        ),
     ],
 )
 def test_what_cannot_be_scored_is_refused_by_its_place(load, message, files):

@@ -64,7 +64,10 @@ def ticket(tmp_path):
 @pytest.mark.parametrize(
     ("value", "path"),
     [
-        ({"lines": [{"item": "a", "price": 1}, {"item": "b", "price": 0}]}, ("lines", 2, "price")),
+        (
+            {"lines": [{"item": "a", "price": 1}, {"item": "b", "price": 0}]},
+            ("lines", 2, "price"),
+        ),
         ({"total": 3, "lines": [{"item": "a", "price": 2}]}, ()),
         ({"day": "2026-02-30"}, ("day",)),
         ({"lines": [{"price": 1}]}, ("lines", 1, "item")),
@@ -79,14 +82,22 @@ def test_what_the_class_does_not_allow_is_named_once_with_its_path(ticket, value
 
 
 def test_the_words_are_those_of_the_class(ticket):
-    assert ticket({"lines": [{"item": "a", "price": 0}]})[0][1] == "Value error, nothing is free"
+    assert (
+        ticket({"lines": [{"item": "a", "price": 0}]})[0][1]
+        == "Value error, nothing is free"
+    )
     assert ticket({"paid": {"kind": "card"}})[0][1] == "Field required"
 
 
 def test_what_the_class_allows_violates_nothing(ticket, capsys):
     assert ticket({}) == []
     lines = [{"item": "a", "price": 2}]
-    assert ticket({"total": 2, "day": "2026-02-28", "lines": lines, "paid": {"kind": "cash"}}) == []
+    assert (
+        ticket(
+            {"total": 2, "day": "2026-02-28", "lines": lines, "paid": {"kind": "cash"}}
+        )
+        == []
+    )
     assert capsys.readouterr().out == "", "data alone go to stdout"
 
 
@@ -109,7 +120,10 @@ def test_at_most_ten_violations_are_named(ticket):
     [
         ("1 / 0", "A raises ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "A raises SystemExit: 3"),
-        ("import nowhere_at_all", "A raises ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        (
+            "import nowhere_at_all",
+            "A raises ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
         ("cls.model_validate_json('[')", "Invalid JSON"),
     ],
 )
@@ -187,8 +201,12 @@ class A(BaseModel):
 def test_types_of_pydantic_are_the_kinds_that_the_page_says(tmp_path):
     (tmp_path / "models.py").write_text(TYPES)
     given = load_schema(f"{tmp_path / 'models.py'}:A")
-    fields = {field.name: field for field in tree_in(given.schema, "here", [].append).values()}
-    assert {name: field.kind for name, field in fields.items() if field.kind != "string"} == {
+    fields = {
+        field.name: field for field in tree_in(given.schema, "here", [].append).values()
+    }
+    assert {
+        name: field.kind for name, field in fields.items() if field.kind != "string"
+    } == {
         "whole": "integer",
         "real": "number",
         "cost": "number",
@@ -200,8 +218,14 @@ def test_types_of_pydantic_are_the_kinds_that_the_page_says(tmp_path):
     assert fields["mixed"].scalars == ("integer", "string")
     assert (fields["colour"].enum, fields["kind"].enum) == (("red", "blue"), ("a", "b"))
     bounds = [dict(fields[name].keywords) for name in ("whole", "price", "code")]
-    assert bounds == [{"exclusiveMinimum": 0}, {"exclusiveMinimum": 0}, {"pattern": "^[A-Z]{2}$"}]
-    formats = {name: dict(field.keywords).get("format") for name, field in fields.items()}
+    assert bounds == [
+        {"exclusiveMinimum": 0},
+        {"exclusiveMinimum": 0},
+        {"pattern": "^[A-Z]{2}$"},
+    ]
+    formats = {
+        name: dict(field.keywords).get("format") for name, field in fields.items()
+    }
     assert {name: found for name, found in formats.items() if found} == {
         "day": "date",
         "at": "date-time",

@@ -9,11 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.dates import dates_in, datetimes_in, read_date, read_datetime, read_time, times_in
+from pipedec_cli.data.dates import (
+    dates_in,
+    datetimes_in,
+    read_date,
+    read_datetime,
+    read_time,
+    times_in,
+)
 
 #: Arbitrary text with more of what dates and times are made of.
 ANY = st.lists(
-    st.sampled_from(["12", "3", "2018", "18", "May", "März", "13:01", "pm", "T", "Z", "+02:00", "20/03/2018"])
+    st.sampled_from(
+        [
+            "12",
+            "3",
+            "2018",
+            "18",
+            "May",
+            "März",
+            "13:01",
+            "pm",
+            "T",
+            "Z",
+            "+02:00",
+            "20/03/2018",
+        ]
+    )
     | st.sampled_from(" \n./-:,年月日٣é")
     | st.text(max_size=2)
 ).map("".join)
@@ -82,12 +104,16 @@ def test_other_dates_of_the_text_decide_between_day_and_month(other, value):
     assert dates_in(f"03/04/2018 and {other}")[0].values == (value,)
 
 
-@pytest.mark.parametrize("other", ["05/05/2018", "2018-12-25", "2018 Dec 25", "31/12/2018 and 12/31/2018"])
+@pytest.mark.parametrize(
+    "other", ["05/05/2018", "2018-12-25", "2018 Dec 25", "31/12/2018 and 12/31/2018"]
+)
 def test_dates_that_show_no_order_or_both_leave_it_open(other):
     assert dates_in(f"03/04/2018 and {other}")[0].values == ("2018-04-03", "2018-03-04")
 
 
-@pytest.mark.parametrize(("year", "whole"), [("00", "2000"), ("68", "2068"), ("69", "1969"), ("99", "1999")])
+@pytest.mark.parametrize(
+    ("year", "whole"), [("00", "2000"), ("68", "2068"), ("69", "1969"), ("99", "1999")]
+)
 def test_years_of_two_digits_are_those_of_posix(year, whole):
     assert read_date(f"25.12.{year}") == (f"{whole}-12-25",)
     assert read_date(f"25 DEC {year}") == (f"{whole}-12-25",)
@@ -99,15 +125,25 @@ def test_a_date_whose_year_of_two_digits_is_first_is_read_if_it_is_none_else():
 
 @pytest.mark.parametrize(
     "text",
-    ["01/02/2018-28/02/2018", "2018.02.01-2018.02.28", "1 Feb 2018-28 Feb 2018", "20180201 - 20180228"],
+    [
+        "01/02/2018-28/02/2018",
+        "2018.02.01-2018.02.28",
+        "1 Feb 2018-28 Feb 2018",
+        "20180201 - 20180228",
+    ],
 )
 def test_a_range_of_dates_is_two_dates(text):
     found = dates_in(text)
-    assert [value for this in found for value in this.values] == ["2018-02-01", "2018-02-28"]
+    assert [value for this in found for value in this.values] == [
+        "2018-02-01",
+        "2018-02-28",
+    ]
 
 
 def test_a_range_of_days_has_its_last_day_as_a_date():
-    assert [found.text for found in dates_in("on 12-13 March 2026")] == ["13 March 2026"]
+    assert [found.text for found in dates_in("on 12-13 March 2026")] == [
+        "13 March 2026"
+    ]
 
 
 def test_a_day_and_month_are_a_candidate_without_a_value():
@@ -188,7 +224,18 @@ def test_a_time_in_any_style_means_its_iso_time(text, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["24:00", "13:60", "16:9", "1:2:3", "13 pm", "0 am", "A13:01", "13:015", "13:01:77"]
+    "text",
+    [
+        "24:00",
+        "13:60",
+        "16:9",
+        "1:2:3",
+        "13 pm",
+        "0 am",
+        "A13:01",
+        "13:015",
+        "13:01:77",
+    ],
 )
 def test_what_is_no_time_is_none(text):
     assert times_in(text) == []
@@ -221,11 +268,21 @@ def test_a_date_beside_a_time_is_a_date_time(text, value):
 
 
 def test_a_date_time_has_the_values_of_its_date():
-    assert read_datetime("03/04/2018 13:01") == ("2018-04-03T13:01:00", "2018-03-04T13:01:00")
+    assert read_datetime("03/04/2018 13:01") == (
+        "2018-04-03T13:01:00",
+        "2018-03-04T13:01:00",
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["20/03/2018", "13:01", "20/03/2018, and we are open from 13:01", "3 May 13:01", ""]
+    "text",
+    [
+        "20/03/2018",
+        "13:01",
+        "20/03/2018, and we are open from 13:01",
+        "3 May 13:01",
+        "",
+    ],
 )
 def test_a_date_or_time_alone_is_no_date_time(text):
     assert datetimes_in(text) == []
@@ -263,12 +320,21 @@ def test_any_date_reads_back(day, sign):
         f"{day:%Y%m%d}",
     ]
     assert [read_date(style) for style in styles] == [(iso,)] * len(styles)
-    for style in (f"{day:%d}{sign}{day:%m}{sign}{day:%Y}", f"{day.day}{sign}{day.month}{sign}{day:%y}"):
+    for style in (
+        f"{day:%d}{sign}{day:%m}{sign}{day:%Y}",
+        f"{day.day}{sign}{day.month}{sign}{day:%y}",
+    ):
         assert read_date(style)[0] == iso
     assert iso in read_date(f"{day:%m}{sign}{day:%d}{sign}{day:%Y}")
 
 
-@given(st.datetimes(datetime(1969, 1, 1), datetime(2068, 12, 31), timezones=st.timezones() | st.none()))
+@given(
+    st.datetimes(
+        datetime(1969, 1, 1),
+        datetime(2068, 12, 31),
+        timezones=st.timezones() | st.none(),
+    )
+)
 def test_any_date_time_reads_back(moment):
     iso = moment.isoformat(timespec="seconds")
     if len(iso) in (19, 25):  # offsets of whole minutes

@@ -24,7 +24,9 @@ def facts(source):
 
 def count(prediction, record):
     """Facts that are right, wrong and missing."""
-    return itemgetter("right", "wrong", "missing")(check_facts(prediction, record["source"]))
+    return itemgetter("right", "wrong", "missing")(
+        check_facts(prediction, record["source"])
+    )
 
 
 @given(n=st.integers(0, 60), seed=SEEDS)
@@ -34,12 +36,17 @@ def test_the_same_seed_gives_the_same_records_and_more_of_them_begin_alike(n, se
 
 def test_no_source_stands_twice_and_another_seed_gives_others():
     records = make_demo(5_000, 0)
-    assert all(len({record[field] for record in records}) == 5_000 for field in ("source", "id"))
+    assert all(
+        len({record[field] for record in records}) == 5_000
+        for field in ("source", "id")
+    )
     assert make_demo(20, 0) != make_demo(20, 1)
 
 
 @given(seed=SEEDS)
-def test_a_target_states_each_fact_of_its_source_in_order_in_its_own_short_sentence(seed):
+def test_a_target_states_each_fact_of_its_source_in_order_in_its_own_short_sentence(
+    seed,
+):
     for record in make_demo(20, seed):
         assert set(record) == {"id", "source", "target"}
         told, values = sentences(record["target"]), facts(record["source"])
@@ -48,13 +55,21 @@ def test_a_target_states_each_fact_of_its_source_in_order_in_its_own_short_sente
         assert all(6 <= len(sentence.split()) <= 10 for sentence in told)
         for value, sentence in zip(values, told, strict=True):
             assert re.search(rf"\b{value}\b", sentence)
-        assert len({sentence.split()[0] for sentence in told}) == len(told), "no two begin with the same word"
+        assert len({sentence.split()[0] for sentence in told}) == len(told), (
+            "no two begin with the same word"
+        )
         assert len(set(values)) == len(values), "no two facts have the same value"
         assert count(record["target"], record) == (len(told), 0, 0)
 
 
-@given(seed=SEEDS, kept=st.integers(0, MOST_FACTS), shuffled=st.randoms(use_true_random=False))
-def test_what_is_left_out_cut_or_wrong_is_missing_and_order_does_not_matter(seed, kept, shuffled):
+@given(
+    seed=SEEDS,
+    kept=st.integers(0, MOST_FACTS),
+    shuffled=st.randoms(use_true_random=False),
+)
+def test_what_is_left_out_cut_or_wrong_is_missing_and_order_does_not_matter(
+    seed, kept, shuffled
+):
     (record,) = make_demo(1, seed)
     target, name = record["target"], facts(record["source"])[0]
     told = sentences(target)
@@ -74,7 +89,9 @@ def test_right_and_missing_add_up_to_the_facts_whatever_was_said(prediction, see
     assert (right, missing) == (0, len(facts(record["source"])))
 
 
-@pytest.mark.parametrize("source", ["", "other", "Talora; kind: castle", "Talora; kind: ship; moons: two"])
+@pytest.mark.parametrize(
+    "source", ["", "other", "Talora; kind: castle", "Talora; kind: ship; moons: two"]
+)
 def test_a_source_of_other_data_is_refused(source):
     with pytest.raises(ValueError, match="not a source of the demo data"):
         check_facts("Talora is a ship.", source)

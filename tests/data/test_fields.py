@@ -17,7 +17,11 @@ from pipedec_cli.data.fields import (
 from pipedec_cli.data.tree import read_values
 
 #: Text with more of what separates than chance would give.
-TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("|;: ab")).map(str.strip).filter(bool)
+TEXT = (
+    st.text(st.characters(codec="utf-8") | st.sampled_from("|;: ab"))
+    .map(str.strip)
+    .filter(bool)
+)
 SCHEMA = (
     Field("name"),
     Field("a:b;", "list"),
@@ -41,7 +45,9 @@ OBJECTS = st.fixed_dictionaries(
         "seats": st.integers(),
         "open": st.booleans(),
         "food": st.sampled_from(["Thai", "fish; chips"]),
-        "marks": st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.booleans(), min_size=1),
+        "marks": st.lists(
+            st.floats(allow_nan=False, allow_infinity=False) | st.booleans(), min_size=1
+        ),
         "any": st.lists(st.integers() | TEXT.filter(str.isalpha), min_size=1),
         "size": st.integers() | TEXT.filter(str.isalpha),
     },
@@ -67,21 +73,34 @@ NESTED = (
 ITEMS = st.lists(
     st.fixed_dictionaries(
         {},
-        optional={"a:b;": st.lists(TEXT, min_size=1), "of": st.fixed_dictionaries({"price": st.integers()})},
+        optional={
+            "a:b;": st.lists(TEXT, min_size=1),
+            "of": st.fixed_dictionaries({"price": st.integers()}),
+        },
     ).filter(bool),
     min_size=1,
     max_size=4,
 )
-DAYS = st.lists(st.sampled_from(["Mon", "Tue"]).map(lambda day: {"day": day}), min_size=1, max_size=12)
+DAYS = st.lists(
+    st.sampled_from(["Mon", "Tue"]).map(lambda day: {"day": day}),
+    min_size=1,
+    max_size=12,
+)
 AT = st.fixed_dictionaries({}, optional={"city": TEXT, "open": DAYS}).filter(bool)
 
 
 @given(st.fixed_dictionaries({}, optional={"name": TEXT, "at": AT, "menu": ITEMS}))
-def test_nested_objects_and_lists_read_back_from_their_rows_and_from_their_plain_text(value):
+def test_nested_objects_and_lists_read_back_from_their_rows_and_from_their_plain_text(
+    value,
+):
     texts = value_texts(value, NESTED, "x:1")
     assert len(texts) == len(rows_of(NESTED, len(texts)))
     assert read_values(texts, NESTED) == (value, 0)
-    assert texts_of(value, NESTED) == read_plain(plain_text(texts, NESTED), NESTED) == texts
+    assert (
+        texts_of(value, NESTED)
+        == read_plain(plain_text(texts, NESTED), NESTED)
+        == texts
+    )
 
 
 def test_items_without_values_are_none_and_items_of_a_plain_text_are_numbered_anew():
@@ -95,12 +114,24 @@ def test_items_without_values_are_none_and_items_of_a_plain_text_are_numbered_an
 
 
 def test_a_plain_text_has_the_filled_keys_in_the_order_of_the_schema():
-    value = {"open": True, "price": 3.5, "name": "A; B|C: D", "a:b;": ["x|y", "", " z "], "seats": None}
+    value = {
+        "open": True,
+        "price": 3.5,
+        "name": "A; B|C: D",
+        "a:b;": ["x|y", "", " z "],
+        "seats": None,
+    }
     texts = value_texts(value, SCHEMA, "x:1")
     assert texts == ("A; B|C: D", "x||y | z", "3.5", "", "true", "")
-    assert plain_text(texts, SCHEMA) == "name: A;; B|C: D; a::b;;: x||y | z; price: 3.5; open: true"
+    assert (
+        plain_text(texts, SCHEMA)
+        == "name: A;; B|C: D; a::b;;: x||y | z; price: 3.5; open: true"
+    )
     assert [field.opening() for field in SCHEMA[:2]] == ["name:", "a:b;:"]
-    assert value_texts({"name": " ", "a:b;": [None, ""], "price": None}, SCHEMA, "x:1") == ("",) * 6
+    assert (
+        value_texts({"name": " ", "a:b;": [None, ""], "price": None}, SCHEMA, "x:1")
+        == ("",) * 6
+    )
 
 
 def test_what_is_not_a_value_of_its_kind_is_null_and_counted():
@@ -124,16 +155,28 @@ def test_text_that_no_object_would_be_written_as_is_read_as_far_as_it_goes():
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ({"menu": {"of": 1}}, "'menu' is an object here and a list of objects in the fields"),
+        (
+            {"menu": {"of": 1}},
+            "'menu' is an object here and a list of objects in the fields",
+        ),
         ({"at": "x"}, "'at' is a value here and an object in the fields"),
-        ({"menu": [{"of": {"price": "x"}}]}, "'menu[1].of.price' is of kind string here and number in the"),
-        ({"name": {"first": "A"}}, "'name' is an object here and a value in the fields"),
+        (
+            {"menu": [{"of": {"price": "x"}}]},
+            "'menu[1].of.price' is of kind string here and number in the",
+        ),
+        (
+            {"name": {"first": "A"}},
+            "'name' is an object here and a value in the fields",
+        ),
         ({"a:b;": ["a", {"b": 1}]}, "'a:b;' is [\"a\", {"),
         ({"a:b;": ["a", 3]}, "'a:b;' is [\"a\", 3]"),
         ({"name": 3}, "'name' is of kind integer here and string in the fields"),
         ({"seats": 1.5}, "'seats' is of kind number here and integer in the fields"),
         ({"price": float("inf")}, "'price' is Infinity"),
-        ({"food": "Greek"}, "'food' is 'Greek', which is not among the field's choices; add it"),
+        (
+            {"food": "Greek"},
+            "'food' is 'Greek', which is not among the field's choices; add it",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_its_place(value, told):

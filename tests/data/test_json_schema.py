@@ -32,16 +32,35 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         "none": {"enum": ["None", ""]},
     }
     defs = {"Food": {"enum": ["Thai", "Italian"], "type": "string"}}
-    schema = {"type": "object", "properties": properties, "$defs": defs, "required": ["name"]}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "$defs": defs,
+        "required": ["name"],
+    }
     path.write_text(json.dumps(schema))
     found = read_schema(str(path))
-    assert (found["name"].description, found.pop("any").kind) == ("what it is called", "any")
+    assert (found["name"].description, found.pop("any").kind) == (
+        "what it is called",
+        "any",
+    )
     assert found["name"].absent == ("never",) and found["stars"].absent == ("omit",)
     assert [(field.name, field.kind, field.enum) for field in found.values()] == [
         *(("name", "string", ()), ("stars", "integer", ()), ("price", "number", ())),
-        *(("food", "string", ("Thai", "Italian")), ("area", "string", ("riverside", "city centre"))),
-        *(("size", "number", ("1", "2.5")), ("kind", "string", ("pub",)), ("tags", "list", ("cosy", "loud"))),
-        *(("names", "list", ()), ("open", "boolean", ()), ("none", "string", ("None",))),
+        *(
+            ("food", "string", ("Thai", "Italian")),
+            ("area", "string", ("riverside", "city centre")),
+        ),
+        *(
+            ("size", "number", ("1", "2.5")),
+            ("kind", "string", ("pub",)),
+            ("tags", "list", ("cosy", "loud")),
+        ),
+        *(
+            ("names", "list", ()),
+            ("open", "boolean", ()),
+            ("none", "string", ("None",)),
+        ),
     ]
 
 
@@ -74,7 +93,10 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"b": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}}}',
             "the property 'a[].b' refers to itself",
         ),
-        ('{"properties": {"a": {"type": "array", "prefixItems": [{}]}}}', "the keyword prefixItems"),
+        (
+            '{"properties": {"a": {"type": "array", "prefixItems": [{}]}}}',
+            "the keyword prefixItems",
+        ),
         (
             '{"properties": {"a": {"type": "array", "items": {"type": "array", "items": {"type": "object"}}}}}',
             "'a' is",
@@ -84,7 +106,10 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"properties": {"c": {}}}}}}}}}',
             "the property 'a[].b' is a list of objects within another",
         ),
-        ('{"properties": {"a": {"properties": {"b": 3}}}}', "the property 'a.b' is no schema"),
+        (
+            '{"properties": {"a": {"properties": {"b": 3}}}}',
+            "the property 'a.b' is no schema",
+        ),
         (
             '{"properties": {"a.b": {}, "a": {"properties": {"b": {}}}}}',
             "the keys 'a.b' and 'a.b' read alike",
@@ -97,24 +122,54 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"required": ["b"], "additionalProperties": false}',
             "the schema requires 'b', which it does not allow",
         ),
-        ('{"properties": {"a": {}}, "required": [["a"]]}', "the schema requires ['a'], which is no name"),
+        (
+            '{"properties": {"a": {}}, "required": [["a"]]}',
+            "the schema requires ['a'], which is no name",
+        ),
         ('{"properties": {"a": {"type": "null"}}}', "the property 'a' allows no value"),
-        ('{"properties": {"a": {"type": ["null", "null"]}}}', "the property 'a' allows no value"),
-        ('{"properties": {"a": {"enum": ["", null]}}}', "the property 'a' allows no value"),
+        (
+            '{"properties": {"a": {"type": ["null", "null"]}}}',
+            "the property 'a' allows no value",
+        ),
+        (
+            '{"properties": {"a": {"enum": ["", null]}}}',
+            "the property 'a' allows no value",
+        ),
         ('{"properties": {"a": {"enum": []}}}', "the property 'a' allows no value"),
-        ('{"properties": {"a": {"enum": [[1], [2]]}}}', "the property 'a' is no string, number"),
+        (
+            '{"properties": {"a": {"enum": [[1], [2]]}}}',
+            "the property 'a' is no string, number",
+        ),
         *(
             (
                 f'{{"properties": {{"a": {{"anyOf": [{{"enum": {one}}}, {{"enum": ["b"]}}]}}}}}}',
                 told,
             )
-            for one, told in (("5", "an `enum` of the wrong kind"), ("null", "several alternatives"))
+            for one, told in (
+                ("5", "an `enum` of the wrong kind"),
+                ("null", "several alternatives"),
+            )
         ),
-        ('{"properties": {"a": {"enum": ["x", " y"]}}}', "the property 'a' has the choice ' y' with spaces"),
-        ('{"properties": {"a": {"$ref": "#b"}}}', "the property 'a' refers to '#b', which is no path"),
-        ('{"properties": {"a": {"type": "object"}}}', "the property 'a' is an object without properties"),
-        ('{"properties": {"a": {"type": ["string", "array"]}}}', "the property 'a' is no string"),
-        ('{"properties": {"a": {"type": ["number", "array"]}}}', "the property 'a' is no string"),
+        (
+            '{"properties": {"a": {"enum": ["x", " y"]}}}',
+            "the property 'a' has the choice ' y' with spaces",
+        ),
+        (
+            '{"properties": {"a": {"$ref": "#b"}}}',
+            "the property 'a' refers to '#b', which is no path",
+        ),
+        (
+            '{"properties": {"a": {"type": "object"}}}',
+            "the property 'a' is an object without properties",
+        ),
+        (
+            '{"properties": {"a": {"type": ["string", "array"]}}}',
+            "the property 'a' is no string",
+        ),
+        (
+            '{"properties": {"a": {"type": ["number", "array"]}}}',
+            "the property 'a' is no string",
+        ),
         (
             '{"properties": {"a": {}, "b": {"type": "object"}}, "required": ["b"]}',
             "'b' is an object without properties",
@@ -123,9 +178,15 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
             '{"properties": {"a": {"type": "array", "items": {"type": "object"}}}}',
             "the property 'a[]' is an object without",
         ),
-        ('{"properties": {"a": {"$ref": "other.json"}}}', "the property 'a' refers to 'other.json'"),
+        (
+            '{"properties": {"a": {"$ref": "other.json"}}}',
+            "the property 'a' refers to 'other.json'",
+        ),
         ('{"properties": {"a": {"enum": [{}]}}}', "the property 'a' is no string"),
-        ('{"properties": {"a": {"type": "number", "enum": ["x"]}}}', "the property 'a' allows no value"),
+        (
+            '{"properties": {"a": {"type": "number", "enum": ["x"]}}}',
+            "the property 'a' allows no value",
+        ),
         (
             '{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}',
             "the property 'a' has several alt",
@@ -143,17 +204,29 @@ def test_a_malformed_schema_is_refused_in_one_line(tmp_path, text, told):
 
 def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
     path = tmp_path / "schema.json"
-    dish = {"properties": {"dish": {"type": "string"}, "price": {"type": "number"}}, "required": ["dish"]}
+    dish = {
+        "properties": {"dish": {"type": "string"}, "price": {"type": "number"}},
+        "required": ["dish"],
+    }
     properties = {
         "at": {"anyOf": [{"$ref": "#/$defs/At%20it"}, {"type": "null"}]},
         "menu": {"type": "array", "items": dish},
         "kind": {"oneOf": [{"const": "pub"}, {"enum": ["bar"]}, {"type": "null"}]},
         "food": {"allOf": [{"enum": ["Thai"]}], "description": "what they cook"},
     }
-    at = {"properties": {"city": {"type": "string"}, "zip": {"type": "integer"}}, "required": ["zip"]}
-    schema = {"properties": properties, "required": ["at", "kind", "menu"], "$defs": {"At it": at}}
+    at = {
+        "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}},
+        "required": ["zip"],
+    }
+    schema = {
+        "properties": properties,
+        "required": ["at", "kind", "menu"],
+        "$defs": {"At it": at},
+    }
     path.write_text(json.dumps(schema))
-    assert [(one.name, one.path, one.absent) for one in read_schema(str(path)).values()] == [
+    assert [
+        (one.name, one.path, one.absent) for one in read_schema(str(path)).values()
+    ] == [
         ("at.city", ("at", "city"), ("null", "omit")),
         ("at.zip", ("at", "zip"), ("null", "never")),
         ("menu[].dish", ("menu", 0, "dish"), ("never", "omit", "never")),
@@ -166,7 +239,11 @@ def test_nested_objects_and_lists_of_objects_give_paths(tmp_path):
 
 
 _DEFS = {
-    "Base": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    "Base": {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}},
+        "required": ["id"],
+    },
     "Red": {"type": "string", "enum": ["red"]},
     "Blue": {"type": "string", "enum": ["blue", "navy"]},
     "None": {"type": "null", "title": "None"},
@@ -230,42 +307,79 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(part, told):
         assert told in str(error)
         return
     scalars = ("".join(f"+{kind}" for kind in one.scalars) for one in fields)
-    found = ((one.name.removeprefix("a."), one.kind, "|".join(one.enum), one.absent[-1]) for one in fields)
+    found = (
+        (one.name.removeprefix("a."), one.kind, "|".join(one.enum), one.absent[-1])
+        for one in fields
+    )
     assert (
-        ", ".join(" ".join(filter(None, [*one, more])) for one, more in zip(found, scalars, strict=True))
+        ", ".join(
+            " ".join(filter(None, [*one, more]))
+            for one, more in zip(found, scalars, strict=True)
+        )
         == told
     )
 
 
 def test_a_list_of_objects_is_described_in_the_question_for_its_names():
     properties = {"price": {"type": "number"}, "dish": {"type": "string"}, "of": {}}
-    menu = {"type": "array", "items": {"properties": properties}, "description": "what they cook"}
-    asked = Asked(tree_in({"properties": {"menu": menu}}, "here").parts["menu"], ("menu",)).question()
+    menu = {
+        "type": "array",
+        "items": {"properties": properties},
+        "description": "what they cook",
+    }
+    asked = Asked(
+        tree_in({"properties": {"menu": menu}}, "here").parts["menu"], ("menu",)
+    ).question()
     assert asked.startswith("What is the dish of each of the menu (what they cook)?")
     properties["dish"]["description"] = "its name"
-    assert tree_in({"properties": {"menu": menu}}, "here").parts["menu"].field.description == "its name"
+    assert (
+        tree_in({"properties": {"menu": menu}}, "here").parts["menu"].field.description
+        == "its name"
+    )
 
 
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ({"properties": {f"k{n}": {} for n in range(5_001)}}, "more than 5,000 keys; write a smaller schema"),
-        ({"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}}, "more than 20,000 choices"),
-        ({"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}}, "more than 2,900,000 characters"),
+        (
+            {"properties": {f"k{n}": {} for n in range(5_001)}},
+            "more than 5,000 keys; write a smaller schema",
+        ),
+        (
+            {"properties": {str(n): {"$ref": "#/$defs/A"} for n in range(9)}},
+            "more than 20,000 choices",
+        ),
+        (
+            {"properties": {str(n): {"$ref": "#/$defs/B"} for n in range(9)}},
+            "more than 2,900,000 characters",
+        ),
         (
             {"properties": {"a": {"$ref": "#/$defs/C0"}}},
             "too many references or alternatives within each other",
         ),
-        ({"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}}, "more than 5,000 keys"),
-        ({"properties": {"a": {"$ref": "#/$defs/E0"}}}, "the property 'a' has more than 64 levels"),
+        (
+            {"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/D0"}}}},
+            "more than 5,000 keys",
+        ),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/E0"}}},
+            "the property 'a' has more than 64 levels",
+        ),
     ],
 )
 def test_reading_a_schema_stops_at_a_limit_also_where_references_fan_out(schema, told):
-    defs = {"A": {"enum": [f"c{n}" for n in range(3_000)]}, "B": {"description": "so " * 200_000}}
+    defs = {
+        "A": {"enum": [f"c{n}" for n in range(3_000)]},
+        "B": {"description": "so " * 200_000},
+    }
     for n in range(9_000):
         defs[f"C{n}"] = {"$ref": f"#/$defs/C{n + 1}"}
     for n in range(70):
-        defs[f"D{n}"] = {"properties": dict.fromkeys("ab", {"$ref": f"#/$defs/D{n + 1}"} if n < 24 else {})}
+        defs[f"D{n}"] = {
+            "properties": dict.fromkeys(
+                "ab", {"$ref": f"#/$defs/D{n + 1}"} if n < 24 else {}
+            )
+        }
         defs[f"E{n}"] = {"properties": {"a": {"$ref": f"#/$defs/E{n + 1}"}}}
     with pytest.raises(UserError, match=told):
         keys_of(schema | {"$defs": defs}, "here")
@@ -283,7 +397,9 @@ TEXTS = [f"t{n}" for n in range(9_000)]
     ],
     ids=str.split("alternatives titles properties"),
 )
-def test_a_long_schema_is_read_or_refused_in_a_time_that_grows_with_its_length_alone(part):
+def test_a_long_schema_is_read_or_refused_in_a_time_that_grows_with_its_length_alone(
+    part,
+):
     began = time.process_time()
     with suppress(UserError):
         keys_of({"properties": {"k": part}}, "here")
@@ -292,15 +408,25 @@ def test_a_long_schema_is_read_or_refused_in_a_time_that_grows_with_its_length_a
 
 def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds():
     def read(**part):
-        (field,) = keys_of({"properties": {"k": part}, "required": ["k"]}, "here").values()
+        (field,) = keys_of(
+            {"properties": {"k": part}, "required": ["k"]}, "here"
+        ).values()
         return field.kind, field.enum, field.absent
 
     overlapping = [{"enum": ["a", "b", None]}, {"enum": ["b", "c", None]}]
     assert read(oneOf=overlapping) == ("string", ("a", "c"), ("never",))
     assert read(anyOf=overlapping)[2] == ("null",)
     assert read(oneOf=[{}, {"type": "null"}]) == ("any", (), ("never",))
-    assert read(oneOf=[{"type": ["string", "null"]}, {"type": "null"}]) == ("string", (), ("never",))
-    assert read(oneOf=[{"type": "string"}, {"type": "null"}]) == ("string", (), ("null",))
+    assert read(oneOf=[{"type": ["string", "null"]}, {"type": "null"}]) == (
+        "string",
+        (),
+        ("never",),
+    )
+    assert read(oneOf=[{"type": "string"}, {"type": "null"}]) == (
+        "string",
+        (),
+        ("null",),
+    )
     assert read(const="a", enum=["a", "b"]) == ("string", ("a",), ("never",))
     for part in (
         {"const": "c", "enum": ["a"]},
@@ -314,7 +440,9 @@ def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds()
 def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
     few, many = [f"c{n}" for n in range(40)], [f"c{n}" for n in range(100)]
     enums = (few, many, ["long " * 100] * 3, ["text " * 300, "b"])
-    told = [Asked(Part(Field("a", enum=tuple(enum))), ("a",)).question() for enum in enums]
+    told = [
+        Asked(Part(Field("a", enum=tuple(enum))), ("a",)).question() for enum in enums
+    ]
     assert told[0].endswith(f"One of: {', '.join(few)}.")
     assert told[1].endswith(f"One of: {', '.join(many[::3])}, …")
     assert told[2].endswith(f"One of: {'long ' * 100}, {'long ' * 100}, …")
@@ -323,23 +451,45 @@ def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
 
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
     path = tmp_path / "schema.json"
-    address = {"properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}}
+    address = {
+        "properties": {"zip": {"type": "string", "pattern": "[0-9]+", "title": "Zip"}}
+    }
     items = {"type": ["string", "integer"], "format": "email", "minLength": 3}
     mail = {"type": "array", "items": items, "x-note": 1, "minItem": 1}
-    path.write_text(json.dumps({"properties": {"mail": mail, "other": mail, "at": address}}))
+    path.write_text(
+        json.dumps({"properties": {"mail": mail, "other": mail, "at": address}})
+    )
     read_schema(str(path))
-    assert caplog.messages == [f"{path}: no row is held to these keywords: format, minItem, minLength"]
-    wide = {"a": {"type": "integer", "minimum": 10**18}, "b": {"type": "number", "multipleOf": 1_000_003}}
+    assert caplog.messages == [
+        f"{path}: no row is held to these keywords: format, minItem, minLength"
+    ]
+    wide = {
+        "a": {"type": "integer", "minimum": 10**18},
+        "b": {"type": "number", "multipleOf": 1_000_003},
+    }
     keys_of({"properties": {**wide, "c": {"type": "array", "maxItems": 0}}}, "it")
-    assert caplog.messages[1:] == ["it: no row is held to these keywords: maxItems, minimum, multipleOf"]
+    assert caplog.messages[1:] == [
+        "it: no row is held to these keywords: maxItems, minimum, multipleOf"
+    ]
 
 
 def test_a_format_that_no_row_is_held_to_is_named():
     said = []
-    free, held = {"type": "string", "format": "phone"}, {"type": "string", "format": "uuid"}
-    tree_in({"properties": {"a": held, "n": {"type": "integer", "format": "int32"}}}, "it", said.append)
+    free, held = (
+        {"type": "string", "format": "phone"},
+        {"type": "string", "format": "uuid"},
+    )
+    tree_in(
+        {"properties": {"a": held, "n": {"type": "integer", "format": "int32"}}},
+        "it",
+        said.append,
+    )
     assert said == []
-    for part in (free, {"type": "array", "items": free}, {"type": ["string", "null"], "format": "phone"}):
+    for part in (
+        free,
+        {"type": "array", "items": free},
+        {"type": ["string", "null"], "format": "phone"},
+    ):
         tree_in({"properties": {"a": part}}, "it", said.append)
         assert said.pop() == "it: no row is held to these keywords: format"
     tree_in({"properties": {"a": free | {"enum": ["1", "2"]}}}, "it", said.append)
@@ -347,25 +497,53 @@ def test_a_format_that_no_row_is_held_to_is_named():
 
 
 def test_a_list_that_allows_no_item_is_always_empty():
-    closed = ({"type": "array", "maxItems": 0}, {"type": ["array", "null"], "items": False})
+    closed = (
+        {"type": "array", "maxItems": 0},
+        {"type": ["array", "null"], "items": False},
+    )
     for part, needed in product(closed, (["a"], [])):
-        within = {"properties": {"a": part, "b": {"type": "string"}}, "required": needed}
-        schema = {"properties": {**within["properties"], "c": within}, "required": needed}
+        within = {
+            "properties": {"a": part, "b": {"type": "string"}},
+            "required": needed,
+        }
+        schema = {
+            "properties": {**within["properties"], "c": within},
+            "required": needed,
+        }
         said = []
         tree = tree_in(schema, "it", said.append)
         assert [field.name for field in tree.values()] == ["b", "c.b"]
         assert ObjectOf(tree, {("b",): "x"}).read() == {"a": [], "b": "x"}
-        assert ObjectOf(tree, {("c", "b"): "x"}).read() == {"a": [], "c": {"a": [], "b": "x"}}
+        assert ObjectOf(tree, {("c", "b"): "x"}).read() == {
+            "a": [],
+            "c": {"a": [], "b": "x"},
+        }
         assert said == []
 
 
 @pytest.mark.parametrize(
     ("schema", "what", "todo"),
     [
-        ([1, 2], "the schema is no schema", '{"properties": {"name": {"type": "string"}'),
-        ({"properties": {"n": {"const": None}}, "required": ["n"]}, "null or []", "another type"),
-        ({"properties": {"n": {"type": "array", "maxItems": 0}}}, "null or []", "another type"),
-        ({"properties": {"n": {"const": None}}}, "'n' allows no value but null", "leave it out"),
+        (
+            [1, 2],
+            "the schema is no schema",
+            '{"properties": {"name": {"type": "string"}',
+        ),
+        (
+            {"properties": {"n": {"const": None}}, "required": ["n"]},
+            "null or []",
+            "another type",
+        ),
+        (
+            {"properties": {"n": {"type": "array", "maxItems": 0}}},
+            "null or []",
+            "another type",
+        ),
+        (
+            {"properties": {"n": {"const": None}}},
+            "'n' allows no value but null",
+            "leave it out",
+        ),
         (
             {"properties": {"n": {"enum": ["", None]}}},
             "'n' allows no value that is not empty",
@@ -373,7 +551,9 @@ def test_a_list_that_allows_no_item_is_always_empty():
         ),
     ],
 )
-def test_a_schema_that_no_row_is_written_for_is_refused_with_its_reason(schema, what, todo):
+def test_a_schema_that_no_row_is_written_for_is_refused_with_its_reason(
+    schema, what, todo
+):
     with pytest.raises(UserError) as refusal:
         tree_in(schema, "here", [].append)
     assert what in refusal.value.what
@@ -385,44 +565,93 @@ def test_the_advice_for_what_is_no_schema_is_taken():
     with pytest.raises(UserError) as refusal:
         tree_in([1, 2], "here")
     assert advice in refusal.value.todo.replace(", …", "")
-    assert [field.name for field in tree_in(json.loads(advice), "here").values()] == ["name"]
+    assert [field.name for field in tree_in(json.loads(advice), "here").values()] == [
+        "name"
+    ]
 
 
 def test_a_value_that_the_model_may_word_is_marked():
     said = []
     text = {"type": "string", "x-free": True}
-    parts = {"a": text, "b": {"type": "array", "items": text}, "c": {"anyOf": [{"type": "null"}, text]}}
-    parts |= {"d": {"type": "string", "x-free": False}, "e": {"x-free": True}, "f": {"type": "string"}}
+    parts = {
+        "a": text,
+        "b": {"type": "array", "items": text},
+        "c": {"anyOf": [{"type": "null"}, text]},
+    }
+    parts |= {
+        "d": {"type": "string", "x-free": False},
+        "e": {"x-free": True},
+        "f": {"type": "string"},
+    }
     tree = tree_in({"properties": parts}, "it", said.append)
     marked = {field.name: ("x-free", True) in field.keywords for field in tree.values()}
-    assert marked == {"a": True, "b": True, "c": True, "d": False, "e": True, "f": False}
+    assert marked == {
+        "a": True,
+        "b": True,
+        "c": True,
+        "d": False,
+        "e": True,
+        "f": False,
+    }
     assert not any(("x-free", False) in field.keywords for field in tree.values())
     assert said == []
 
 
 def test_objects_are_checked_by_the_draft_that_allows_the_schema():
     check = checker({"properties": {"a": {"items": [{"type": "string"}]}}})
-    assert [place for place, _ in check({"a": [1]})] == [("a", 1)] and not check({"a": ["x"]})
+    assert [place for place, _ in check({"a": [1]})] == [("a", 1)] and not check(
+        {"a": ["x"]}
+    )
 
 
 def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
-    faulty = {"pattern": "(", "minLength": "3", "maxLength": -1, "minimum": "1", "multipleOf": 0, "type": []}
-    told = {f"'p': the {word} {json.dumps(value)} is ": {word: value} for word, value in faulty.items()}
-    told |= {"; name it in the list": {"required": True}, "write exact, words": {"x-metric": "mostly"}}
+    faulty = {
+        "pattern": "(",
+        "minLength": "3",
+        "maxLength": -1,
+        "minimum": "1",
+        "multipleOf": 0,
+        "type": [],
+    }
+    told = {
+        f"'p': the {word} {json.dumps(value)} is ": {word: value}
+        for word, value in faulty.items()
+    }
+    told |= {
+        "; name it in the list": {"required": True},
+        "write exact, words": {"x-metric": "mostly"},
+    }
     told |= {"write true or false": {"x-free": "yes"}, "x-free 1": {"x-free": 1}}
-    told |= {f"has no list as {word}": {word: value} for word, value in (("anyOf", {}), ("oneOf", []))}
+    told |= {
+        f"has no list as {word}": {word: value}
+        for word, value in (("anyOf", {}), ("oneOf", []))
+    }
     for kind, what in (("integer", "imum"), ("string", "Length"), ("array", "Items")):
-        told[f"allows no value; in {kind}"] = {"type": kind, f"min{what}": 5, f"max{what}": 3}
+        told[f"allows no value; in {kind}"] = {
+            "type": kind,
+            f"min{what}": 5,
+            f"max{what}": 3,
+        }
     for what, part in {**told, "allows no value": False}.items():
         with pytest.raises(UserError) as refusal:
             tree_in({"properties": {"p": part}}, "here")
-        assert "here: the property 'p'" in (said := str(refusal.value)) and what.partition("; i")[0] in said
+        assert (
+            "here: the property 'p'" in (said := str(refusal.value))
+            and what.partition("; i")[0] in said
+        )
 
 
 def test_what_some_draft_or_engine_allows_is_no_fault():
     odd = [r"^[\w-\.]+$", r"a\Z", r"\(", "[(]", "^.{1,70000}$"]
-    parts = {f"p{n}": {"type": "string", "pattern": pattern} for n, pattern in enumerate(odd)}
-    parts["n"] = {"type": "number", "minimum": 1, "exclusiveMinimum": True, "required": False}
+    parts = {
+        f"p{n}": {"type": "string", "pattern": pattern} for n, pattern in enumerate(odd)
+    }
+    parts["n"] = {
+        "type": "number",
+        "minimum": 1,
+        "exclusiveMinimum": True,
+        "required": False,
+    }
     parts |= {"s": {"type": "string", "minLength": 3.0}, "t": {"items": [{}]}}
     parts |= {"no": False, "gone": {"const": None}}
     schema, warnings = {"properties": parts, "required": ["gone", "gone"]}, []
@@ -431,11 +660,19 @@ def test_what_some_draft_or_engine_allows_is_no_fault():
     assert ObjectOf(tree, {("s",): "abc"}).read() == {"s": "abc", "gone": None}
 
 
-def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(tmp_path):
+def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(
+    tmp_path,
+):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     told = {
-        "'function.parameters'": {"type": "function", "function": {"parameters": schema}},
-        "'json_schema.schema'": {"type": "json_schema", "json_schema": {"schema": schema}},
+        "'function.parameters'": {
+            "type": "function",
+            "function": {"parameters": schema},
+        },
+        "'json_schema.schema'": {
+            "type": "json_schema",
+            "json_schema": {"schema": schema},
+        },
         "write not 'propertys', but": {"type": "object", "propertys": {}},
     }
     for todo, wrong in told.items():
@@ -446,8 +683,13 @@ def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(
 
 
 def test_nothing_stands_for_a_lost_label_or_number_that_must_be_there():
-    ways = [{"properties": {"kind": {"const": one}, "n": {"type": "integer", "minimum": 5}}} for one in "ab"]
-    tree = tree_in({"oneOf": [{**way, "required": ["kind", "n"]} for way in ways]}, "here")
+    ways = [
+        {"properties": {"kind": {"const": one}, "n": {"type": "integer", "minimum": 5}}}
+        for one in "ab"
+    ]
+    tree = tree_in(
+        {"oneOf": [{**way, "required": ["kind", "n"]} for way in ways]}, "here"
+    )
     assert tree.field.forced
     reading = ObjectOf(tree, {(CHOOSING,): None})
     assert (reading.read(), reading.lost) == ({}, 1)
@@ -464,13 +706,19 @@ def test_choices_that_are_no_scalars_or_read_alike_are_chosen_as_json():
 
 def test_a_list_with_a_part_for_each_place_ends_where_an_optional_one_is_empty():
     number, day = {"type": "integer"}, {"type": "string", "format": "date"}
-    tree = tree_in({"properties": {"it": {"prefixItems": [number, day, number], "minItems": 1}}}, "here")
+    tree = tree_in(
+        {"properties": {"it": {"prefixItems": [number, day, number], "minItems": 1}}},
+        "here",
+    )
     for texts, made in (
         (("1", "2024-01-01", "3"), {"it": [1, "2024-01-01", 3]}),
         (("1", "", "3"), {"it": [1]}),
         (("", "2024-01-01"), {}),
     ):
-        assert ObjectOf(tree, {("it", n): text for n, text in enumerate(texts, 1)}).read() == made
+        assert (
+            ObjectOf(tree, {("it", n): text for n, text in enumerate(texts, 1)}).read()
+            == made
+        )
 
 
 def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
@@ -478,8 +726,13 @@ def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
         "properties": {"word": {"type": "string"}, "left": {"$ref": "#/$defs/tree"}},
         "required": ["word"],
     }
-    never = {"properties": {"a": {"type": "array", "items": {"type": "object"}}}, "required": ["a"]}
-    more = {f"f{n}": {"type": "object"} for n in range(8)} | {"x" * 1001: {"type": "string"}}
+    never = {
+        "properties": {"a": {"type": "array", "items": {"type": "object"}}},
+        "required": ["a"],
+    }
+    more = {f"f{n}": {"type": "object"} for n in range(8)} | {
+        "x" * 1001: {"type": "string"}
+    }
     warnings = []
     schema = {
         "properties": {"top": {"$ref": "#/$defs/tree"}, "never": never, **more},
@@ -504,22 +757,49 @@ def test_what_an_object_violates_is_said_and_nothing_is_fetched():
         "not": {"required": ["bad"]},
     }
     violations = checker(schema, "here", warnings.append)
-    assert not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None}) and not warnings
+    assert (
+        not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None})
+        and not warnings
+    )
     found = violations({"day": "soon", "of": [{"n": 4}, {"n": 1}], "bad": 1})
-    assert [keys for keys, _ in found] == [("day",), ("of", 2, "n"), ()] and "not allowed" in found[2][1]
-    assert len(checker({"additionalProperties": False})({str(n): n for n in range(99)})) <= 10
-    assert not checker({"$ref": "http://127.0.0.1:9/a.json"}, "here", warnings.append)({})
-    assert warnings.pop().startswith("here: objects are not checked at the end") and not warnings
+    assert [keys for keys, _ in found] == [
+        ("day",),
+        ("of", 2, "n"),
+        (),
+    ] and "not allowed" in found[2][1]
+    assert (
+        len(checker({"additionalProperties": False})({str(n): n for n in range(99)}))
+        <= 10
+    )
+    assert not checker({"$ref": "http://127.0.0.1:9/a.json"}, "here", warnings.append)(
+        {}
+    )
+    assert (
+        warnings.pop().startswith("here: objects are not checked at the end")
+        and not warnings
+    )
 
 
 def test_objects_are_checked_but_for_keywords_that_the_validator_cannot_use():
     warnings, odd = [], {"pattern": r"^[\w-\.]+$"}
     parts = {"p": odd, "n": {"minimum": 1}, "no": {"not": odd}, "l": {"items": odd}}
-    schema = {"properties": parts, "patternProperties": {r"a\Z": {}}, "additionalProperties": False}
-    found = checker(schema, "here", warnings.append)({"p": "?", "n": 0, "no": "a", "other": 1})
+    schema = {
+        "properties": parts,
+        "patternProperties": {r"a\Z": {}},
+        "additionalProperties": False,
+    }
+    found = checker(schema, "here", warnings.append)(
+        {"p": "?", "n": 0, "no": "a", "other": 1}
+    )
     assert found == [(("n",), "0 is less than the minimum of 1")]
-    assert "'p': the pattern \"^[" in warnings[0] and warnings[0].endswith("1 more, which cannot be checked")
-    old = {"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": True, "minimum": 1}
+    assert "'p': the pattern \"^[" in warnings[0] and warnings[0].endswith(
+        "1 more, which cannot be checked"
+    )
+    old = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "exclusiveMinimum": True,
+        "minimum": 1,
+    }
     assert checker(old)(1), "it is legal there"
 
 
@@ -546,7 +826,10 @@ def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
         ("old[].city", "string", ("omit", "omit", "never")),
         ("kind", "string", ("null",)),
     ]
-    assert fields["name"].description == "the full name" and fields["kind"].enum == ("a", "b")
+    assert fields["name"].description == "the full name" and fields["kind"].enum == (
+        "a",
+        "b",
+    )
     assert (fields["name"].keywords, caplog.messages) == ((("minLength", 2),), [])
     assert capsys.readouterr() == ("", "it runs\n"), "data alone go to stdout"
     refused = {
@@ -566,7 +849,10 @@ def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("import nowhere_at_all", "cannot be used: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        (
+            "import nowhere_at_all",
+            "cannot be used: ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
         ("raise SystemExit(3)", "cannot be used: SystemExit: 3"),
         ("def f(:", "cannot be used: SyntaxError"),
         (None, "no such file"),
@@ -582,7 +868,9 @@ def test_a_broken_class_is_refused_in_one_line(tmp_path, text, told):
 
 def test_the_short_form_names_keys_kinds_and_choices():
     text = "name, age int, tags list,, kind: pub | restaurant, at.city text, menu[].price float"
-    assert [(one.name, one.kind, one.enum, one.path) for one in read_short(text).values()] == [
+    assert [
+        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
+    ] == [
         ("name", "any", (), ()),
         ("age", "integer", (), ()),
         ("tags", "list", (), ()),
@@ -590,13 +878,17 @@ def test_the_short_form_names_keys_kinds_and_choices():
         ("at.city", "string", (), ("at", "city")),
         ("menu[].price", "number", (), ("menu", 0, "price")),
     ]
-    with pytest.raises(UserError, match="'a' is an object here and a value at a; give all values"):
+    with pytest.raises(
+        UserError, match="'a' is an object here and a value at a; give all values"
+    ):
         read_short("a, a.b")
 
 
 def test_a_name_of_several_words_stands_in_quotes():
     text = """ "customer rating", name,"unit, price: net" number, "menu[].unit price" float: 1|2.5, b: "x, y" | z """
-    assert [(one.name, one.kind, one.enum, one.path) for one in read_short(text).values()] == [
+    assert [
+        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
+    ] == [
         ("customer rating", "any", (), ()),
         ("name", "any", (), ()),
         ("unit, price: net", "number", (), ()),
@@ -618,11 +910,23 @@ def test_a_date_of_the_short_form_is_a_string_with_its_format():
 @pytest.mark.parametrize(
     ("text", "what", "todo"),
     [
-        ("customer rating", "'rating' is no kind", """quotes: --fields '"customer rating"'"""),
-        ("name, age itn", "'itn' is no kind", "string, number, integer, boolean, list, date, datetime, time"),
+        (
+            "customer rating",
+            "'rating' is no kind",
+            """quotes: --fields '"customer rating"'""",
+        ),
+        (
+            "name, age itn",
+            "'itn' is no kind",
+            "string, number, integer, boolean, list, date, datetime, time",
+        ),
         ('"unit price" numbre', "'numbre' is no kind", "write one of string"),
         ("unit price: a|b", "'price' is no kind", "quotes"),
-        ('name, "unit price', "a quote that does not end", """write for example --fields '"unit price\""""),
+        (
+            'name, "unit price',
+            "a quote that does not end",
+            """write for example --fields '"unit price\"""",
+        ),
         ('menu[]."unit price"', "quotes within a name", '"menu[].unit price"'),
         ('size: 12" | 14"', "quotes within a choice", "--schema"),
         ("kind:", "names no choices", "kind: pub|restaurant"),
@@ -633,7 +937,9 @@ def test_a_date_of_the_short_form_is_a_string_with_its_format():
         (" ,", "names no key", "NAME,NAME"),
     ],
 )
-def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(text, what, todo):
+def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(
+    text, what, todo
+):
     with pytest.raises(UserError) as refusal:
         read_short(text)
     assert what in refusal.value.what

@@ -14,7 +14,9 @@ from pipedec_cli.data.trained import require_model
 from pipedec_cli.data.writing import only_writer
 from tests.running import unprivileged
 
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+)
 #: Waits in a folder's lock until its input ends.
 WRITER = """
 import sys
@@ -30,7 +32,9 @@ with only_writer(Path(sys.argv[1]), folder=True, todo=""):
 def folder_with(place, *missing, **files):
     """A folder with the files of a model, which hold next to nothing."""
     place.mkdir(exist_ok=True)
-    usual = dict.fromkeys(("config.json", "tokenizer.json", "tokenizer_config.json"), "{}")
+    usual = dict.fromkeys(
+        ("config.json", "tokenizer.json", "tokenizer_config.json"), "{}"
+    )
     usual["model.safetensors"] = "weights"
     for name, content in (usual | files).items():
         if name not in missing:
@@ -49,7 +53,8 @@ def test_a_folder_with_the_files_of_a_model_is_not_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json"]
+    "name",
+    ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json"],
 )
 def test_a_pointer_of_git_lfs_is_called_so(name, tmp_path):
     error = refused(folder_with(tmp_path, **{name: POINTER}))
@@ -57,16 +62,24 @@ def test_a_pointer_of_git_lfs_is_called_so(name, tmp_path):
     assert "git lfs pull" in error.todo
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "tokenizer.model", "tf_model.h5", "a.txt"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "tokenizer.model", "tf_model.h5", "a.txt"]
+)
 def test_a_pointer_in_the_place_of_a_file_that_is_not_read_does_no_harm(name, tmp_path):
     assert require_model(str(folder_with(tmp_path, **{name: POINTER})))
 
 
-def test_pointers_are_looked_for_in_the_older_forms_of_weights_and_tokenizers_where_these_are_read(tmp_path):
+def test_pointers_are_looked_for_in_the_older_forms_of_weights_and_tokenizers_where_these_are_read(
+    tmp_path,
+):
     older = {"pytorch_model.bin": POINTER}
     error = refused(folder_with(tmp_path / "weights", "model.safetensors", **older))
     assert error.where.endswith("pytorch_model.bin")
-    error = refused(folder_with(tmp_path / "tokenizer", "tokenizer.json", **{"spiece.model": POINTER}))
+    error = refused(
+        folder_with(
+            tmp_path / "tokenizer", "tokenizer.json", **{"spiece.model": POINTER}
+        )
+    )
     assert error.where.endswith("spiece.model")
 
 
@@ -76,9 +89,15 @@ def test_a_gguf_file_that_is_a_pointer_is_called_so(tmp_path):
     assert refused(path).where == str(path)
 
 
-@pytest.mark.parametrize("missing", [(), ("config.json", "model.safetensors"), ("model.safetensors",)])
-def test_the_folder_of_an_adapter_is_called_so_with_the_model_that_it_is_for(missing, tmp_path):
-    adapter = {"adapter_config.json": json.dumps({"base_model_name_or_path": "org/base"})}
+@pytest.mark.parametrize(
+    "missing", [(), ("config.json", "model.safetensors"), ("model.safetensors",)]
+)
+def test_the_folder_of_an_adapter_is_called_so_with_the_model_that_it_is_for(
+    missing, tmp_path
+):
+    adapter = {
+        "adapter_config.json": json.dumps({"base_model_name_or_path": "org/base"})
+    }
     error = refused(folder_with(tmp_path, *missing, **adapter))
     assert error.where == str(tmp_path)
     assert "adapter of org/base" in error.what and "merge" in error.todo
@@ -87,7 +106,9 @@ def test_the_folder_of_an_adapter_is_called_so_with_the_model_that_it_is_for(mis
         assert "an adapter," in refused(tmp_path).what
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "model.gguf", ""])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "model.gguf", ""]
+)
 def test_what_may_not_be_read_is_said_to_be_there_without_permission(name):
     with unprivileged() as place:
         hidden = folder_with(place / "model", **{"model.gguf": "GGUF"}) / name
@@ -101,10 +122,16 @@ def test_what_may_not_be_read_is_said_to_be_there_without_permission(name):
 def test_a_folder_that_a_process_trains_into_names_this_process(tmp_path):
     """As long as it holds no model; a trained one may be used while another training begins."""
     begun = {"training.json": '{"settings": {"model": "a"}}'}
-    folders = [folder_with(tmp_path / "begun", **begun), tmp_path / "empty", folder_with(tmp_path / "whole")]
+    folders = [
+        folder_with(tmp_path / "begun", **begun),
+        tmp_path / "empty",
+        folder_with(tmp_path / "whole"),
+    ]
     for folder in folders:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], **pipes) as writer:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder)], **pipes
+        ) as writer:
             assert writer.stdout.readline() == "locked\n"
             if folder.name == "whole":
                 assert require_model(str(folder))
@@ -124,7 +151,9 @@ def test_an_end_of_a_lock_leaves_no_trace(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("name", ["new.jsonl", "there.jsonl", "a/b/new.jsonl", "", "folder"])
+@pytest.mark.parametrize(
+    "name", ["new.jsonl", "there.jsonl", "a/b/new.jsonl", "", "folder"]
+)
 def test_a_place_without_permission_to_write_is_named_with_out(name):
     with unprivileged() as place:
         locked = place / "locked"

@@ -12,7 +12,22 @@ from tests.data.test_dates import HOSTILE
 #: Arbitrary text with more of what numbers are made of.
 ANY = st.lists(
     st.sampled_from(
-        ["1", "12", "250", "1.250", "1,250.00", "3 May", "13:01", "RM", "EUR ", "$", "%", "two", "-", "CS-"]
+        [
+            "1",
+            "12",
+            "250",
+            "1.250",
+            "1,250.00",
+            "3 May",
+            "13:01",
+            "RM",
+            "EUR ",
+            "$",
+            "%",
+            "two",
+            "-",
+            "CS-",
+        ]
     )
     | st.sampled_from(" \n./-:,'\u00a0\u202f()٣é²")
     | st.text(max_size=2)
@@ -75,7 +90,9 @@ def test_a_number_in_any_style_means_its_value(text, value):
     assert " ".join(text.split()) in texts(amounts_in(f"We saw {text} today."))
 
 
-@pytest.mark.parametrize(("text", "values"), [("1.250", (1.25, 1250)), ("1,250", (1250, 1.25))])
+@pytest.mark.parametrize(
+    ("text", "values"), [("1.250", (1.25, 1250)), ("1,250", (1250, 1.25))]
+)
 def test_a_sign_that_nothing_decides_has_both_readings(text, values):
     assert read_number(text) == values
 
@@ -173,25 +190,35 @@ def test_amounts_stand_with_and_without_their_sign(text, amounts):
 
 
 def test_a_currency_beside_a_number_makes_its_sign_one_of_groups():
-    assert read_number("1.250 €") == read_number("Rp 1.250") == read_number("$1,250") == (1250, 1.25)
+    assert (
+        read_number("1.250 €")
+        == read_number("Rp 1.250")
+        == read_number("$1,250")
+        == (1250, 1.25)
+    )
     assert read_number("1.250 %") == (1.25, 1250)
     assert amounts_in("3.5 m for 1.250 €")[1].values == (1.25,)
 
 
 def test_the_mails_have_the_numbers_that_are_meant():
-    both = amounts_in("On 12 March 2026 I paid 210.50 EUR for order 4471 and nothing came.")
+    both = amounts_in(
+        "On 12 March 2026 I paid 210.50 EUR for order 4471 and nothing came."
+    )
     assert [(number.text, *number.values) for number in both] == [
         ("210.50", 210.5),
         ("210.50 EUR", 210.5),
         ("4471", 4471),
     ]
-    thousands = amounts_in("The bill of 3 May says 1.250,00 EUR, my contract says 1,250.")
+    thousands = amounts_in(
+        "The bill of 3 May says 1.250,00 EUR, my contract says 1,250."
+    )
     assert {value for number in thousands for value in number.values} == {1250}
     assert numbers_in("My laptop is broken, please help.") == []
 
 
 @pytest.mark.parametrize(
-    "text", ["sİx fıve", "12 MAYİS 2018", "３５ ٣٫٥", "²", "1\u0660,5", "\u2007 1\u20075"]
+    "text",
+    ["sİx fıve", "12 MAYİS 2018", "３５ ٣٫٥", "²", "1\u0660,5", "\u2007 1\u20075"],
 )
 def test_letters_and_digits_of_other_scripts_are_read_or_left(text):
     assert [number for number in amounts_in(text) if not number.values] == []
@@ -214,7 +241,9 @@ def test_numbers_are_parts_of_the_text_in_order(text):
     amounts = amounts_in(text)
     assert amounts == sorted(amounts)
     for amount in amounts:
-        inner = [span for span in spans if amount.start <= span[0] and span[1] <= amount.end]
+        inner = [
+            span for span in spans if amount.start <= span[0] and span[1] <= amount.end
+        ]
         assert len(inner) == 1
 
 
@@ -237,7 +266,9 @@ def test_any_number_reads_back_in_each_style(whole, cents, sign):
     assert read_number(f"{sign}{whole}") == (-whole if sign else whole,)
 
 
-@pytest.mark.parametrize("piece", [*HOSTILE, "+1", "RM1", "$", "two ", "1 111 ", "A-", "0-", "1..", "1x-"])
+@pytest.mark.parametrize(
+    "piece", [*HOSTILE, "+1", "RM1", "$", "two ", "1 111 ", "A-", "0-", "1..", "1x-"]
+)
 def test_long_texts_of_one_piece_are_read(piece):
     text = piece * (100_000 // len(piece))
     assert len(amounts_in(text)) <= len(text)

@@ -18,10 +18,16 @@ def results(dataset):
 
 
 @pytest.mark.parametrize("dataset", TARGET_LENGTHS)
-def test_main_results_have_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_speedup(dataset):
+def test_main_results_have_known_metrics_less_memory_and_the_ratio_of_the_throughputs_as_speedup(
+    dataset,
+):
     for row in results(dataset):
         sequential, pipelined = row.sequential, row.pipelined
-        assert set(sequential.quality) == set(pipelined.quality) <= set(paper.METRIC_TITLES)
+        assert (
+            set(sequential.quality)
+            == set(pipelined.quality)
+            <= set(paper.METRIC_TITLES)
+        )
         if dataset in SUMMARIES:  # the paper's text at hand has none
             assert sequential.memory_mb is pipelined.memory_mb is None
         else:
@@ -36,12 +42,16 @@ def test_main_results_have_known_metrics_less_memory_and_the_ratio_of_the_throug
 
 
 @pytest.mark.parametrize("dataset", SUMMARIES)
-def test_results_by_delay_begin_with_the_main_result_and_speedup_rises_with_the_subsequences(dataset):
+def test_results_by_delay_begin_with_the_main_result_and_speedup_rises_with_the_subsequences(
+    dataset,
+):
     figures = paper_figures(dataset)
     rows, main = figures.delays, figures.row.pipelined
     assert [row.delay for row in rows] == [1, 2, 3]
     assert (rows[0].quality, rows[0].throughput) == (main.quality, main.throughput)
-    assert sorted((row.throughput for row in rows), reverse=True) == [row.throughput for row in rows]
+    assert sorted((row.throughput for row in rows), reverse=True) == [
+        row.throughput for row in rows
+    ]
     assert figures.curve.at_2 < figures.curve.at_9
     assert (paper_figures("inspec"), paper_figures("msqa").delays) == (None, ())
 
@@ -52,13 +62,19 @@ SENTENCE = {"level": "sentence", **SUB_MAX}
 SETTINGS = {
     "paper": (SUB_MAX, {}),
     "msqa": (PHRASE, {"task": "multispan", "protocol": "multispanqa"}),
-    **dict.fromkeys(("kp20k", "kptimes"), (PHRASE, {"task": "keyphrases", "protocol": "chan2019"})),
-    **dict.fromkeys(SUMMARIES, (SENTENCE, {"task": "summarization", "protocol": "rouge"})),
+    **dict.fromkeys(
+        ("kp20k", "kptimes"), (PHRASE, {"task": "keyphrases", "protocol": "chan2019"})
+    ),
+    **dict.fromkeys(
+        SUMMARIES, (SENTENCE, {"task": "summarization", "protocol": "rouge"})
+    ),
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_options(name):
+def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_options(
+    name,
+):
     segment, score = SETTINGS[name]
     assert recipe(name, "segment") == segment
     assert recipe(name, "train") == {
@@ -92,8 +108,15 @@ def test_recipe_gives_each_command_the_papers_settings_by_the_names_of_its_optio
 def test_recipes_are_the_general_one_and_the_papers_data_sets_with_the_levels_of_their_importers():
     assert list(RECIPES) == ["paper", *TARGET_LENGTHS, "fields"]
     trained = recipe("paper", "train")
-    assert trained.pop("delay") and trained.pop("keep") and recipe("fields", "train") == trained
+    assert (
+        trained.pop("delay")
+        and trained.pop("keep")
+        and recipe("fields", "train") == trained
+    )
     for name in TARGET_LENGTHS:
         assert recipe(name, "segment")["level"] == IMPORTERS[name][0]
-    with pytest.raises(UserError, match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k"):
+    with pytest.raises(
+        UserError,
+        match="no recipe is called 'squad'; the recipes are paper, msqa, kp20k",
+    ):
         recipe("squad", "train")

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
-from pipedec_cli.data.predictions import PredictionsFile, line, read_predictions, spans_of
+from pipedec_cli.data.predictions import (
+    PredictionsFile,
+    line,
+    read_predictions,
+    spans_of,
+)
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
@@ -34,7 +39,13 @@ def record(number=1, **fields):
 
 def generated(**fields):
     """What came of a record with these fields."""
-    told = {"text": "A. B.", "segments": ("A.", "B."), "steps": 4, "tokens": 6, "seconds": 0.1234567}
+    told = {
+        "text": "A. B.",
+        "segments": ("A.", "B."),
+        "steps": 4,
+        "tokens": 6,
+        "seconds": 0.1234567,
+    }
     ids = {"grid": ((0, (5, 6, 1)), (2, (1,))), "source_ids": (9, 8, 1)}
     return Generated(record=record(**fields), **told, **ids)
 
@@ -53,15 +64,21 @@ def test_a_line_holds_what_was_generated_and_every_field_of_the_input():
         "title": "T",
         "nested": {"a": [1, None]},
     }
-    assert line(generated(), NAMES, batch_size=8)["batch_size"] == 8  # of whose time the seconds are
+    assert (
+        line(generated(), NAMES, batch_size=8)["batch_size"] == 8
+    )  # of whose time the seconds are
     with_grid = line(generated(), NAMES, trace=True)
-    assert with_grid["grid"] == [{"start": 0, "tokens": [5, 6, 1]}, {"start": 2, "tokens": [1]}]
+    assert with_grid["grid"] == [
+        {"start": 0, "tokens": [5, 6, 1]},
+        {"start": 2, "tokens": [1]},
+    ]
     assert with_grid["source_token_ids"] == [9, 8, 1]
     assert not any(name.startswith("grid_") for name in with_grid)
 
 
 @pytest.mark.parametrize(
-    ("given_id", "stays"), [(5, 5), ("five", "five"), (1.5, 1.5), (10**20, 10**20), (None, "1"), ("", "1")]
+    ("given_id", "stays"),
+    [(5, 5), ("five", "five"), (1.5, 1.5), (10**20, 10**20), (None, "1"), ("", "1")],
 )
 def test_an_id_stays_what_it_was_unless_it_was_nothing(given_id, stays):
     found = line(generated(id=given_id), NAMES)["id"]
@@ -96,31 +113,53 @@ def test_all_places_of_a_value_are_given_in_whole_words_else_without_regard_to_c
         "tags": [[[5, 12]], None],
         "menu": [{"dish": [[5, 9]]}],
     }
-    found = spans_of(dict(enumerate(["東京", "เชียง", "ABC", "AB"])), "彼は東京のABCへ เชียงใหม่")
+    found = spans_of(
+        dict(enumerate(["東京", "เชียง", "ABC", "AB"])), "彼は東京のABCへ เชียงใหม่"
+    )
     assert [*found.values()] == [[[2, 4]], [[10, 15]], [[5, 8]], None]
 
 
-@given(st.dictionaries(st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}), JSON))
+@given(
+    st.dictionaries(
+        st.text().filter(lambda name: name not in {*OUTPUT_FIELDS, "id", "source"}),
+        JSON,
+    )
+)
 def test_whatever_the_input_holds_comes_back_from_the_file(fields):
-    made = line(replace(generated(), record=replace(record(), fields=record().fields | fields)), NAMES)
+    made = line(
+        replace(generated(), record=replace(record(), fields=record().fields | fields)),
+        NAMES,
+    )
     assert json.loads(json.dumps(made)).items() >= fields.items()
 
 
 def test_what_generate_writes_is_read_back(write_lines):
-    answers = {"target": "A. C.", "target_segments": ["A.", "C."], "references": ["D.", "A. C."]}
+    answers = {
+        "target": "A. C.",
+        "target_segments": ["A.", "C."],
+        "references": ["D.", "A. C."],
+    }
     of = generated(id="x1", mine={"a": 1}, **answers)
     of = replace(of, calls=(2, 3), taken_back=((1, 1, 2, 7),), stopped_on_repeat=True)
     path = write_lines("run.jsonl", line(of, NAMES, trace=True))
     (found,) = read_predictions(path)
     assert replace(found, record=None) == replace(of, seconds=0.123457, record=None)
     of_it = found.record
-    assert (found.id, of_it.source, of_it.target_segments) == ("x1", "where to?", ("A.", "C."))
+    assert (found.id, of_it.source, of_it.target_segments) == (
+        "x1",
+        "where to?",
+        ("A.", "C."),
+    )
     assert (of_it.references, of_it.where) == (("A. C.", "D."), f"{path}:1")
     assert of_it.fields["mine"] == {"a": 1}
 
 
 def test_a_bare_prediction_is_enough_and_its_lines_are_its_segments(write_lines):
-    lines = ({"prediction": "a\n\nb"}, {"prediction": ["c", "d"], "id": 7}, {"prediction": ""})
+    lines = (
+        {"prediction": "a\n\nb"},
+        {"prediction": ["c", "d"], "id": 7},
+        {"prediction": ""},
+    )
     first, second, third = read_predictions(write_lines("run.jsonl", *lines, end=""))
     assert (first.id, first.segments, first.steps) == ("1", ("a", "b"), 0)
     assert (second.id, second.segments, second.text) == ("7", ("c", "d"), "c d")
@@ -136,12 +175,27 @@ FIRST = {"prediction": "fine", "id": "first"}
         *(
             ([FIRST, wrong], f":2: {message}")
             for wrong, message in (
-                ({"id": 1, "text": "x"}, "field 'prediction' is missing; its fields are: id, text"),
+                (
+                    {"id": 1, "text": "x"},
+                    "field 'prediction' is missing; its fields are: id, text",
+                ),
                 ({"prediction": None}, "field 'prediction' is null"),
-                ({"prediction": 3}, "field 'prediction': expected a string or an object or a list, found"),
-                ({"prediction": ["a", None]}, "field 'prediction', item 2: expected a string, found null"),
-                ({"prediction": "a", "steps": "4"}, "field 'steps': expected a number, found a string"),
-                ({"prediction": "a", "seconds": True}, "field 'seconds': expected a number, found true or"),
+                (
+                    {"prediction": 3},
+                    "field 'prediction': expected a string or an object or a list, found",
+                ),
+                (
+                    {"prediction": ["a", None]},
+                    "field 'prediction', item 2: expected a string, found null",
+                ),
+                (
+                    {"prediction": "a", "steps": "4"},
+                    "field 'steps': expected a number, found a string",
+                ),
+                (
+                    {"prediction": "a", "seconds": True},
+                    "field 'seconds': expected a number, found true or",
+                ),
                 ({"prediction": "a", "id": "first"}, "id 'first' was already used at "),
                 ([1], "expected an object, found a list; write {"),
                 ("{not json}\n", "not JSON"),
@@ -152,7 +206,9 @@ FIRST = {"prediction": "fine", "id": "first"}
         ([""], ": is empty"),
     ],
 )
-def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(write_lines, lines, message):
+def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(
+    write_lines, lines, message
+):
     path = write_lines("run.jsonl", *lines, end="")
     with pytest.raises(UserError) as error:
         read_predictions(path)
@@ -163,7 +219,9 @@ def test_a_mistake_names_its_line_and_a_torn_last_one_is_told_from_a_wrong_one(w
 def test_a_wrong_line_of_compressed_predictions_is_not_taken_for_a_torn_one(tmp_path):
     path = tmp_path / "run.jsonl.gz"
     path.write_bytes(gzip.compress(b'wrong\n{"prediction": "b"}\n', mtime=0))
-    assert b"\n" not in path.read_bytes()  # so that the first line seems to be the last one
+    assert (
+        b"\n" not in path.read_bytes()
+    )  # so that the first line seems to be the last one
     with pytest.raises(UserError, match=r"run\.jsonl\.gz:1: not JSON"):
         read_predictions(path)
 
@@ -191,15 +249,23 @@ def begin(folder, *, lines=3):
         (FieldNames(source="body"), {"body": "b"}, "source"),
     ],
 )
-def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(names, wrong, field):
+def test_a_field_that_would_be_written_over_is_refused_by_name_and_place(
+    names, wrong, field
+):
     with pytest.raises(UserError, match=rf"data\.jsonl:2: field '{field}'"):
         scan_inputs(lambda: iter([record(1), record(2, **wrong)]), names)
 
 
 def test_lines_of_other_records_or_without_a_manifest_of_ours_are_refused(tmp_path):
-    files, moved = begin(tmp_path), {**MANIFEST, "model": {"name": "elsewhere", "sha256": "m"}}
+    files, moved = (
+        begin(tmp_path),
+        {**MANIFEST, "model": {"name": "elsewhere", "sha256": "m"}},
+    )
     assert files.done(moved, records()) == 3
-    for of, message in (([record(1), record(5)], "line 2 is of id '2' where"), (records(2), "than the 2")):
+    for of, message in (
+        ([record(1), record(5)], "line 2 is of id '2' where"),
+        (records(2), "than the 2"),
+    ):
         with pytest.raises(UserError, match=message):
             files.done(MANIFEST, of)
     files.manifest_path.write_text("[1]", encoding="utf-8")
@@ -212,20 +278,30 @@ def test_lines_of_other_records_or_without_a_manifest_of_ours_are_refused(tmp_pa
         read_predictions(tmp_path / "none.jsonl")
 
 
-def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_versions(tmp_path):
+def test_what_differs_is_named_for_a_manifest_of_an_unknown_make_and_for_other_versions(
+    tmp_path,
+):
     assert list(settings_diff({}, MANIFEST)) == [
         "delay was not given and is now 2",
         "the model changed",
         "the data changed",
     ]
     now = {**MANIFEST, "versions": {"torch": "3.0", "pipedec": "1"}}
-    assert begin(tmp_path).version_changes(now) == ["torch 2.0 → 3.0", "pipedec None → 1"]
+    assert begin(tmp_path).version_changes(now) == [
+        "torch 2.0 → 3.0",
+        "pipedec None → 1",
+    ]
 
 
-def test_each_earlier_run_and_a_file_of_no_run_is_kept_and_no_backup_is_replaced(tmp_path):
+def test_each_earlier_run_and_a_file_of_no_run_is_kept_and_no_backup_is_replaced(
+    tmp_path,
+):
     for lines in (3, 1, 2):
         begin(tmp_path, lines=lines)
-    counts = {path.name: len(path.read_bytes().splitlines()) for path in tmp_path.glob("run.jsonl*")}
+    counts = {
+        path.name: len(path.read_bytes().splitlines())
+        for path in tmp_path.glob("run.jsonl*")
+    }
     assert counts == {"run.jsonl.bak": 3, "run.jsonl.bak2": 1, "run.jsonl": 2}
     assert len([*tmp_path.glob("run.manifest.json*")]) == 3
     mine = PredictionsFile(tmp_path / "mine.jsonl")
@@ -243,19 +319,26 @@ def test_each_earlier_run_and_a_file_of_no_run_is_kept_and_no_backup_is_replaced
         ("run.invalid.jsonl", b"mine\n"),
     ],
 )
-def test_a_file_that_generate_did_not_write_is_refused_by_its_name(tmp_path, name, content):
+def test_a_file_that_generate_did_not_write_is_refused_by_its_name(
+    tmp_path, name, content
+):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as error:
         PredictionsFile(tmp_path / "run.jsonl").require_own()
     assert error.value.where == str(tmp_path / name)
 
 
-def test_files_of_earlier_runs_may_be_replaced_with_and_without_their_manifest(tmp_path):
+def test_files_of_earlier_runs_may_be_replaced_with_and_without_their_manifest(
+    tmp_path,
+):
     files = PredictionsFile(tmp_path / "run.jsonl")
     files.require_own()
     files.path.touch()
     files.require_own()
     begin(tmp_path).require_own()
     files.manifest_path.unlink()
-    files.path.write_text('{"id": 1, "prediction": "A.", "steps": 3, "truncated": null}\n', encoding="utf-8")
+    files.path.write_text(
+        '{"id": 1, "prediction": "A.", "steps": 3, "truncated": null}\n',
+        encoding="utf-8",
+    )
     files.require_own()

@@ -20,12 +20,22 @@ LENGTHS = st.lists(st.integers(0, 9), max_size=9)
 
 
 def record(target, given=None, **fields):
-    return Record("1", "s", target, given, (), "data.jsonl:1", {"source": "s", "target": target, **fields})
+    return Record(
+        "1",
+        "s",
+        target,
+        given,
+        (),
+        "data.jsonl:1",
+        {"source": "s", "target": target, **fields},
+    )
 
 
 def preparer(**options):
     segmentation = Segmentation("phrase", (";",), "; ", sub_max=4)
-    return Preparer(PhraseSegmenter(), segmentation, WORDS, **{"time_max": 50, **options})
+    return Preparer(
+        PhraseSegmenter(), segmentation, WORDS, **{"time_max": 50, **options}
+    )
 
 
 @given(st.lists(st.sampled_from(["a", "b b", "c c c"]), max_size=9))
@@ -46,7 +56,9 @@ def test_what_a_text_says_again_is_left_out_where_that_is_asked_for_before_anyth
 
 def test_a_list_is_kept_as_it_is_and_becomes_a_string_and_a_string_stays_as_it_was():
     prepare = preparer(time_max=3)
-    done = prepare.segment(record("one two three four five", ("one two three four", " five ", "")))
+    done = prepare.segment(
+        record("one two three four five", ("one two three four", " five ", ""))
+    )
     assert done.target_segments == ("one two three four", "five")
     assert prepare.segment(record("a b;c", ("a", "b;c"))).target == "a; b;c"
     assert (prepare.counts.given, prepare.counts.dropped) == (2, 1)
@@ -70,7 +82,9 @@ def test_what_does_not_fit_is_counted(target, segments, counts):
 
 
 @given(LENGTHS, st.integers(1, 6))
-def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short_as_can_be(lengths, most):
+def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short_as_can_be(
+    lengths, most
+):
     sizes, n = group_adjacent(lengths, most), len(lengths)
     assert sum(sizes) == n
     assert len(sizes) == min(most, n)
@@ -78,11 +92,19 @@ def test_grouping_loses_nothing_and_the_longest_of_the_fewest_groups_is_as_short
     if n > 1:
         cuts = ((0, *ends, n) for ends in combinations(range(1, n), len(sizes) - 1))
         longest = [max(sum(lengths[a:b]) for a, b in pairwise(cut)) for cut in cuts]
-        assert max(sum(lengths[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))) == min(longest)
+        assert max(
+            sum(lengths[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))
+        ) == min(longest)
 
 
 def test_words_are_counted_by_white_space_and_in_spaceless_scripts_by_character():
-    assert WORDS(["", "a b\nc", "今天 很热。", "GPT模型。 ok", "été – ok"]) == [1, 3, 4, 4, 3]
+    assert WORDS(["", "a b\nc", "今天 很热。", "GPT模型。 ok", "été – ok"]) == [
+        1,
+        3,
+        4,
+        4,
+        3,
+    ]
 
 
 def test_tokens_are_counted_without_special_ones_and_no_tokenizer_is_one_line(tmp_path):
@@ -92,19 +114,29 @@ def test_tokens_are_counted_without_special_ones_and_no_tokenizer_is_one_line(tm
     words = {"<unk>": 0, "</s>": 1, "a": 2, "b": 3, "-": 4}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>"
+    )
     made.save_pretrained(tmp_path)
     count = token_counter(str(tmp_path))
     assert count(["a b", "a-b", ""]) == [2, 3, 1]
     assert count([]) == []
     for name in (str(tmp_path.parent), "no-such-owner/no-such-tokenizer"):
-        with pytest.raises(UserError, match="no tokenizer can be loaded from") as caught:
+        with pytest.raises(
+            UserError, match="no tokenizer can be loaded from"
+        ) as caught:
             token_counter(name)
         assert "\n" not in str(caught.value)
 
 
 def test_averages_are_those_of_the_papers_first_table():
-    statistics = describe_targets([record("", ("a b c", "d")), record("", ("e f g h",)), record("", ())])
+    statistics = describe_targets(
+        [record("", ("a b c", "d")), record("", ("e f g h",)), record("", ())]
+    )
     assert astuple(statistics) == (3, 8 / 3, 1, 8 / 3, {0: 1, 1: 1, 2: 1})
-    assert astuple(describe_targets([record("t")])) == (0, 0.0, 0.0, 0.0, {}), "no records are no error"
+    assert astuple(describe_targets([record("t")])) == (0, 0.0, 0.0, 0.0, {}), (
+        "no records are no error"
+    )

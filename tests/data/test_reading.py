@@ -16,16 +16,40 @@ LONG = "9" * 5_000
         (Manifest, b"{", "a.json:1: not JSON: "),
         (Manifest, b'{"a": "b\n', "not JSON: Invalid control character at column 9"),
         (Manifest, b'{\n"a": \xff}', "a.json: not UTF-8: byte 0xff"),
-        (Manifest, b"[1]", "`pipedec x` writes: expected an object, found a list; run `pipedec x` again"),
+        (
+            Manifest,
+            b"[1]",
+            "`pipedec x` writes: expected an object, found a list; run `pipedec x` again",
+        ),
         (Manifest, DEEP.encode(), "nested more than 100 deep"),
         (Manifest, b'{"examples": ' + LONG.encode() + b"}", "Exceeds the limit"),
-        (Manifest, b'{"settings": [1]}', "field 'settings': expected an object, found a list"),
-        (Manifest, b'{"settings": {"limit": "many"}}', "'settings.limit': expected a whole number, found"),
+        (
+            Manifest,
+            b'{"settings": [1]}',
+            "field 'settings': expected an object, found a list",
+        ),
+        (
+            Manifest,
+            b'{"settings": {"limit": "many"}}',
+            "'settings.limit': expected a whole number, found",
+        ),
         (Manifest, b'{"examples": -1}', "'examples' does not fit: Expected `int` >= 0"),
-        (Segmentation, b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}', "'sub_max'"),
+        (
+            Segmentation,
+            b'{"level": "phrase", "separators": [], "joiner": " ", "sub_max": 1}',
+            "'sub_max'",
+        ),
         (Segmentation, b"{}", "field 'level' is missing; run `pipedec x` again"),
-        (Manifest, b'{"stopped": {"lines": 1}}', "field 'stopped.sha256' is missing; run"),
-        (Segmentation, b'{"level": "word", "separators": [], "joiner": " "}', "'level' does not fit"),
+        (
+            Manifest,
+            b'{"stopped": {"lines": 1}}',
+            "field 'stopped.sha256' is missing; run",
+        ),
+        (
+            Segmentation,
+            b'{"level": "word", "separators": [], "joiner": " "}',
+            "'level' does not fit",
+        ),
     ],
 )
 def test_what_is_not_of_the_shape_is_refused(tmp_path, shape, content, message):
@@ -39,7 +63,16 @@ def test_what_is_not_of_the_shape_is_refused(tmp_path, shape, content, message):
 
 
 @pytest.mark.parametrize(
-    "content", [f"a = {DEEP}", f"a = {LONG}", "a = 1\na = 2", "a =", "a = 2024-13-40", "a\0 = 1", "\ufeff"]
+    "content",
+    [
+        f"a = {DEEP}",
+        f"a = {LONG}",
+        "a = 1\na = 2",
+        "a =",
+        "a = 2024-13-40",
+        "a\0 = 1",
+        "\ufeff",
+    ],
 )
 def test_what_is_no_toml_is_refused(tmp_path, content):
     path = tmp_path / "a.toml"
@@ -51,7 +84,9 @@ def test_what_is_no_toml_is_refused(tmp_path, content):
 def test_values_may_be_nested_as_deep_as_they_can_be_written_again():
     nested = b"[" * DEEPEST + b"]" * DEEPEST
     assert as_json(nested, "a")
-    with pytest.raises(UserError, match="a:7: not JSON that can be read: nested more than 100 deep"):
+    with pytest.raises(
+        UserError, match="a:7: not JSON that can be read: nested more than 100 deep"
+    ):
         as_json(b"[" + nested + b"]", "a", 7)
 
 

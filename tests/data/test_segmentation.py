@@ -11,7 +11,10 @@ from pipedec_cli.data.segmentation import PhraseSegmenter, SentenceSegmenter, jo
 from pipedec_cli.data.sentences import train_sentences
 
 #: Arbitrary text, with more of what segmenters look for than chance would give.
-ANY = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n.,;:!?'\"()[]0123—…。，；！？、；：।؟A"))
+ANY = st.text(
+    st.characters(codec="utf-8")
+    | st.sampled_from(" \n.,;:!?'\"()[]0123—…。，；！？、；：।؟A")
+)
 MARKED = [
     "The pump was checked by Dr. Miller.| It runs at 3.5 bar.| The valve is open.",
     "He lives in St. Louis.| The plant is in the U.S. and in Peru.| The U.S. Navy came.",
@@ -30,7 +33,9 @@ def model():
 
 def sentences(model, text):
     ends = model.ends(text)
-    return [text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+    return [
+        text[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,18 +90,30 @@ def sentences(model, text):
     ],
 )
 def test_sentences_end_where_a_reader_would_end_them(model, marked):
-    assert sentences(model, marked.replace("|", "")) == [part.strip() for part in marked.split("|")]
+    assert sentences(model, marked.replace("|", "")) == [
+        part.strip() for part in marked.split("|")
+    ]
 
 
 def test_signs_behind_the_mark_of_a_clause_belong_to_it(model):
     text = "It is on, 😀 and it is off!🎉 Yes;\u200f no.\n😀 Well, here."
     clauses = SentenceSegmenter(model, clauses=True).cut(text)
-    assert clauses == ("It is on, 😀", "and it is off!🎉", "Yes;\u200f", "no.", "😀 Well,", "here.")
+    assert clauses == (
+        "It is on, 😀",
+        "and it is off!🎉",
+        "Yes;\u200f",
+        "no.",
+        "😀 Well,",
+        "here.",
+    )
 
 
 LEARNT = {
     "of the domain": (
-        [f"The strain subsp. {name} was found in tank {i}. It grew." for i, name in enumerate(SPECIES)],
+        [
+            f"The strain subsp. {name} was found in tank {i}. It grew."
+            for i, name in enumerate(SPECIES)
+        ],
         "We saw subsp. rubra there.| It died.",
     ),
     "chains": (
@@ -108,23 +125,38 @@ LEARNT = {
         "the strain subsp. alba grew.| the tank was full.",
     ),
     "last words of templates are none": (
-        [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS] * 30,
+        [f"The pump is {a}. She lives in {b}. It runs at 3 bar." for a, b in PUMPS]
+        * 30,
         "The pump is on.| She lives in Rome.| It runs at 3 bar.",
     ),
     "years": (
-        [*(f"She was born in {1900 + i}. He studied in Rome. It is late." for i in range(60)), "He wrote."],
+        [
+            *(
+                f"She was born in {1900 + i}. He studied in Rome. It is late."
+                for i in range(60)
+            ),
+            "He wrote.",
+        ],
         "She was born in 1950.| He studied in Ulm.",
     ),
     "words that always follow a number": (
-        ["It went from 1 to 3. There was a 2. There were 5. It fell from 4 to 3. There was 1. There is 2."]
+        [
+            "It went from 1 to 3. There was a 2. There were 5. It fell from 4 to 3. There was 1. There is 2."
+        ]
         * 3,
         "It went from 1 to 3.| There was a change.",
     ),
     "dates": (
-        [f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm." for i in range(30)],
+        [
+            f"Es war am {i}. Oktober kalt. Der Regen kam am {i}. Mai. Im Mai war es warm."
+            for i in range(30)
+        ],
         "Am 3. Oktober kam sie.| Am 4. Mai kam er.",
     ),
-    "spaced quotation marks": (["Il dit. « Je pars. » Elle rit."] * 40, "Il dit.| « Je pars. »| Elle rit."),
+    "spaced quotation marks": (
+        ["Il dit. « Je pars. » Elle rit."] * 40,
+        "Il dit.| « Je pars. »| Elle rit.",
+    ),
     "nothing learnt": ([], "One.| Two."),
 }
 
@@ -145,7 +177,10 @@ def test_ends_ascend_to_the_end_of_the_text(model, text):
 def test_a_long_line_is_cut_as_its_parts_are(model):
     text = " ".join(TARGETS * 400)
     assert len(text) > 80_000
-    assert sentences(model, text) == [part for target in TARGETS for part in sentences(model, target)] * 400
+    assert (
+        sentences(model, text)
+        == [part for target in TARGETS for part in sentences(model, target)] * 400
+    )
     assert len(model.ends("x" * 100_000)) == 1, "one endless word"
 
 
@@ -156,7 +191,9 @@ def solid(text):
 
 @pytest.mark.parametrize("clauses", [False, True])
 @given(text=ANY, joiner=st.sampled_from([" ", "", "\n"]))
-def test_joining_sentences_or_clauses_gives_the_text_back_white_space_aside(model, clauses, text, joiner):
+def test_joining_sentences_or_clauses_gives_the_text_back_white_space_aside(
+    model, clauses, text, joiner
+):
     segments = SentenceSegmenter(model, clauses).cut(text)
     assert solid(joiner.join(segments)) == solid(text)
     assert all(segment == segment.strip() != "" for segment in segments)
@@ -170,7 +207,9 @@ def test_joining_phrases_gives_the_text_back_white_space_and_empty_phrases_aside
     assert solid("; ".join(phrases)) == ";".join(filter(None, given))
     assert all(phrase == phrase.strip() != "" for phrase in phrases)
     closed = len(given) > 1 and not given[-1]
-    assert segmenter.dropped(text) == (given[:-1] if closed else given).count("") * bool(solid(text))
+    assert segmenter.dropped(text) == (given[:-1] if closed else given).count(
+        ""
+    ) * bool(solid(text))
 
 
 @given(st.text(st.sampled_from("a ;|\n")), SEPARATORS)
@@ -200,7 +239,10 @@ def test_the_first_separator_stands_for_all_of_them(text, separators):
 )
 def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, marked):
     clauses = [part.strip() for part in marked.split("|") if part.strip()]
-    assert list(SentenceSegmenter(model, clauses=True).cut(marked.replace("|", ""))) == clauses
+    assert (
+        list(SentenceSegmenter(model, clauses=True).cut(marked.replace("|", "")))
+        == clauses
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,8 +261,13 @@ def test_a_clause_ends_at_punctuation_but_not_inside_words_and_numbers(model, ma
         (("\n",), [], "\n"),
     ],
 )
-def test_the_joiner_is_what_stands_between_the_datas_own_segments(model, separators, targets, joiner):
+def test_the_joiner_is_what_stands_between_the_datas_own_segments(
+    model, separators, targets, joiner
+):
     segmenter = PhraseSegmenter(separators) if separators else SentenceSegmenter(model)
     cuts = [None if isinstance(target, str) else target for target in targets]
-    records = [Record("1", "s", "".join(t), cut, (), "") for t, cut in zip(targets, cuts, strict=True)]
+    records = [
+        Record("1", "s", "".join(t), cut, (), "")
+        for t, cut in zip(targets, cuts, strict=True)
+    ]
     assert joiner_of(records, segmenter) == joiner

@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import SPLITS, FieldNames, Record
-from pipedec_cli.data.splits import count_leaks, gather_splits, split_by_field, split_by_source
+from pipedec_cli.data.splits import (
+    count_leaks,
+    gather_splits,
+    split_by_field,
+    split_by_source,
+)
 from pipedec_cli.data.stored import StoredRecords
 
 BOTH = {"dev": 0.1, "test": 0.1}
@@ -24,7 +29,9 @@ def stored(records):
 def test_equal_sources_stay_together_and_nothing_is_lost(sources, seed):
     records = [record(source, i) for i, source in enumerate(sources)]
     splits = split_by_source(stored(records), BOTH, seed)
-    assert sorted(r.id for name in SPLITS for r in splits[name]) == sorted(r.id for r in records)
+    assert sorted(r.id for name in SPLITS for r in splits[name]) == sorted(
+        r.id for r in records
+    )
     assert count_leaks(splits) == 0
     for name in SPLITS:
         places = [int(r.id) for r in splits[name]]
@@ -38,7 +45,9 @@ def test_three_sources_are_enough_for_three_splits(sources, seed):
 
 
 def dealt(count, fractions, seed=0):
-    splits = split_by_source(stored(record(f"source {i}") for i in range(count)), fractions, seed)
+    splits = split_by_source(
+        stored(record(f"source {i}") for i in range(count)), fractions, seed
+    )
     return {name: list(rows) for name, rows in splits.items()}
 
 
@@ -59,20 +68,33 @@ def test_shares_are_about_what_was_asked_for_and_too_few_sources_all_go_to_train
 
 
 def test_a_field_that_is_called_split_but_names_none_is_no_split_field_and_one_that_names_some_is_refused():
-    assert split_by_field(stored([record("a", split="left"), record("b", split=3), record("c")])) is None
+    assert (
+        split_by_field(
+            stored([record("a", split="left"), record("b", split=3), record("c")])
+        )
+        is None
+    )
     with pytest.raises(UserError, match=r"data\.jsonl:2: 'split' names no split"):
-        split_by_field(stored([record("a", 1, split="train"), record("b", 2, split="held out")]))
+        split_by_field(
+            stored([record("a", 1, split="train"), record("b", 2, split="held out")])
+        )
 
 
 @pytest.fixture
 def write(write_lines):
-    return lambda name, *sources: write_lines(name, *({"source": one, "target": "t"} for one in sources))
+    return lambda name, *sources: write_lines(
+        name, *({"source": one, "target": "t"} for one in sources)
+    )
 
 
 def gather(data, extra=None, **options):
     """The sources of each split, and where the test split came from."""
-    splits, origins = gather_splits(data, extra or {}, FieldNames(), BOTH, near=Path.cwd(), **options)
-    return {name: [record.source for record in records] for name, records in splits.items()}, origins["test"]
+    splits, origins = gather_splits(
+        data, extra or {}, FieldNames(), BOTH, near=Path.cwd(), **options
+    )
+    return {
+        name: [record.source for record in records] for name, records in splits.items()
+    }, origins["test"]
 
 
 def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
@@ -86,13 +108,22 @@ def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
         gather(folder, {"dev": write("dev.jsonl", "x")})
     data = write("data.jsonl", *map(str, range(50)))
     given, _ = gather(data, {"dev": str(folder), "test": str(folder)})
-    assert (given["dev"], given["test"]) == (["valid"], ["test"]), "and not what the folder has for train"
+    assert (given["dev"], given["test"]) == (["valid"], ["test"]), (
+        "and not what the folder has for train"
+    )
     (folder / "test.jsonl").unlink()
-    with pytest.raises(UserError, match="has no file for test; name the file with --test"):
+    with pytest.raises(
+        UserError, match="has no file for test; name the file with --test"
+    ):
         gather(data, {"test": str(folder)})
 
 
 def test_a_split_field_brings_splits(write_lines):
     names = {"dev": "Validation", "test": "test", "train": "train"}
-    rows = ({"source": source, "target": "t", "split": split} for source, split in names.items())
-    assert gather(write_lines("data.jsonl", *rows))[0] == {name: [name] for name in names}
+    rows = (
+        {"source": source, "target": "t", "split": split}
+        for source, split in names.items()
+    )
+    assert gather(write_lines("data.jsonl", *rows))[0] == {
+        name: [name] for name in names
+    }

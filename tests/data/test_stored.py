@@ -17,7 +17,9 @@ ODD = {"big": 10**40, "half": "\ud800", "deep": [{"a": [None, 0.5]}]}
 
 
 def record(number, **fields):
-    return Record(str(number), f"s{number}", "t", ("t",), ("t",), f"data.jsonl:{number}", fields)
+    return Record(
+        str(number), f"s{number}", "t", ("t",), ("t",), f"data.jsonl:{number}", fields
+    )
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000], ids=["in memory", "on disk"])
@@ -25,14 +27,20 @@ def test_records_come_back_as_they_were_in_any_order_and_leave_no_file(tmp_path,
     records = [record(number, text="x" * size, **ODD) for number in range(7)]
     rows = StoredRecords(tmp_path / "not" / "there", records)
     assert [*rows] == [*rows] == records
-    assert list(zip(rows, rows[::-1], strict=True)) == list(zip(records, records[::-1], strict=True))
-    assert [one.id for one in rows.only(number % 3 == 0 for number in range(7))[1:]] == ["3", "6"]
+    assert list(zip(rows, rows[::-1], strict=True)) == list(
+        zip(records, records[::-1], strict=True)
+    )
+    assert [
+        one.id for one in rows.only(number % 3 == 0 for number in range(7))[1:]
+    ] == ["3", "6"]
     rows.append(records[0])
     assert rows[-1] == records[0] and len(rows) == 8
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that takes no file from anybody")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="no folder that takes no file from anybody"
+)
 def test_where_no_file_can_be_made_no_name_of_a_temporary_file_or_a_lock_is_told():
     def store(path):
         StoredRecords(path, [record(1, text="x" * 2_000_000)])
@@ -40,7 +48,11 @@ def test_where_no_file_can_be_made_no_name_of_a_temporary_file_or_a_lock_is_told
     def lock(path):
         only_writer(path, todo="").__enter__()
 
-    for write, named in ((store, "/proc"), (lock, "/proc/new"), (partial(write_text, text="a"), "/proc/new")):
+    for write, named in (
+        (store, "/proc"),
+        (lock, "/proc/new"),
+        (partial(write_text, text="a"), "/proc/new"),
+    ):
         with pytest.raises(FileNotFoundError) as raised:
             write(Path("/proc/new"))
         assert raised.value.filename == named
@@ -49,8 +61,12 @@ def test_where_no_file_can_be_made_no_name_of_a_temporary_file_or_a_lock_is_told
 def test_the_first_place_of_an_identifier_is_found_whatever_it_holds():
     places = FirstPlaces()
     names = ["1", "01", "\ud800", "a\0b", "", "é"]
-    assert [places.before(name, f"\udcff:{number}") for number, name in enumerate(names)] == [None] * 6
-    assert [places.before(name, "again") for name in names] == [f"\udcff:{number}" for number in range(6)]
+    assert [
+        places.before(name, f"\udcff:{number}") for number, name in enumerate(names)
+    ] == [None] * 6
+    assert [places.before(name, "again") for name in names] == [
+        f"\udcff:{number}" for number in range(6)
+    ]
 
 
 def peak(work, count):
@@ -62,7 +78,9 @@ def peak(work, count):
     return size
 
 
-def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(tmp_path):
+def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(
+    tmp_path,
+):
     def read(count):
         records = (record(number, text=f"{number}" * 200) for number in range(count))
         inputs = scan_inputs(records.__iter__, FieldNames(), keep=tmp_path)
@@ -74,10 +92,22 @@ def test_the_memory_that_inputs_from_a_pipe_take_does_not_grow_with_the_records(
 @pytest.mark.slow
 def test_the_memory_that_segment_takes_does_not_grow_with_the_records(tmp_path):
     def segment(count):
-        rows = ({"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"} for i in range(count))
+        rows = (
+            {"id": f"r{i}", "source": f"{i} " + "words " * 60, "target": "a; b"}
+            for i in range(count)
+        )
         with (tmp_path / "data.jsonl").open("w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-        run("segment", tmp_path / "data.jsonl", "--level", "phrase", "--out", tmp_path / f"{count}")
+        run(
+            "segment",
+            tmp_path / "data.jsonl",
+            "--level",
+            "phrase",
+            "--out",
+            tmp_path / f"{count}",
+        )
 
     segment(10)  # what is imported and kept once
-    assert peak(segment, 1_500) - peak(segment, 500) < 1_000 * 300  # its source alone has more bytes
+    assert (
+        peak(segment, 1_500) - peak(segment, 500) < 1_000 * 300
+    )  # its source alone has more bytes

@@ -9,7 +9,12 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import PhraseSegmenter, make_segmenter
-from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split, save_segmented
+from pipedec_cli.data.workspace import (
+    load_segmentation,
+    load_segmenter,
+    read_split,
+    save_segmented,
+)
 from pipedec_cli.data.writing import only_writer
 
 SEGMENTATION = Segmentation("phrase", (";", "|"), "; ", 7)
@@ -20,19 +25,38 @@ def read_all(path, **options):
 
 
 def record(number, *segments):
-    return Record(str(number), "s", "; ".join(segments), segments, (), "data.jsonl:1", {"x": 1})
+    return Record(
+        str(number), "s", "; ".join(segments), segments, (), "data.jsonl:1", {"x": 1}
+    )
 
 
 def test_what_is_saved_is_loaded(tmp_path):
-    splits, segmenter = {"train": [record(1, "a", "b"), record(2)], "test": []}, PhraseSegmenter((";", "|"))
-    files = save_segmented(tmp_path, splits, SEGMENTATION, segmenter, {"counts": {"merged": 3}})
-    assert [path.name for path in files] == ["train.jsonl", "dev.jsonl", "test.jsonl", "segmentation.json"]
+    splits, segmenter = (
+        {"train": [record(1, "a", "b"), record(2)], "test": []},
+        PhraseSegmenter((";", "|")),
+    )
+    files = save_segmented(
+        tmp_path, splits, SEGMENTATION, segmenter, {"counts": {"merged": 3}}
+    )
+    assert [path.name for path in files] == [
+        "train.jsonl",
+        "dev.jsonl",
+        "test.jsonl",
+        "segmentation.json",
+    ]
     first, second = read_all(tmp_path / "train.jsonl")
-    assert (first.id, first.target, first.target_segments, first.fields["x"]) == ("1", "a; b", ("a", "b"), 1)
+    assert (first.id, first.target, first.target_segments, first.fields["x"]) == (
+        "1",
+        "a; b",
+        ("a", "b"),
+        1,
+    )
     assert second.target_segments == ()
     assert [*read_split(tmp_path / "dev.jsonl")] == []
     assert load_segmentation(tmp_path / "segmentation.json") == SEGMENTATION
-    assert json.loads((tmp_path / "segmentation.json").read_text())["counts"] == {"merged": 3}
+    assert json.loads((tmp_path / "segmentation.json").read_text())["counts"] == {
+        "merged": 3
+    }
     assert load_segmenter(tmp_path) == segmenter
 
 
@@ -44,7 +68,9 @@ def test_predictions_are_cut_as_the_targets_were(tmp_path, level):
     assert load_segmenter(tmp_path).cut(targets[0]) == segmenter.cut(targets[0])
 
 
-def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_one_that_did_not_fit(tmp_path):
+def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_one_that_did_not_fit(
+    tmp_path,
+):
     def records():
         yield record(1, "b")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -64,7 +90,9 @@ def test_an_error_while_writing_leaves_the_old_files_and_a_full_disk_names_the_o
 
 
 @pytest.mark.parametrize("renamed", range(5))
-def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_path, monkeypatch, renamed):
+def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(
+    tmp_path, monkeypatch, renamed
+):
     def save(text):
         splits = {name: [record(1, text)] for name in ("train", "dev", "test")}
         save_segmented(tmp_path, splits, SEGMENTATION, PhraseSegmenter(), {})
@@ -78,7 +106,10 @@ def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_pa
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(Path, "replace", replace)
         save("new")
-    held = {next(read_split(tmp_path / f"{name}.jsonl")).target for name in ("train", "dev", "test")}
+    held = {
+        next(read_split(tmp_path / f"{name}.jsonl")).target
+        for name in ("train", "dev", "test")
+    }
     assert (tmp_path / "segmentation.json").exists() == (renamed == 4)
     assert held == ({"new"} if renamed == 4 else held)
 
@@ -86,7 +117,9 @@ def test_a_kill_between_two_files_leaves_no_mixture_that_passes_for_whole(tmp_pa
 def test_two_do_not_write_one_folder(tmp_path):
     with (
         only_writer(tmp_path, folder=True, todo=""),
-        pytest.raises(UserError, match=r"is being written by process .* or choose another --out"),
+        pytest.raises(
+            UserError, match=r"is being written by process .* or choose another --out"
+        ),
     ):
         save_segmented(tmp_path, {}, SEGMENTATION, PhraseSegmenter(), {})
 
@@ -95,13 +128,17 @@ def test_a_missing_file_says_which_command_makes_it(tmp_path, write_lines):
     for load in (read_all, load_segmentation):
         with pytest.raises(UserError, match="run `pipedec segment DATA` first"):
             load(tmp_path / "none.json")
-    write_lines("segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " ")))
+    write_lines(
+        "segmentation.json", msgspec.to_builtins(Segmentation("sentence", (), " "))
+    )
     with pytest.raises(UserError, match=r"sentences\.json: no such file"):
         load_segmenter(tmp_path)
 
 
 def test_half_a_surrogate_pair_in_a_segmentation_is_no_hindrance(write_lines):
-    path = write_lines("a.json", {"level": "sentence", "separators": [], "joiner": " ", "\ud800": 1})
+    path = write_lines(
+        "a.json", {"level": "sentence", "separators": [], "joiner": " ", "\ud800": 1}
+    )
     assert load_segmentation(path).joiner == " "
 
 
@@ -111,9 +148,21 @@ GOOD = msgspec.to_builtins(SEGMENTATION)
 @pytest.mark.parametrize(
     ("load", "content", "message"),
     [
-        (read_all, {"source": "a", "target": "b"}, r"a\.json:1: the target is not segmented"),
-        (read_all, {"source": "a"}, r"a\.json:1: the record has no target; give --teacher"),
-        (load_segmentation, GOOD | {"sub_max": "20"}, r"a\.json: not what `pipedec segment` writes"),
+        (
+            read_all,
+            {"source": "a", "target": "b"},
+            r"a\.json:1: the target is not segmented",
+        ),
+        (
+            read_all,
+            {"source": "a"},
+            r"a\.json:1: the record has no target; give --teacher",
+        ),
+        (
+            load_segmentation,
+            GOOD | {"sub_max": "20"},
+            r"a\.json: not what `pipedec segment` writes",
+        ),
     ],
 )
 def test_what_segment_would_not_write_is_refused(write_lines, load, content, message):

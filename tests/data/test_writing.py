@@ -25,7 +25,11 @@ from pipedec_cli.data.writing import (
 )
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters()),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
@@ -49,15 +53,21 @@ def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     assert list(path.parent.iterdir()) == [path]
     (tmp_path / "plain").touch()
     read, write = os.pipe()
-    with atomic_writer(Path(f"/dev/fd/{write}")) as file:  # a shell's >(…), which has no name of its own
+    with atomic_writer(
+        Path(f"/dev/fd/{write}")
+    ) as file:  # a shell's >(…), which has no name of its own
         file.write("down the pipe")
     os.close(write)
     assert os.read(read, 100) == b"down the pipe"
     os.close(read)
-    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode, "it has the usual permissions"
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode, (
+        "it has the usual permissions"
+    )
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x"), OSError(errno.ENOSPC, "No space")])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), ValueError("x"), OSError(errno.ENOSPC, "No space")]
+)
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
     path = tmp_path / "file.txt"
     path.write_text("old")
@@ -71,7 +81,9 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    assert getattr(caught.value, "filename", str(path)) == str(path)  # a full disk names the file
+    assert getattr(caught.value, "filename", str(path)) == str(
+        path
+    )  # a full disk names the file
 
 
 def test_files_that_belong_together_come_all_or_none(tmp_path):
@@ -83,7 +95,9 @@ def test_files_that_belong_together_come_all_or_none(tmp_path):
 
     writing.write_together({path: ["1"] for path in (last, *others)}, last)
     with pytest.raises(OSError, match="No space") as caught:
-        writing.write_together({last: ["2"], others[0]: ["2"], others[1]: failing()}, last)
+        writing.write_together(
+            {last: ["2"], others[0]: ["2"], others[1]: failing()}, last
+        )
     assert caught.value.filename == str(others[1])
     assert [path.read_text() for path in (last, *others)] == ["1"] * 3
     writing.write_together({others[0]: ["3"], last: ["3"]}, last)
@@ -91,8 +105,12 @@ def test_files_that_belong_together_come_all_or_none(tmp_path):
     assert sorted(tmp_path.iterdir()) == [*others, last], "nothing is left over"
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data())
-def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factory, items, data):
+@given(
+    st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data()
+)
+def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(
+    tmp_path_factory, items, data
+):
     path = tmp_path_factory.mktemp("torn") / "out.jsonl"
     writing.write_json_lines(path, items)
     content = path.read_bytes()
@@ -105,8 +123,12 @@ def test_after_a_kill_at_any_byte_resuming_keeps_the_whole_lines(tmp_path_factor
     assert path.read_bytes() == content
 
 
-def test_a_torn_line_that_a_line_feed_ends_is_dropped_and_one_in_the_middle_is_refused(write_lines):
-    assert list(read_whole_lines(write_lines("out.jsonl", {"n": 1}, '{"n": '))) == [{"n": 1}]
+def test_a_torn_line_that_a_line_feed_ends_is_dropped_and_one_in_the_middle_is_refused(
+    write_lines,
+):
+    assert list(read_whole_lines(write_lines("out.jsonl", {"n": 1}, '{"n": '))) == [
+        {"n": 1}
+    ]
     path = write_lines("out.jsonl", {"n": 1}, "nonsense", {"n": 3})
     with pytest.raises(UserError, match=r"out\.jsonl:2: not a JSON object"):
         list(read_whole_lines(path))
@@ -137,7 +159,10 @@ print(out.path.read_text(), end="")
 out.write({{"n": 3}})
 out.__exit__()
 """
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == '{"n": 1}\n'
+    assert (
+        subprocess.check_output([sys.executable, "-c", program], text=True)
+        == '{"n": 1}\n'
+    )
     assert path.read_text() == '{"n": 1}\n{"n": 3}\n'
 
 
@@ -155,7 +180,9 @@ with {}:
 def another(call, *words):
     """A process that is in the midst of writing until its input ends, or it is killed."""
     program = [sys.executable, "-c", WRITE.format(call), *words]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         process.stdout.readline()
         yield process
 
@@ -165,12 +192,16 @@ def left(folder):
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_the_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody(tmp_path, folder):
+def test_the_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobody(
+    tmp_path, folder
+):
     path = tmp_path / ("models/mine" if folder else "out.jsonl")
     call = f"only_writer(Path({str(path)!r}), todo='', folder={folder})"
     with another(call, "generate", "--resume") as first:
         with (
-            pytest.raises(UserError, match=r"since [\d-]+ \d\d:\d\d \(pipedec generate --resume\)") as raised,
+            pytest.raises(
+                UserError, match=r"since [\d-]+ \d\d:\d\d \(pipedec generate --resume\)"
+            ) as raised,
             only_writer(path, folder=folder, todo="choose another"),
         ):
             pass
@@ -183,7 +214,9 @@ def test_the_second_writer_is_told_who_the_first_is_and_a_killed_one_blocks_nobo
     assert lock.exists()
     with only_writer(path, folder=folder, todo=""):
         assert f"process {os.getpid()} on" in lock.read_text()
-    assert left(tmp_path) == (["models"] if folder else []), "nothing is left, the empty folder neither"
+    assert left(tmp_path) == (["models"] if folder else []), (
+        "nothing is left, the empty folder neither"
+    )
 
 
 def test_two_names_of_a_file_have_one_lock_and_a_link_is_not_followed(tmp_path):
@@ -197,7 +230,10 @@ def test_two_names_of_a_file_have_one_lock_and_a_link_is_not_followed(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (tmp_path / ".out.jsonl.lock").symlink_to(precious)
-    with pytest.raises(OSError, match="symbolic links"), only_writer(tmp_path / "out.jsonl", todo=""):
+    with (
+        pytest.raises(OSError, match="symbolic links"),
+        only_writer(tmp_path / "out.jsonl", todo=""),
+    ):
         pass
     assert precious.read_text() == "mine"
 
@@ -214,7 +250,10 @@ def test_whatever_the_lock_file_says_the_answer_is_one_line(tmp_path, content, t
     path = tmp_path / "out.jsonl"
     with only_writer(path, todo=""):
         (tmp_path / ".out.jsonl.lock").write_bytes(content)
-        with pytest.raises(UserError, match=f"is being written by {told}; wait"), only_writer(path, todo=""):
+        with (
+            pytest.raises(UserError, match=f"is being written by {told}; wait"),
+            only_writer(path, todo=""),
+        ):
             pass
 
 
@@ -227,11 +266,17 @@ def test_without_locks_the_user_is_warned_and_goes_on(tmp_path, monkeypatch, cap
     half.touch()
     with only_writer(tmp_path / "out.jsonl", todo=""):
         write_text(tmp_path / "out.jsonl", "whole")
-    assert [line.partition(":")[0] for line in caplog.messages] == [f"there are no locks in {tmp_path}"]
-    assert left(tmp_path) == [half.name, "out.jsonl"], "who knows whether it is being written"
+    assert [line.partition(":")[0] for line in caplog.messages] == [
+        f"there are no locks in {tmp_path}"
+    ]
+    assert left(tmp_path) == [half.name, "out.jsonl"], (
+        "who knows whether it is being written"
+    )
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next_and_what_is_being_written_is_not(tmp_path):
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_what_is_being_written_is_not(
+    tmp_path,
+):
     path = tmp_path / "report [1].md"
     call = f"atomic_writer(Path({str(path)!r}))"
     with another(call) as killed, another(call) as alive:

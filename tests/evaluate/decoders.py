@@ -52,34 +52,57 @@ class FakeDecoder:
         calls = sum(steps) if batch_size == 1 else max(steps)
         self.clock.pass_by((self.encode or 0.0) * len(sources) + (self.setup or 0.0))
         self.clock.pass_by(self.step[min(number, len(self.step) - 1)] * calls)
-        outputs = tuple(Output(tuple(s), n) for s, n in zip(sources, steps, strict=True))
+        outputs = tuple(
+            Output(tuple(s), n) for s, n in zip(sources, steps, strict=True)
+        )
         encoder = None if self.encode is None else self.encode * len(sources)
         return Pass(outputs, calls, encoder, self.setup)
 
 
-def timing(totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1) -> Timing:
+def timing(
+    totals, calls, encoder=0.0, *, examples=1, tokens=2, steps=2, size=1
+) -> Timing:
     """The timing of passes with these seconds."""
     outputs = (Output((5,) * tokens, steps),) * examples
-    return Timing.of(size, [Pass(outputs, calls, encoder, None, (total,)) for total in totals])
+    return Timing.of(
+        size, [Pass(outputs, calls, encoder, None, (total,)) for total in totals]
+    )
 
 
 def entry(
-    name="x", role="pipelined", *, scored=None, differences=None, text_agreement=None, dtype="float32", **more
+    name="x",
+    role="pipelined",
+    *,
+    scored=None,
+    differences=None,
+    text_agreement=None,
+    dtype="float32",
+    **more,
 ) -> Entry:
     """An entry with the given figures, whose decoder does not run."""
     quality = Quality(scored, differences or {}, text_agreement)
     runner = FakeDecoder(settings={"dtype": dtype})
-    return Entry(**{"name": name, "role": role, "runner": runner, "quality": quality, **more})
+    return Entry(
+        **{"name": name, "role": role, "runner": runner, "quality": quality, **more}
+    )
 
 
-def scored(segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x") -> ScoredRun:
+def scored(
+    segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x"
+) -> ScoredRun:
     """Predictions of these segments, each of 2 tokens, scored against one target."""
     predictions, items = [], []
     for number, parts in enumerate(segments):
         record = Record(f"{number}", "s", None, None, (), "f:1", {})
         text, cost = " ".join(parts), steps[number] if steps else 1
-        predictions.append(Generated(text=text, segments=tuple(parts), steps=cost, tokens=2, record=record))
+        predictions.append(
+            Generated(
+                text=text, segments=tuple(parts), steps=cost, tokens=2, record=record
+            )
+        )
         right = {"gold": gold, "references": (" ".join(gold),)}
-        items.append(ScoringItem(record.id, text, tuple(parts), **right, truncated=truncated))
+        items.append(
+            ScoringItem(record.id, text, tuple(parts), **right, truncated=truncated)
+        )
     run = LoadedRun(Path("x.jsonl"), name, predictions, "records", {})
     return ScoredRun(run, items, score(items, Rouge()), count_failures(items))

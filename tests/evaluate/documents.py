@@ -9,7 +9,10 @@ def scored(measure: Measure, *documents: str, source: str = "") -> Scores:
     """Scores of documents, each ``predicted | right`` with ``; `` between two of them."""
     items = []
     for place, document in enumerate(documents):
-        predicted, right = (tuple(filter(None, side.strip().split("; "))) for side in document.split("|"))
+        predicted, right = (
+            tuple(filter(None, side.strip().split("; ")))
+            for side in document.split("|")
+        )
         items.append(ScoringItem(str(place), "", predicted, gold=right, source=source))
     return score(items, measure)
 

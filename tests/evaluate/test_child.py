@@ -31,7 +31,9 @@ class Taking:
             raise IndexError("no such token")
         taken = bytearray(b"x") * (self.work * MIB)
         cost = len(taken) + batch_size
-        return Pass(tuple(Output(tuple(source), cost, True) for source in sources), 7, 0.5, None)
+        return Pass(
+            tuple(Output(tuple(source), cost, True) for source in sources), 7, 0.5, None
+        )
 
 
 def fail():
@@ -97,7 +99,8 @@ def test_child_ends_with_its_object():
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size):
     """What is in flight bounds it: ten times the examples take no more, but for what an allocator may do."""
-    # Imported here, because the children of the other tests import this file, and need no torch.
+    # Imported here, because the children of the other tests import this file, and need
+    # no torch.
     from pipedec_cli.evaluate.runners import EngineRunner
     from pipedec_cli.model.decoder import load
     from tests.checkpoints import tiny_checkpoint
@@ -105,7 +108,9 @@ def test_the_peak_does_not_grow_with_the_number_of_examples(tmp_path, batch_size
     decoder = load(tiny_checkpoint(tmp_path / "tiny"))
     lengths = Lengths.even(100, 5, 60)
     runner = EngineRunner(decoder, {"delay": 2}, lengths)
-    sources = lengths.sources(200, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
+    sources = lengths.sources(
+        200, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos
+    )
 
     def added(count):
         with Child(*runner.spec()) as child:

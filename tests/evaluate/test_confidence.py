@@ -10,28 +10,57 @@ from pipedec_cli.data.records import generated_of
 from pipedec_cli.evaluate.metrics.fields import Fields, Group, kept, reliability
 from pipedec_cli.evaluate.scoring import scoring_item
 
-JUDGED = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.35001, 0.9, 1.0]), st.booleans()), min_size=1)
+JUDGED = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.35001, 0.9, 1.0]), st.booleans()),
+    min_size=1,
+)
 
 
 def item(fields, confidence, target):
-    line = {"prediction": "", "fields": fields, "confidence": confidence, "target": target}
+    line = {
+        "prediction": "",
+        "fields": fields,
+        "confidence": confidence,
+        "target": target,
+    }
     return scoring_item(generated_of(line, "f:1", 1), "fields")
 
 
 def test_a_value_is_right_if_all_its_pairs_and_no_others_are_in_the_target():
-    fields = {"a": "The  Mill", "b": 3, "c": ["x", "y"], "d": ["y", "x"], "e": None, "f": {"g": "no"}}
+    fields = {
+        "a": "The  Mill",
+        "b": 3,
+        "c": ["x", "y"],
+        "d": ["y", "x"],
+        "e": None,
+        "f": {"g": "no"},
+    }
     sure = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6, "e": 0.5, "f": {"g": 0.4}}
     target = {"a": "the mill", "b": 4, "c": ["x"], "d": ["x", "y"], "f": {"g": "yes"}}
     found = Fields().judged(item(fields, sure, target))
     assert found == [(0.9, True), (0.8, False), (0.7, False), (0.6, True), (0.4, False)]
-    assert Fields().judged(item(fields, {"a": 0.9, "b": True, "d": "x", "f": 0.5}, target)) == [(0.9, True)]
+    assert Fields().judged(
+        item(fields, {"a": 0.9, "b": True, "d": "x", "f": 0.5}, target)
+    ) == [(0.9, True)]
 
 
 def test_items_of_lists_are_judged_beside_the_items_that_they_are_compared_with():
-    fields = {"menu": [{"name": None, "price": 9}, {"name": None}, {"name": "b", "price": 2}]}
-    sure = {"menu": [{"name": 0.1, "price": 0.2}, {"name": 0.3}, {"name": 0.4, "price": 0.5}]}
+    fields = {
+        "menu": [{"name": None, "price": 9}, {"name": None}, {"name": "b", "price": 2}]
+    }
+    sure = {
+        "menu": [
+            {"name": 0.1, "price": 0.2},
+            {"name": 0.3},
+            {"name": 0.4, "price": 0.5},
+        ]
+    }
     target = {"menu": [{"name": "b", "price": 2}, {"name": "a", "price": 1}]}
-    assert Fields().judged(item(fields, sure, target)) == [(0.2, False), (0.4, True), (0.5, True)]
+    assert Fields().judged(item(fields, sure, target)) == [
+        (0.2, False),
+        (0.4, True),
+        (0.5, True),
+    ]
 
 
 def test_figures_are_as_computed_by_hand():
@@ -51,11 +80,19 @@ def test_figures_are_as_computed_by_hand():
 
 
 @given(JUDGED)
-def test_the_area_is_the_share_of_pairs_in_order_and_the_threshold_the_least_that_keeps_enough(values):
+def test_the_area_is_the_share_of_pairs_in_order_and_the_threshold_the_least_that_keeps_enough(
+    values,
+):
     found = reliability(values)
-    right, wrong = ([sure for sure, of in values if of is kind] for kind in (True, False))
+    right, wrong = (
+        [sure for sure, of in values if of is kind] for kind in (True, False)
+    )
     pairs = [(one > other) + (one == other) / 2 for one, other in product(right, wrong)]
     assert found.auc == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
-    good = [one for one in sorted({sure for sure, _ in values}) if kept(values, one).right >= 95]
+    good = [
+        one
+        for one in sorted({sure for sure, _ in values})
+        if kept(values, one).right >= 95
+    ]
     assert found.threshold == (good[0] if good else None)
     assert sum(one.values for one in found.bins) == len(values)

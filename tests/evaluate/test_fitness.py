@@ -23,23 +23,41 @@ def told(texts, measure, right=RIGHT, truncated=()):
         segments, gold = (tuple(part.split("; ")) for part in (text, answer))
         cut = "time_max" if place in truncated else None
         right_answers = (answer, gold, (answer,))
-        items.append(ScoringItem(f"{place}", text, segments, *right_answers, f"{place}: {answer}", cut))
+        items.append(
+            ScoringItem(
+                f"{place}", text, segments, *right_answers, f"{place}: {answer}", cut
+            )
+        )
     run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
     return [
-        fault.words for fault in faults(ScoredRun(run, items, score(items, measure), count_failures(items)))
+        fault.words
+        for fault in faults(
+            ScoredRun(run, items, score(items, measure), count_failures(items))
+        )
     ]
 
 
 @pytest.mark.parametrize(
     ("measure", "label"),
-    [(Rouge(), "ROUGE-L"), (Chan2019(), "present F1@M"), (MultiSpanQA(), "exact match F1")],
+    [
+        (Rouge(), "ROUGE-L"),
+        (Chan2019(), "present F1@M"),
+        (MultiSpanQA(), "exact match F1"),
+    ],
 )
-def test_what_an_untrained_model_writes_is_of_no_use_by_any_metric_and_what_is_half_right_is(measure, label):
+def test_what_an_untrained_model_writes_is_of_no_use_by_any_metric_and_what_is_half_right_is(
+    measure, label
+):
     assert told([text.replace("cat", "fish") for text in RIGHT], measure) == []
-    assert told([f"<unk> {n}" for n in range(8)], measure) == [HARDLY.format(label, "0.0", "0.0")]
+    assert told([f"<unk> {n}" for n in range(8)], measure) == [
+        HARDLY.format(label, "0.0", "0.0")
+    ]
     alike = "88% of its texts are the same as another example's, though the right answers differ"
     first, *more = told(["the cat; a dog"] * 8, measure)
-    assert (first, more) == (alike, [HARDLY.format(label, *["80.0" if label == "ROUGE-L" else "0.0"] * 2)])
+    assert (first, more) == (
+        alike,
+        [HARDLY.format(label, *["80.0" if label == "ROUGE-L" else "0.0"] * 2)],
+    )
 
 
 def test_texts_that_are_right_for_other_examples_are_of_no_use():
@@ -61,4 +79,6 @@ def test_texts_may_be_alike_where_sources_or_right_answers_are():
 
 def test_too_few_examples_to_tell_are_said_to_be():
     few = "3 examples do not tell it from chance: exact match F1 is 33.3, and 0.0 with the texts of other inputs"
-    assert told(["yes", "no", "four"], MultiSpanQA(), right=["yes", "five", "six"]) == [few]
+    assert told(["yes", "no", "four"], MultiSpanQA(), right=["yes", "five", "six"]) == [
+        few
+    ]

@@ -7,12 +7,19 @@ import time
 import pytest
 
 from pipedec_cli.evaluate import machine
-from pipedec_cli.evaluate.machine import Machine, ProcessorTime, disturbance, processor_name
+from pipedec_cli.evaluate.machine import (
+    Machine,
+    ProcessorTime,
+    disturbance,
+    processor_name,
+)
 
 
 def test_processor_has_the_name_that_the_system_gives_it(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\nflags: x\nmodel name: another\n")
+    cpuinfo.write_text(
+        "processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\nflags: x\nmodel name: another\n"
+    )
     assert processor_name(cpuinfo) == "Some CPU @ 2.0GHz"
     assert processor_name(tmp_path / "none")  # its architecture
 
@@ -21,7 +28,9 @@ def test_line_tells_all_that_bears_on_speed_the_gpu_first():
     known = Machine("A CPU", 4, 8, 2, 24 * 2**30, None, "Linux x86_64", "3.11.1")
     line = "A CPU; 4 cores, 8 processors, 2 threads used; 24 GiB RAM; Linux x86_64; Python 3.11.1"
     assert known.line == line
-    other = Machine("A CPU", None, 8, 1, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1")
+    other = Machine(
+        "A CPU", None, 8, 1, 2**30, "A GPU, 80 GiB", "Linux x86_64", "3.11.1"
+    )
     assert other.line.startswith("A GPU, 80 GiB; A CPU; 8 processors, 1 thread used")
 
 
@@ -37,7 +46,9 @@ def test_what_others_used_is_what_this_process_did_not():
 def test_the_work_of_a_child_is_no_others():
     work = "import sys\nwhile time.process_time() < 0.2: pass\nprint(1, flush=True); sys.stdin.read()"
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", f"import time\n{work}"], **options) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import time\n{work}"], **options
+    ) as child:
         before = time.process_time()
         child.stdout.read(1)
         assert ProcessorTime.now().own - before >= 0.19
@@ -47,19 +58,47 @@ def test_the_work_of_a_child_is_no_others():
 @pytest.mark.parametrize(
     ("group", "files", "quota"),
     [
-        ("0::/", {"cpu.max": "150000 100000\n"}, 1.5),  # version 2, as a container sees it
+        (
+            "0::/",
+            {"cpu.max": "150000 100000\n"},
+            1.5,
+        ),  # version 2, as a container sees it
         ("0::/", {"cpu.max": "max 100000\n"}, None),
-        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "400000 100000", "a/b/cpu.max": "max 1"}, 4.0),
-        ("0::/a/b", {"a/cpu.max": "400000 100000", "a/b/cpu.max": "800000 100000"}, 4.0),
+        (
+            "0::/a/b",
+            {
+                "cpu.max": "max 100000",
+                "a/cpu.max": "400000 100000",
+                "a/b/cpu.max": "max 1",
+            },
+            4.0,
+        ),
+        (
+            "0::/a/b",
+            {"a/cpu.max": "400000 100000", "a/b/cpu.max": "800000 100000"},
+            4.0,
+        ),
         ("0::/not/here", {"cpu.max": "50000 100000"}, 0.5),
         ("0::/", {}, None),  # the system's own group
         (
             "5:memory:/m\n4:cpuacct,cpu:/host/c\n0::/",  # version 1, in a container: its path is the host's
-            {"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n", "m/cpu.max": "1 1"},
+            {
+                "cpu/cpu.cfs_quota_us": "250000\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+                "m/cpu.max": "1 1",
+            },
             2.5,
         ),
-        ("4:cpu:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "-1\n", "cpu/c/cpu.cfs_period_us": "100000\n"}, None),
-        ("4:cpu:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "?", "cpu/c/cpu.cfs_period_us": "0"}, None),
+        (
+            "4:cpu:/c\n0::/",
+            {"cpu/c/cpu.cfs_quota_us": "-1\n", "cpu/c/cpu.cfs_period_us": "100000\n"},
+            None,
+        ),
+        (
+            "4:cpu:/c\n0::/",
+            {"cpu/c/cpu.cfs_quota_us": "?", "cpu/c/cpu.cfs_period_us": "0"},
+            None,
+        ),
     ],
 )
 def test_a_quota_is_the_tightest_of_the_control_groups(tmp_path, group, files, quota):
@@ -70,4 +109,6 @@ def test_a_quota_is_the_tightest_of_the_control_groups(tmp_path, group, files, q
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     assert machine.processor_quota(tmp_path) == quota
-    assert machine.processor_quota(tmp_path / "sys") is None, "there are no control groups"
+    assert machine.processor_quota(tmp_path / "sys") is None, (
+        "there are no control groups"
+    )

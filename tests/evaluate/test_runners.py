@@ -39,7 +39,10 @@ def decoders(tmp_path_factory):
     """A pipelined decoder, and an ordinary T5 that makes another prefix of the same source."""
     folder = tmp_path_factory.mktemp("runners")
     kinds = ("sequential", "pipelined")
-    return {kind: load(tiny_checkpoint(folder / kind, decoder=kind), consume=False) for kind in kinds}
+    return {
+        kind: load(tiny_checkpoint(folder / kind, decoder=kind), consume=False)
+        for kind in kinds
+    }
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,9 @@ def remade(runner):
     """The runner that a child process would make."""
     factory, payload = runner.spec()
     module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)(**json.loads(json.dumps(payload)))
+    return getattr(importlib.import_module(module), name)(
+        **json.loads(json.dumps(payload))
+    )
 
 
 def test_outputs_are_the_same_in_batches_and_one_at_a_time(decoder, ids):
@@ -73,7 +78,9 @@ def test_each_pass_reads_its_sources_again(decoder, ids, monkeypatch):
     runner, stepper, read = EngineRunner(decoder, {}), decoder.engine(2).stepper, []
     remember = stepper.remember
     monkeypatch.setattr(
-        stepper, "remember", lambda memory, new: read.append(len(new)) or remember(memory, new)
+        stepper,
+        "remember",
+        lambda memory, new: read.append(len(new)) or remember(memory, new),
     )
     for _ in range(2):
         runner.run(ids, 2, time.perf_counter)
@@ -89,9 +96,14 @@ def test_parts_add_up_to_no_more_than_the_whole(decoder, ids):
     assert found.decoder_calls == sum(output.steps for output in found.outputs)
 
 
-def test_settings_have_the_schedule_and_a_child_process_decodes_in_the_same_way(decoder, ids, tmp_path):
+def test_settings_have_the_schedule_and_a_child_process_decodes_in_the_same_way(
+    decoder, ids, tmp_path
+):
     runner = EngineRunner(decoder, {"delay": 3, "empty_rows": "stop"})
-    shown = [runner.settings[name] for name in ("schedule", "empty_rows", "time_max", "dtype")]
+    shown = [
+        runner.settings[name]
+        for name in ("schedule", "empty_rows", "time_max", "dtype")
+    ]
     assert shown == ["delay3", "stop", "50", "float32"]
     again = remade(runner)
     assert again.settings == runner.settings
@@ -101,7 +113,8 @@ def test_settings_have_the_schedule_and_a_child_process_decodes_in_the_same_way(
         EngineRunner(load(tiny_checkpoint(tmp_path / "fixed", delay=1)), {"delay": 2})
 
 
-# ---- exact mode ------------------------------------------------------------------------------------------------------
+# ---- exact mode
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
@@ -116,7 +129,9 @@ def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft):
     for size in (1, 3):
         found = time_together(contest, batch_size=size, repeats=1, rest=lambda: None)
         made, usual = found["exact"], found["plain"]
-        assert [one.tokens for one in made.outputs] == [one.tokens for one in usual.outputs]
+        assert [one.tokens for one in made.outputs] == [
+            one.tokens for one in usual.outputs
+        ]
         assert (made.draft_calls > 0, usual.draft_calls) == (draft == "pipelined", 0)
         assert made.decoder_calls - made.draft_calls <= usual.decoder_calls
         assert made.rows_per_call >= usual.rows_per_call
@@ -140,7 +155,13 @@ def test_a_source_is_in_the_ids_of_both_models(decoders):
 def in_exact_mode(name, speedup, low, equal=5):
     gains = {1: Gain(speedup, low, speedup, None, None, 1.0)}
     command = f"pipedec generate --exact t5 --draft {name}"
-    return entry(name, "exact", gains=gains, command=command, text_agreement=TextAgreement(99.0, equal, 5))
+    return entry(
+        name,
+        "exact",
+        gains=gains,
+        command=command,
+        text_agreement=TextAgreement(99.0, equal, 5),
+    )
 
 
 def test_exact_advice_the_fastest_with_the_same_texts_is_named_if_it_is_faster():
@@ -153,13 +174,20 @@ def test_exact_advice_the_fastest_with_the_same_texts_is_named_if_it_is_faster()
     assert exact_advice([slow, *good, other], "the plain model") == said
 
 
-# ---- forced lengths: every decoder makes exactly so many tokens, and computes every step -----------------------------
+# ---- forced lengths: every decoder makes exactly so many tokens, and computes every
+# step -----------------------------
 
 
-@pytest.mark.parametrize("token", [EOS, 7])  # a model that wants to end everything at once, or nothing ever
+@pytest.mark.parametrize(
+    "token", [EOS, 7]
+)  # a model that wants to end everything at once, or nothing ever
 @pytest.mark.parametrize("sequences", [1, 3])
-@given(targets=st.lists(st.integers(1, 6), min_size=1, max_size=5), delay=st.integers(1, 3))
-def test_each_subsequence_has_its_length_whatever_the_model_says(token, sequences, targets, delay):
+@given(
+    targets=st.lists(st.integers(1, 6), min_size=1, max_size=5), delay=st.integers(1, 3)
+)
+def test_each_subsequence_has_its_length_whatever_the_model_says(
+    token, sequences, targets, delay
+):
     model = Mock(step=lambda rows: [token] * len(rows))
     method = Lengths(4, tuple(targets), "").method(BOS, EOS, delay)
     metered = Metered(model, time.perf_counter, targets, EOS)
@@ -181,7 +209,11 @@ def test_even_lengths_add_up_and_differ_by_one_at_most(source, count, more):
 
 def test_a_data_sets_lengths_are_the_papers_words_as_tokens():
     lengths = Lengths.of_dataset("wikihowqa", 512)
-    assert (lengths.source, lengths.tokens, len(lengths.targets)) == (512, 99, 8)  # 74.5 words · 4/3, 7.8
+    assert (lengths.source, lengths.tokens, len(lengths.targets)) == (
+        512,
+        99,
+        8,
+    )  # 74.5 words · 4/3, 7.8
     assert "Table 1" in lengths.line
 
 
@@ -198,11 +230,15 @@ LENGTHS = Lengths.even(6, 3, 7)
 
 
 def sources_of(decoder, count):
-    return LENGTHS.sources(count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
+    return LENGTHS.sources(
+        count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos
+    )
 
 
 @pytest.mark.slow
-def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_plain_text(tmp_path):
+def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_plain_text(
+    tmp_path,
+):
     decoder = load(tiny_checkpoint(tmp_path / "llama", family="llama"), consume=False)
     clock, engine = FakeClock(), decoder.engine()
     read, seen = engine.admit, []
@@ -214,26 +250,45 @@ def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_pla
 
     engine.admit = admit
     for delay, prompt, calls in ((None, 5, 8), (1, 6, 5)):
-        made = EngineRunner(decoder, {"delay": delay}, LENGTHS).run([[7, 8, 9, 7, 8, 9]], 1, clock)
-        assert (made.encoder_seconds, made.setup_seconds, made.calls) == (2.0, None, calls)
+        made = EngineRunner(decoder, {"delay": delay}, LENGTHS).run(
+            [[7, 8, 9, 7, 8, 9]], 1, clock
+        )
+        assert (made.encoder_seconds, made.setup_seconds, made.calls) == (
+            2.0,
+            None,
+            calls,
+        )
         assert seen.pop() == prompt
 
 
 @pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
-def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_too(decoder, delay, calls):
+def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_too(
+    decoder, delay, calls
+):
     runner = EngineRunner(decoder, {"delay": delay}, LENGTHS)
     made = runner.run(sources_of(decoder, 3), 2, time.perf_counter)
     assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
     assert {output.steps for output in made.outputs} == {calls}
     again = remade(runner)
-    assert again.run(sources_of(decoder, 3), 2, time.perf_counter).outputs == made.outputs
+    assert (
+        again.run(sources_of(decoder, 3), 2, time.perf_counter).outputs == made.outputs
+    )
 
 
-def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_its_own(decoder):
+def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_its_own(
+    decoder,
+):
     lengths = Lengths.of_fields(9)
-    assert "36 target tokens in 12 subsequences of 3; 84 in the plain text" in lengths.line
-    some = lengths.sources(2, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos)
-    for delay, tokens, calls, rows in (("together", 36, 4, 12 * 3 + 2 * 12 + 12), (None, 84, 85, 85)):
+    assert (
+        "36 target tokens in 12 subsequences of 3; 84 in the plain text" in lengths.line
+    )
+    some = lengths.sources(
+        2, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos
+    )
+    for delay, tokens, calls, rows in (
+        ("together", 36, 4, 12 * 3 + 2 * 12 + 12),
+        (None, 84, 85, 85),
+    ):
         runner = EngineRunner(decoder, {"delay": delay}, lengths)
         made = runner.run(some, 1, time.perf_counter)
         assert [len(output.tokens) for output in made.outputs] == [tokens, tokens]
@@ -251,7 +306,8 @@ def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
     assert made.calls == 8
 
 
-# ---- chats with a model that is not ours end in a child process where they end here ----------------------------------
+# ---- chats with a model that is not ours end in a child process where they end here
+# ----------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +325,11 @@ def test_a_turn_ends_in_a_child_as_here(chat, tmp_path, kind):
         "transformers": lambda: make_peer("transformers", chat.checkpoint, tmp_path),
     }[kind]()
     again = remade(runner)
-    checkpoint = again.checkpoint if kind == "transformers" else again.decoder.checkpoint
-    assert checkpoint.eos == chat.checkpoint.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    checkpoint = (
+        again.checkpoint if kind == "transformers" else again.decoder.checkpoint
+    )
+    assert checkpoint.eos == chat.checkpoint.tokenizer.convert_tokens_to_ids(
+        "<|im_end|>"
+    )
     if kind == "sequential":
         assert again.method.eos == checkpoint.eos

@@ -6,7 +6,13 @@ import scipy
 from numpy.typing import ArrayLike
 
 from pipedec_cli.evaluate.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.evaluate.metrics.measure import Floats, Measure, Scores, ScoringItem, score
+from pipedec_cli.evaluate.metrics.measure import (
+    Floats,
+    Measure,
+    Scores,
+    ScoringItem,
+    score,
+)
 from pipedec_cli.evaluate.metrics.rouge import Rouge
 from pipedec_cli.evaluate.scoring import Difference, method, score_differences
 
@@ -39,7 +45,9 @@ class Mean(Measure):
 
 def difference_of_means(first: ArrayLike, second: ArrayLike) -> Difference:
     runs = [np.asarray(values, dtype=np.float64)[:, None] for values in (first, second)]
-    one, other = (Scores(Mean(), tuple(map(str, range(len(rows)))), rows) for rows in runs)
+    one, other = (
+        Scores(Mean(), tuple(map(str, range(len(rows)))), rows) for rows in runs
+    )
     return score_differences(one, other)["mean"]
 
 
@@ -48,18 +56,23 @@ SECOND = chan(("2", "f", "b"), ("1", "b c d", "b c"))
 
 
 def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_examples():
-    # Of two examples there are three draws: the first twice, the second twice, one each. Over thousands of draws
-    # a 95 % interval ends at the lowest and the highest of the three differences, each computed anew.
+    # Of two examples there are three draws: the first twice, the second twice, one
+    # each. Over thousands of draws a 95 % interval ends at the lowest and the highest
+    # of the three differences, each computed anew.
     found = score_differences(FIRST, SECOND, resamples=999)
     turned = chan(("1", "b c d", "b c"), ("2", "f", "b"))
-    assert found == score_differences(FIRST, turned, resamples=999)  # whatever the order of the examples
+    assert found == score_differences(
+        FIRST, turned, resamples=999
+    )  # whatever the order of the examples
     for metric, difference in found.items():
         *alone, both = (
             FIRST.values_of(ids)[metric] - SECOND.values_of(ids)[metric]  # type: ignore[operator]
             for ids in ("1", "2", "12")
         )
         ends = (min(*alone, both), both, max(*alone, both))
-        assert (difference.low, difference.value, difference.high) == pytest.approx(ends)
+        assert (difference.low, difference.value, difference.high) == pytest.approx(
+            ends
+        )
         if metric == "present_f1@M":
             assert difference.value != pytest.approx(np.mean(alone))
 
@@ -67,9 +80,19 @@ def test_value_and_draws_are_differences_of_corpus_scores_and_not_of_means_over_
 @pytest.mark.parametrize(
     ("first", "second", "ends", "excludes_zero"),
     [
-        ([3, 4], [3, 4], (0.0, 0.0, 0.0), False),  # equal runs differ by nothing, and that is no finding
+        (
+            [3, 4],
+            [3, 4],
+            (0.0, 0.0, 0.0),
+            False,
+        ),  # equal runs differ by nothing, and that is no finding
         ([3], [1], (2.0, None, None), False),  # one example has no interval
-        ([3, 4, 5], [1, 2, 3], (2.0, 2.0, 2.0), True),  # differences that are all the same
+        (
+            [3, 4, 5],
+            [1, 2, 3],
+            (2.0, 2.0, 2.0),
+            True,
+        ),  # differences that are all the same
     ],
 )
 def test_intervals_at_the_edges(first, second, ends, excludes_zero):
@@ -80,7 +103,9 @@ def test_intervals_at_the_edges(first, second, ends, excludes_zero):
 
 def test_the_mean_difference_is_of_pairs():
     rng = np.random.default_rng(0)
-    hardness = rng.normal(scale=100, size=200)  # what both runs share must not widen the interval
+    hardness = rng.normal(
+        scale=100, size=200
+    )  # what both runs share must not widen the interval
     found = difference_of_means(hardness + rng.normal(1.0, 0.1, size=200), hardness)
     assert 0.97 < found.low < found.value < found.high < 1.03  # type: ignore[operator]
 
@@ -97,7 +122,9 @@ def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample():
 def test_runs_of_other_examples_or_by_other_protocols_are_refused():
     by_another = score([phrases("1", "b", "b"), phrases("2", "b", "b")], Meng2017())
     for other in (chan(("1", "b", "b"), ("3", "b", "b")), by_another):
-        with pytest.raises(ValueError, match="not of the same examples by the same protocol"):
+        with pytest.raises(
+            ValueError, match="not of the same examples by the same protocol"
+        ):
             score_differences(FIRST, other)
 
 

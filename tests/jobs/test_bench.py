@@ -27,7 +27,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json_compares_the_decoders_on_forced_lengths(folder):
-    several = ["--delays", "1,2", "--dtypes", "float32,bfloat16", "--batch-sizes", "1,2", "--json"]
+    several = [
+        "--delays",
+        "1,2",
+        "--dtypes",
+        "float32,bfloat16",
+        "--batch-sizes",
+        "1,2",
+        "--json",
+    ]
     result = run("bench", "--model", folder, *FEW, *several)
     content = json.loads(result.stdout)
     decoders = {decoder["name"]: decoder for decoder in content["entries"]}
@@ -39,10 +47,24 @@ def test_json_compares_the_decoders_on_forced_lengths(folder):
     # what only a report fills is not there
     common = ["conditions", "entries", "manifest", "sample"]
     assert sorted(content) == sorted([*common, "lengths", "model", "ratios"])
-    assert [*decoders["Δt = 1"]] == ["name", "role", "settings", "delay", "speed", "memory"]
-    calls = {name: decoder["speed"][0]["decoder_calls"] for name, decoder in decoders.items()}
-    assert calls["sequential"] == calls["transformers"] == 13  # 3 · 4 tokens and an <eos>
-    assert (calls["Δt = 1"], calls["Δt = 2"]) == (7, 9)  # (3 − 1) · Δt + 4 tokens and an <eos>
+    assert [*decoders["Δt = 1"]] == [
+        "name",
+        "role",
+        "settings",
+        "delay",
+        "speed",
+        "memory",
+    ]
+    calls = {
+        name: decoder["speed"][0]["decoder_calls"] for name, decoder in decoders.items()
+    }
+    assert (
+        calls["sequential"] == calls["transformers"] == 13
+    )  # 3 · 4 tokens and an <eos>
+    assert (calls["Δt = 1"], calls["Δt = 2"]) == (
+        7,
+        9,
+    )  # (3 − 1) · Δt + 4 tokens and an <eos>
     assert {speed["batch_size"] for speed in decoders["Δt = 1"]["speed"]} == {1, 2}
     assert set(content["conditions"]["rows"]) == {"float32", "bfloat16"}
 
@@ -51,14 +73,36 @@ def test_json_compares_the_decoders_on_forced_lengths(folder):
 @pytest.mark.extra("ctranslate2")
 def test_a_decoder_only_model_reads_a_prompt_in_the_encoders_place(tmp_path):
     folder = tiny_checkpoint(tmp_path / "qwen3", family="qwen3")
-    command = ("bench", "--model", folder, *FEW, "--compare", "sequential,transformers,ctranslate2")
+    command = (
+        "bench",
+        "--model",
+        folder,
+        *FEW,
+        "--compare",
+        "sequential,transformers,ctranslate2",
+    )
     said = " ".join(run(*command).stdout.split())
-    assert "reading the prompt" in said and "source keys" not in said and "encoder" not in said
-    decoders = {one["name"]: one["speed"][0] for one in json.loads(run(*command, "--json").stdout)["entries"]}
+    assert (
+        "reading the prompt" in said
+        and "source keys" not in said
+        and "encoder" not in said
+    )
+    decoders = {
+        one["name"]: one["speed"][0]
+        for one in json.loads(run(*command, "--json").stdout)["entries"]
+    }
     calls = {name: speed["decoder_calls"] for name, speed in decoders.items()}
-    assert calls == {"sequential": 13, "Δt = 1": 7, "transformers": 13, "ctranslate2": 13}
+    assert calls == {
+        "sequential": 13,
+        "Δt = 1": 7,
+        "transformers": 13,
+        "ctranslate2": 13,
+    }
     assert {speed["setup_seconds"] for speed in decoders.values()} == {None}
-    assert decoders["sequential"]["encoder_seconds"] > 0 and decoders["transformers"]["encoder_seconds"] > 0
+    assert (
+        decoders["sequential"]["encoder_seconds"] > 0
+        and decoders["transformers"]["encoder_seconds"] > 0
+    )
 
 
 @pytest.mark.slow
@@ -68,32 +112,71 @@ def test_fields_are_timed_beside_blind_rows(tmp_path, memory):
     few = ("--shape", "fields", "--subsequences", "3", "--tokens", "2", *FEW[4:])
     how = ("--compare", "transformers", "--set", f"memory={memory}".lower(), "--json")
     content = json.loads(run("bench", "--model", folder, *few, *how).stdout)
-    calls = {one["name"]: one["speed"][0]["decoder_calls"] for one in content["entries"]}
+    calls = {
+        one["name"]: one["speed"][0]["decoder_calls"] for one in content["entries"]
+    }
     # As one text each value has 4 more tokens; each text ends with <eos>.
-    assert calls == {"sequential": 19, "fields together": 3, "blind rows": 3, "transformers": 19}
+    assert calls == {
+        "sequential": 19,
+        "fields together": 3,
+        "blind rows": 3,
+        "transformers": 19,
+    }
     assert all(bool(one["memory"]) is memory for one in content["entries"])
     over = [(one["entry"], one["over"]) for one in content["ratios"]]
-    assert ("blind rows", "transformers") in over and ("transformers", "sequential") not in over
+    assert ("blind rows", "transformers") in over and (
+        "transformers",
+        "sequential",
+    ) not in over
 
 
 def test_fresh_weights_are_named(monkeypatch):
-    small = replace(SHAPES["scratch-tiny"], d_model=32, d_ff=48, layers=1, heads=2, vocabulary=300, d_kv=16)
+    small = replace(
+        SHAPES["scratch-tiny"],
+        d_model=32,
+        d_ff=48,
+        layers=1,
+        heads=2,
+        vocabulary=300,
+        d_kv=16,
+    )
     monkeypatch.setitem(SHAPES, "scratch-tiny", small)
-    result = run("bench", "--model", "scratch-tiny", *FEW, "--compare", "transformers", "--json")
+    result = run(
+        "bench", "--model", "scratch-tiny", *FEW, "--compare", "transformers", "--json"
+    )
     assert json.loads(result.stdout)["model"].endswith("fresh weights of a T5")
 
 
 @pytest.mark.slow
 def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
-    result = run("bench", "--model", folder, *FEW, "--compare", "sequential", "--set", "memory=true")
-    lengths = "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4"
-    for words in (lengths, "decoding, ms per call", "over sequential", "peak, MB", "used;"):
+    result = run(
+        "bench",
+        "--model",
+        folder,
+        *FEW,
+        "--compare",
+        "sequential",
+        "--set",
+        "memory=true",
+    )
+    lengths = (
+        "Forced lengths: 12 source tokens, 12 target tokens in 3 subsequences of 4"
+    )
+    for words in (
+        lengths,
+        "decoding, ms per call",
+        "over sequential",
+        "peak, MB",
+        "used;",
+    ):
         assert words in " ".join(result.stdout.split()), words
     assert "transformers greedy" not in result.stdout
 
 
 @pytest.mark.parametrize("code", [app.EXIT_INTERRUPTED, app.EXIT_TERMINATED])
-def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(folder, monkeypatch, code):
+def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(
+    folder, monkeypatch, code
+):
     passes = count(1)
     monkeypatch.setattr(app, "_TERMINATED", threading.Event())
 
@@ -104,12 +187,25 @@ def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(folder, m
             raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "pause", pause_once)
-    few = ("--delays", "1", "--batch-sizes", "1,2", "--compare", "sequential", *FEW[:-2], "--json")
+    few = (
+        "--delays",
+        "1",
+        "--batch-sizes",
+        "1,2",
+        "--compare",
+        "sequential",
+        *FEW[:-2],
+        "--json",
+    )
     result = run("bench", "--model", folder, *few, exit_code=code)
     content = json.loads(result.stdout)
-    assert [[len(speed["repeats"]) for speed in one["speed"]] for one in content["entries"]] == [[1], [1]]
+    assert [
+        [len(speed["repeats"]) for speed in one["speed"]] for one in content["entries"]
+    ] == [[1], [1]]
     assert content["conditions"]["stopped"] in result.stderr
-    assert "more at batch size 1; Ctrl-C shows what is measured by then" in result.stderr
+    assert (
+        "more at batch size 1; Ctrl-C shows what is measured by then" in result.stderr
+    )
 
 
 def test_a_bench_that_is_interrupted_before_a_round_shows_nothing(folder, monkeypatch):
@@ -117,7 +213,9 @@ def test_a_bench_that_is_interrupted_before_a_round_shows_nothing(folder, monkey
     assert run("bench", "--model", folder, *FEW, exit_code=130).stdout == ""
 
 
-@pytest.mark.parametrize(("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")])
+@pytest.mark.parametrize(
+    ("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")]
+)
 def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats, cell):
     gain = Gain(9.0, min(repeats), max(repeats), 9.0, 1.0, 9.0)
     one = SimpleNamespace(name="Δt = 1")
@@ -131,7 +229,10 @@ def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats
     [
         ("--compare exact-source", "the speed of exact mode depends on the text"),
         ("--compare exact", "on a trained model"),
-        ("--compare foo", "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, "),
+        (
+            "--compare foo",
+            "there is no 'foo'; choose from sequential, transformers, transformers:bfloat16, ",
+        ),
         ("--subsequences 3", "--subsequences and --tokens"),
         ("--shape fields --delays 2", "--delays does not apply"),
         ("--shape msqa --subsequences 3 --tokens 2", "--subsequences and --tokens"),

@@ -22,29 +22,67 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 
 EACH = [
     GenerateSettings(),
-    GenerateSettings(data="-in.jsonl", delay="wait", spans=True, part=Shard(1, 3), out="made here", limit=3),
-    GenerateSettings(ask=("Who, and when?", "-v", "a"), grounded=False, shots=("a:b.jsonl", 4), trace=False),
     GenerateSettings(
-        text=("a, b", "it's $c"), source_prefix="", prompt_template="Say\n{source}\x1b", chat=True
+        data="-in.jsonl",
+        delay="wait",
+        spans=True,
+        part=Shard(1, 3),
+        out="made here",
+        limit=3,
     ),
-    TrainSettings(learning_rate=0.00012345678901234, epochs=2.5, log_to=("mlflow", "wandb"), chat=False),
-    TrainSettings(data=Path("-d"), learning_rate=1e-12, epochs=3.0, seed=2**32 - 1, patience=2, bf16=True),
-    SegmentSettings(data="-", level="phrase", separator=(";", ",", "", r"\n"), keep=0.1 + 0.2),
+    GenerateSettings(
+        ask=("Who, and when?", "-v", "a"),
+        grounded=False,
+        shots=("a:b.jsonl", 4),
+        trace=False,
+    ),
+    GenerateSettings(
+        text=("a, b", "it's $c"),
+        source_prefix="",
+        prompt_template="Say\n{source}\x1b",
+        chat=True,
+    ),
+    TrainSettings(
+        learning_rate=0.00012345678901234,
+        epochs=2.5,
+        log_to=("mlflow", "wandb"),
+        chat=False,
+    ),
+    TrainSettings(
+        data=Path("-d"),
+        learning_rate=1e-12,
+        epochs=3.0,
+        seed=2**32 - 1,
+        patience=2,
+        bf16=True,
+    ),
+    SegmentSettings(
+        data="-", level="phrase", separator=(";", ",", "", r"\n"), keep=0.1 + 0.2
+    ),
     ScoreSettings(
         predictions=Path("-a"),
         other=Path("b c"),
         metrics=(("name", "words"), ("menu[].price", "5%")),
         stemmer=True,
     ),
-    ReportSettings(delays=(1, 3, "wait"), empty_rows=("retry", "stop"), split=("dev", "test"), memory=False),
-    BenchSettings(batch_sizes=(1, 4), dtypes=("float32", "int8"), delays=(1, 2), memory=True),
+    ReportSettings(
+        delays=(1, 3, "wait"),
+        empty_rows=("retry", "stop"),
+        split=("dev", "test"),
+        memory=False,
+    ),
+    BenchSettings(
+        batch_sizes=(1, 4), dtypes=("float32", "int8"), delays=(1, 2), memory=True
+    ),
     MergeSettings(folder=Path("-made"), out="-"),
 ]
 
 
 def words_of(line: str) -> list[str]:
     """The words that a shell reads."""
-    made = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True)
+    made = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True
+    )
     return made.stdout.decode().split("\0")[:-1]
 
 

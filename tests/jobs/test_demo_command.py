@@ -13,13 +13,22 @@ from tests.running import read_json, refused
 
 def form(folder):  # without what depends on the number of examples
     config = read_json(folder / "config.json")
-    del config["vocab_size"], config["pipedec"]["time_max"], config["transformers_version"]
+    del (
+        config["vocab_size"],
+        config["pipedec"]["time_max"],
+        config["transformers_version"],
+    )
     with safe_open(folder / "model.safetensors", "np") as weights:
-        return config, [(name, weights.get_slice(name).get_dtype()) for name in weights.keys()]  # noqa: SIM118
+        return config, [
+            (name, weights.get_slice(name).get_dtype())
+            for name in weights.keys()  # noqa: SIM118
+        ]
 
 
 @pytest.mark.slow
-def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do_next(tmp_path, capsys):
+def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do_next(
+    tmp_path, capsys
+):
     out = tmp_path / "demo"
     demo.demo(demo.DemoSettings(updates=60, examples=200, test=4, out=out))
     stderr = capsys.readouterr().err
@@ -28,26 +37,47 @@ def test_the_demo_runs_every_command_and_makes_what_ships_and_ends_in_what_to_do
     assert form(made) == form(demo.SHIPPED)
     assert (out / "report" / "report.html").exists()
     facts = read_json(out / "report" / "facts.json")
-    assert set(facts) == {"sequential", *(f"pipelined-delay{delay}" for delay in (1, 2, 3))}
+    assert set(facts) == {
+        "sequential",
+        *(f"pipelined-delay{delay}" for delay in (1, 2, 3)),
+    }
     told = [line for line in stderr.splitlines() if "facts right" in line]
-    assert [line.partition(":")[0] for line in told] == ["Δt = 1", "Δt = 2", "Δt = 3", "sequential"]
-    assert [f"\n{number} of 5, about " in stderr for number in range(1, 6)] == [True] * 5
+    assert [line.partition(":")[0] for line in told] == [
+        "Δt = 1",
+        "Δt = 2",
+        "Δt = 3",
+        "sequential",
+    ]
+    assert [f"\n{number} of 5, about " in stderr for number in range(1, 6)] == [
+        True
+    ] * 5
     assert "checkpoint-N" not in stderr and not list(out.glob("models/*/checkpoint-*"))
     assert "made with --limit" not in stderr, "the demo set it itself"
     assert all(count["right"] + count["missing"] > 0 for count in facts.values())
     assert "next: " not in stderr  # what a command by itself would say
     last = [line.strip() for line in stderr.splitlines()[-6:] if line.startswith("  ")]
-    assert ["--teacher" in last[0], "--fields" in last[1], "--level field" in last[2]] == [True] * 3
+    assert [
+        "--teacher" in last[0],
+        "--fields" in last[1],
+        "--level field" in last[2],
+    ] == [True] * 3
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_the_model_that_ships_is_small_and_states_the_facts_of_sources_that_it_has_not_seen(delay):
+def test_the_model_that_ships_is_small_and_states_the_facts_of_sources_that_it_has_not_seen(
+    delay,
+):
     assert sum(file.stat().st_size for file in demo.SHIPPED.iterdir()) < 3e6
     decoder, count = pipedec_cli.load(str(demo.SHIPPED)), Counter[str]()
     sources = [record["source"] for record in make_demo(60, seed=7)]
-    for source, made in zip(sources, decoder.texts(sources, decoder.method(delay)), strict=True):
+    for source, made in zip(
+        sources, decoder.texts(sources, decoder.method(delay)), strict=True
+    ):
         count.update(check_facts(made.text, source))
-    assert count["right"] >= 0.95 * (count["right"] + count["missing"]) and count["wrong"] <= 3
+    assert (
+        count["right"] >= 0.95 * (count["right"] + count["missing"])
+        and count["wrong"] <= 3
+    )
 
 
 def test_the_demo_touches_no_folder_that_is_not_its_own(tmp_path):

@@ -16,7 +16,18 @@ pytestmark = [pytest.mark.usefixtures("empty_folder"), pytest.mark.extra("gguf")
 
 def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
     path = written(tmp_path)
-    run("generate", "--model", path, "--chat", "--text", "a", "--max-tokens", "5", "--out", "out.jsonl")
+    run(
+        "generate",
+        "--model",
+        path,
+        "--chat",
+        "--text",
+        "a",
+        "--max-tokens",
+        "5",
+        "--out",
+        "out.jsonl",
+    )
     decoder = load(str(path))
     decoder.read_sources(chat=True)
     (made,) = decoder.texts(["a"], decoder.method(max_tokens=5))
@@ -27,23 +38,34 @@ def test_a_file_generates_in_a_chat_until_its_turn_ends(tmp_path):
 
 def test_a_file_counts_the_tokens_of_targets(tmp_path):
     target = "a b. It is so."
-    data = write_lines(tmp_path / "one.jsonl", *[{"source": f"{n}", "target": target} for n in range(5)])
+    data = write_lines(
+        tmp_path / "one.jsonl",
+        *[{"source": f"{n}", "target": target} for n in range(5)],
+    )
     whole = ("--set", "held_out=0", "--level", "phrase")
     run("segment", data, "--tokenizer", written(tmp_path), *whole)
     ids = made_checkpoint().tokenizer(target, add_special_tokens=False)["input_ids"]
     details = read_json("pipedec-workspace/data/segmentation.json")
     assert (details["unit"], details["counts"]["longest"]) == ("tokens", len(ids))
-    assert refused("segment", data, "--tokenizer", "none.gguf", *whole).startswith("no GGUF file 'none.gguf'")
+    assert refused("segment", data, "--tokenizer", "none.gguf", *whole).startswith(
+        "no GGUF file 'none.gguf'"
+    )
 
 
 @pytest.mark.slow
 def test_a_file_serves_wherever_a_model_is_named(tmp_path):
     path = written(tmp_path)
-    rows = [{"source": text, "target": f"{text}. It is so."} for text in SOURCES for _ in range(6)]
+    rows = [
+        {"source": text, "target": f"{text}. It is so."}
+        for text in SOURCES
+        for _ in range(6)
+    ]
     run("segment", write_lines(tmp_path / "data.jsonl", *rows), "--level", "sentence")
     short = ("--set", "time_max=9")
     few = ("--max-steps", 1, "--batch-size", 2, "--set", "limit=2", *short)
-    said = refused("train", "--teacher", path, *few)  # its weights are random, so its texts do not end
+    said = refused(
+        "train", "--teacher", path, *few
+    )  # its weights are random, so its texts do not end
     assert "none of the teacher's texts can be learnt from" in said
     run("train", "--model", path, *few)
     folder = tmp_path / "pipedec-workspace/models/pipelined"
@@ -55,5 +77,7 @@ def test_a_file_serves_wherever_a_model_is_named(tmp_path):
     assert len(lines_of("exact.jsonl")) == 2
     run("report", "--baseline", path, "--delays", 1, "--limit", 2, "--out", "report")
     assert str(path) in json.dumps(read_json("report/report.json")["entries"][0])
-    words = f"--model {path} --subsequences 2 --tokens 2 --source 4 --compare sequential"
+    words = (
+        f"--model {path} --subsequences 2 --tokens 2 --source 4 --compare sequential"
+    )
     run("bench", *words.split())

@@ -19,22 +19,40 @@ PAPER = "the paper, Table 1"
 run = partial(running.run, "import")
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-MSQA = {"question": ["who", "?"], "context": ["Ann", "and", "Bo"], "label": ["B", "O", "B"]}
+MSQA = {
+    "question": ["who", "?"],
+    "context": ["Ann", "and", "Bo"],
+    "label": ["B", "O", "B"],
+}
 KEYPHRASES = {"title": "On grids", "abstract": "We draw.", "keyword": "grid;time step"}
 
 
 def test_splits_of_a_folder_become_a_folder_and_one_of_them_a_file():
-    assert list(get_args(DataSet)) == list(IMPORTERS)  # what can be typed is what there is
+    assert list(get_args(DataSet)) == list(
+        IMPORTERS
+    )  # what can be typed is what there is
     write_lines("published/kp20k_training.json", KEYPHRASES, KEYPHRASES)
     write_lines("published/kp20k_validation.json", KEYPHRASES)
     result = run("kp20k", "published")
     assert result.stdout == ""
     assert "wrote kp20k/train.jsonl, kp20k/dev.jsonl" in result.stderr
-    assert (len(lines_of("kp20k/train.jsonl")), len(lines_of("kp20k/dev.jsonl"))) == (2, 1)
+    assert (len(lines_of("kp20k/train.jsonl")), len(lines_of("kp20k/dev.jsonl"))) == (
+        2,
+        1,
+    )
     assert not Path("kp20k/test.jsonl").exists()
     run("kp20k", "published", "--split", "dev")
     assert len(lines_of("kp20k-dev.jsonl")) == 1
-    run("kp20k", "published", "--split", "train", "--out", "out/mine.jsonl", "--limit", 1)
+    run(
+        "kp20k",
+        "published",
+        "--split",
+        "train",
+        "--out",
+        "out/mine.jsonl",
+        "--limit",
+        1,
+    )
     assert len(lines_of("out/mine.jsonl")) == 1
 
 
@@ -45,19 +63,28 @@ def test_tagged_tokens_become_objects_that_segment_takes():
     assert lines_of("conll.jsonl")[0]["target"] == {"PER": ["Ann"], "ORG": ["X0", "Y"]}
     running.run("segment", "conll.jsonl", "--level", "field")
     fields = load_segmentation(Path("pipedec-workspace/data/segmentation.json")).fields
-    assert [(field.name, field.kind) for field in fields] == [("PER", "list"), ("ORG", "list")]
+    assert [(field.name, field.kind) for field in fields] == [
+        ("PER", "list"),
+        ("ORG", "list"),
+    ]
 
 
 def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_is_said_even_when_quiet():
     Path("msqa_data").mkdir()
     unlabelled = {key: value for key, value in MSQA.items() if key != "label"}
     for split, row in (("train", MSQA), ("test", unlabelled)):
-        Path(f"msqa_data/{split}.json").write_text(json.dumps({"data": [{"id": "q", **row}]}))
+        Path(f"msqa_data/{split}.json").write_text(
+            json.dumps({"data": [{"id": "q", **row}]})
+        )
     assert "no targets" in run("msqa", "msqa_data").stderr
     assert not Path("msqa/test.jsonl").exists()
     assert "target" not in lines_of("msqa/unlabelled-test.jsonl")[0]
     assert given_splits("msqa") == ("train",)
-    write_lines("a.jsonl", {"article": "", "highlights": "H"}, {"article": "A", "highlights": "H", "id": "1"})
+    write_lines(
+        "a.jsonl",
+        {"article": "", "highlights": "H"},
+        {"article": "A", "highlights": "H", "id": "1"},
+    )
     result = run("cnn_dailymail", "a.jsonl", "--quiet")
     assert len(lines_of("cnn_dailymail.jsonl")) == 1
     assert "1 without a source left out (first: a.jsonl:1)" in result.stderr
@@ -65,27 +92,52 @@ def test_split_without_answers_is_named_for_segment_and_what_had_to_be_changed_i
 
 
 def test_json_gives_the_statistics_of_table_1_sentences_counted_and_the_papers():
-    write_lines("a.jsonl", KEYPHRASES | {"keyword": "one two;three"}, KEYPHRASES | {"keyword": "four"})
+    write_lines(
+        "a.jsonl",
+        KEYPHRASES | {"keyword": "one two;three"},
+        KEYPHRASES | {"keyword": "four"},
+    )
     result = run("kp20k", "a.jsonl", "--json")
     report = json.loads(result.stdout)
     (file,) = report["files"]
     statistics = file["statistics"]
-    assert (statistics["words_per_target"], statistics["subsequences_per_target"]) == (2.0, 1.5)
+    assert (statistics["words_per_target"], statistics["subsequences_per_target"]) == (
+        2.0,
+        1.5,
+    )
     assert statistics["words_per_subsequence"] == pytest.approx(4 / 3, abs=1e-3)
     assert report["paper"]["words_per_target"] == 10.6
     assert (file["path"], file["examples"], file["left_out"]) == ("kp20k.jsonl", 2, 0)
-    nouns = ("grid", "token", "model", "table", "river", "stone", "house", "engine", "letter", "window")
+    nouns = (
+        "grid",
+        "token",
+        "model",
+        "table",
+        "river",
+        "stone",
+        "house",
+        "engine",
+        "letter",
+        "window",
+    )
     text = "We gave the {0} a {1}. The {0} met another {1}. No {0} knows every {1}."
     abstracts = [text.format(x, y) for x in nouns for y in nouns]
-    write_lines("a.jsonl", *[{"article": "body", "abstract": abstract} for abstract in abstracts])
+    write_lines(
+        "a.jsonl",
+        *[{"article": "body", "abstract": abstract} for abstract in abstracts],
+    )
     report = json.loads(run("pubmed", "a.jsonl", "--json").stdout)
     assert report["files"][0]["statistics"]["subsequences_per_target"] == 3.0
     assert [row["target"] for row in lines_of("pubmed.jsonl")] == abstracts
 
 
-def test_stdout_gets_the_data_stderr_the_table_and_text_that_drives_terminals_is_data(empty_folder):
+def test_stdout_gets_the_data_stderr_the_table_and_text_that_drives_terminals_is_data(
+    empty_folder,
+):
     hostile = "\x1b[31mred\x1b[0m [bold]x[/bold] :smile: \x00"
-    write_lines("a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile, "grid"]})
+    write_lines(
+        "a.jsonl", KEYPHRASES | {"title": hostile, "keyword": [hostile, "grid"]}
+    )
     result = run("kp20k", "a.jsonl", "--out", "-")
     row = json.loads(result.stdout)
     assert row["source"].startswith(hostile)
@@ -100,7 +152,11 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     run("parallel", "a.txt", "--targets", "b.txt", "--separator", "|")
     rows = [(row["source"], row["target"]) for row in lines_of("parallel.jsonl")]
     assert rows == [("title body", ["x", "y"]), ("second", [])]
-    report = json.loads(run("parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json").stdout)
+    report = json.loads(
+        run(
+            "parallel", "a.txt", "--targets", "b.txt", "--separator", "", "--json"
+        ).stdout
+    )
     assert [row["target"] for row in lines_of("parallel.jsonl")] == ["x | y", ""]
     assert report["files"][0]["empty_targets"] == 1
     Path("b.txt").write_text("x\ty\n\n")
@@ -113,7 +169,10 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
     [
         ("good.jsonl --out - --json", "--json and --out - both want stdout"),
         ("good.jsonl --separator ,", "--separator is for parallel text, not for kp20k"),
-        ("bad.jsonl", "bad.jsonl:2: field 'keyword': expected a string or a list, found a number"),
+        (
+            "bad.jsonl",
+            "bad.jsonl:2: field 'keyword': expected a string or a list, found a number",
+        ),
         ("empty.jsonl", "holds no example"),
         ("blank.jsonl", "holds no example"),
         ("empty.jsonl.gz", "holds no example"),
@@ -124,11 +183,17 @@ def test_parallel_files_are_imported_with_the_options_of_their_own():
         ("published --split test", "has no split test; it has train, dev"),
     ],
 )
-def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty_folder, arguments, message):
+def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(
+    empty_folder, arguments, message
+):
     for name in ("good.jsonl", "published/train.json", "published/valid.json"):
         write_lines(name, KEYPHRASES)
     write_lines("bad.jsonl", KEYPHRASES, {"title": "T", "abstract": "B", "keyword": 3})
-    contents = {"empty.jsonl": b"", "blank.jsonl": b"\n\n", "empty.jsonl.gz": gzip.compress(b"")}
+    contents = {
+        "empty.jsonl": b"",
+        "blank.jsonl": b"\n\n",
+        "empty.jsonl.gz": gzip.compress(b""),
+    }
     for name, content in {
         **contents,
         "taken": b"",
@@ -138,7 +203,11 @@ def test_what_cannot_be_imported_is_refused_and_every_file_stays_as_it_was(empty
         Path(name).write_bytes(content)
 
     def files():
-        return {path: path.read_bytes() for path in empty_folder.rglob("*") if path.is_file()}
+        return {
+            path: path.read_bytes()
+            for path in empty_folder.rglob("*")
+            if path.is_file()
+        }
 
     before = files()
     assert message in refused("import", "kp20k", *arguments.split())

@@ -13,7 +13,12 @@ from rich.console import Console
 from pipedec_cli.cli.segment import EXAMPLES
 from pipedec_cli.data.records import SPLITS, Record, Segmentation
 from pipedec_cli.data.segmentation import TargetStatistics
-from pipedec_cli.data.workspace import Workspace, load_segmentation, load_segmenter, read_split
+from pipedec_cli.data.workspace import (
+    Workspace,
+    load_segmentation,
+    load_segmenter,
+    read_split,
+)
 from pipedec_cli.evaluate.expected_calls import Estimate
 from pipedec_cli.view.segment_tables import segment_sheets
 from pipedec_cli.view.tables import show_sheet
@@ -22,7 +27,12 @@ from tests.running import read_json
 from tests.running import write_lines as write
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
-FACTS = ("The pump is on.", "Dr. Lee checked it.", "It runs at 3.5 bar.", "The valve is open, too.")
+FACTS = (
+    "The pump is on.",
+    "Dr. Lee checked it.",
+    "It runs at 3.5 bar.",
+    "The valve is open, too.",
+)
 FACTS += ("It is late.",)
 
 segment = partial(running.run, "segment", columns=120)
@@ -38,7 +48,10 @@ def segmentation() -> Segmentation:
 
 
 def examples(count=40, **fields):
-    return [{"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields} for i in range(count)]
+    return [
+        {"source": f"case {i}", "target": " ".join(FACTS[: 3 + i % 3]), **fields}
+        for i in range(count)
+    ]
 
 
 def test_a_file_becomes_three_segmented_splits_in_the_workspace():
@@ -52,35 +65,61 @@ def test_a_file_becomes_three_segmented_splits_in_the_workspace():
         assert record.id == str(int(record.source.removeprefix("case ")) + 1)
     assert segmentation() == Segmentation("sentence", (), " ", 20)
     assert (Workspace.find().data / "sentences.json").exists()
-    assert "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
+    assert (
+        "wrote train.jsonl, dev.jsonl, test.jsonl, segmentation.json" in result.stderr
+    )
     assert "counted in words" in result.stderr
 
 
 def test_steps_that_are_counted_on_a_sample_say_so():
     few = ("--level", "sentence", "--set", "held_out=0")
-    path = write("data.jsonl", *({"source": f"{n}", "target": "A. B."} for n in range(1_001)))
+    path = write(
+        "data.jsonl", *({"source": f"{n}", "target": "A. B."} for n in range(1_001))
+    )
     assert "counted on a sample of 501 of 1,001 targets" in segment(path, *few).stderr
-    assert "counted on 5 targets" in segment(write("few.jsonl", *examples(5)), *few).stderr
+    assert (
+        "counted on 5 targets" in segment(write("few.jsonl", *examples(5)), *few).stderr
+    )
 
 
 def test_sources_alone_are_dealt_out_for_a_teacher_and_nothing_is_promised_of_them():
     items = [{"source": f"case {i}. {FACTS[1]}", "note": i} for i in range(30)]
     result = segment(write("inputs.jsonl", *items), "--sources-only", "--json")
     printed, folder = json.loads(result.stdout), Path("pipedec-workspace/data")
-    assert (printed["promise"], printed["statistics"], printed["joiner"]) == ([], {}, " ")
+    assert (printed["promise"], printed["statistics"], printed["joiner"]) == (
+        [],
+        {},
+        " ",
+    )
     assert printed["manifest"]["settings"]["sources_only"] is True
-    splits = {name: [*read_split(folder / f"{name}.jsonl", need_target=False)] for name in SPLITS}
-    assert all(printed["splits"][name]["examples"] == len(rows) for name, rows in splits.items())
-    assert sorted(record.fields["note"] for record in chain(*splits.values())) == [*range(30)]
-    assert not any({"target", "target_segments"} & record.fields.keys() for record in chain(*splits.values()))
+    splits = {
+        name: [*read_split(folder / f"{name}.jsonl", need_target=False)]
+        for name in SPLITS
+    }
+    assert all(
+        printed["splits"][name]["examples"] == len(rows)
+        for name, rows in splits.items()
+    )
+    assert sorted(record.fields["note"] for record in chain(*splits.values())) == [
+        *range(30)
+    ]
+    assert not any(
+        {"target", "target_segments"} & record.fields.keys()
+        for record in chain(*splits.values())
+    )
     assert load_segmenter(folder).cut(" ".join(FACTS)) == FACTS
     assert "next: `pipedec train --teacher MODEL` has" in result.stderr
     again = segment("inputs.jsonl", "--sources-only", "--out", "d").stderr
     assert "`pipedec train d --teacher MODEL`" in again
     refused = refusal("inputs.jsonl")
-    assert "inputs.jsonl:1: field 'target' is missing" in refused and "--sources-only" in refused
+    assert (
+        "inputs.jsonl:1: field 'target' is missing" in refused
+        and "--sources-only" in refused
+    )
     some = write("some.jsonl", items[0], *examples(1))
-    assert "some.jsonl:2: there is a target; leave out --sources-only" in refusal(some, "--sources-only")
+    assert "some.jsonl:2: there is a target; leave out --sources-only" in refusal(
+        some, "--sources-only"
+    )
 
 
 def test_a_test_file_beside_sources_alone_may_have_right_answers_which_are_segmented():
@@ -108,7 +147,9 @@ def test_json_prints_what_segmentation_json_holds_and_the_same_command_writes_th
     assert not Path("pipedec-workspace").exists()
     for out in ("a", "b"):
         segment("data.jsonl", "--out", out)
-    first, second = ({p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b"))
+    first, second = (
+        {p.name: p.read_bytes() for p in Path(out).iterdir()} for out in ("a", "b")
+    )
     assert first == second
 
 
@@ -118,7 +159,10 @@ def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited(
     nothing = segment("data.jsonl", "--set", "held_out=0", "--out", "whole")
     assert "is empty" not in nothing.stderr
     result = segment("data.jsonl", "--dev", "dev.jsonl", "--set", "held_out=0.5")
-    assert [record.source for record in data_of()["dev"]] == [*(f"case {i}" for i in range(6)), "new"]
+    assert [record.source for record in data_of()["dev"]] == [
+        *(f"case {i}" for i in range(6)),
+        "new",
+    ]
     assert len(data_of()["test"]) > 8
     assert "of dev and test with a source that train has, too" in result.stderr
     content = "".join(json.dumps(item) + "\n" for item in examples(20)) + "nonsense\n"
@@ -129,14 +173,18 @@ def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited(
 
 def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_warned_of():
     segment(write("data.jsonl", *examples()))
-    before = {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()}
+    before = {
+        path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()
+    }
     Path("wrong.jsonl").write_text('{"source": "a", "target": "b"}\n{"sour')
     assert "wrong.jsonl:2: not JSON" in refusal("wrong.jsonl")
     assert "empty.jsonl: is empty" in refusal(write("empty.jsonl"))
     assert "nothing.jsonl: no such file" in refusal("nothing.jsonl")
     for over in ("pipedec-workspace/data/train.jsonl", "pipedec-workspace/data"):
         assert "would be written over" in refusal(over)
-    assert {path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()} == before
+    assert {
+        path: path.read_bytes() for path in Path("pipedec-workspace/data").iterdir()
+    } == before
     Path("pipedec-workspace/models/pipelined").mkdir(parents=True)
     assert "was trained" not in segment("data.jsonl").stderr
     ours = {"pipedec": {"segmentation": {"level": "sentence"}}}
@@ -144,15 +192,24 @@ def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_
     told = "was trained at level sentence, and pipedec-workspace/data now holds level clause: train again"
     assert told in segment("data.jsonl", "--level", "clause", "-q").stderr
     assert "was trained" not in segment("data.jsonl").stderr
-    assert "was trained on other data" in segment("data.jsonl", "--set", "held_out=0.4", "-q").stderr
+    assert (
+        "was trained on other data"
+        in segment("data.jsonl", "--set", "held_out=0.4", "-q").stderr
+    )
 
 
 def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     write("data.jsonl", *examples())
-    Path("c.toml").write_text('held-out = 0.4\n[segment]\nlevel = "clause"\nsub-max = 9\n')
+    Path("c.toml").write_text(
+        'held-out = 0.4\n[segment]\nlevel = "clause"\nsub-max = 9\n'
+    )
     segment("data.jsonl", "--config", "c.toml", "--set", "sub_max=8")
     saved = read_json("pipedec-workspace/data/segmentation.json")
-    assert (saved["level"], saved["sub_max"], saved["manifest"]["settings"]["held_out"]) == ("clause", 8, 0.4)
+    assert (
+        saved["level"],
+        saved["sub_max"],
+        saved["manifest"]["settings"]["held_out"],
+    ) == ("clause", 8, 0.4)
     write("data.jsonl", *({"source": str(i), "target": "a; b"} for i in range(9)))
     segment("data.jsonl", "--recipe", "kp20k")
     assert segmentation().level == "phrase"
@@ -161,21 +218,35 @@ def test_a_config_file_or_a_recipe_carries_options_and_flags_win():
     assert segmentation().separators == (";", "|") and told
     segment("data.jsonl", "--config", "d.toml", "--level", "sentence")
     assert (segmentation().level, segmentation().separators) == ("sentence", ())
-    assert "has no separators" in refusal("data.jsonl", "--level", "sentence", "--separator", ";")
+    assert "has no separators" in refusal(
+        "data.jsonl", "--level", "sentence", "--separator", ";"
+    )
 
 
 def test_phrases_come_from_strings_and_lists_and_separators_may_be_ones_own():
-    items = [{"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"} for i in range(12)]
-    result = segment(write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases")
+    items = [
+        {"source": f"s{i}", "keyphrases": ["a", "b c"] if i % 2 else "a; b c;"}
+        for i in range(12)
+    ]
+    result = segment(
+        write("data.jsonl", *items), "--level", "phrase", "--target-field", "keyphrases"
+    )
     for record in data_of()["train"]:
         assert record.target_segments == ("a", "b c")
         assert record.target in ("a; b c", "a; b c;")
         assert "keyphrases" in record.fields
     assert segmentation().joiner == "; "
     assert "6 targets came segmented" in result.stderr
-    data = write("data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9)))
-    result = segment(data, "--level", "phrase", "--separator", "|", "--separator", r"\n")
-    assert "9 targets with line breaks or separators that predictions will not have" in result.stderr
+    data = write(
+        "data.jsonl", *({"source": str(i), "target": "a|b\nc"} for i in range(9))
+    )
+    result = segment(
+        data, "--level", "phrase", "--separator", "|", "--separator", r"\n"
+    )
+    assert (
+        "9 targets with line breaks or separators that predictions will not have"
+        in result.stderr
+    )
     assert data_of()["train"][0].target_segments == ("a", "b", "c")
     assert load_segmenter(Path("pipedec-workspace/data")).separators == ("|", "\n")
     result = segment(write("data.jsonl", *examples()), "--level", "clause")
@@ -187,16 +258,28 @@ def test_phrases_come_from_strings_and_lists_and_separators_may_be_ones_own():
 
 def test_too_many_segments_are_merged_and_long_ones_warned_of():
     items = [{"source": str(i), "target": "; ".join("abcdefgh")} for i in range(10)]
-    result = segment(write("data.jsonl", *items), "--level", "phrase", "--set", "sub_max=5")
+    result = segment(
+        write("data.jsonl", *items), "--level", "phrase", "--set", "sub_max=5"
+    )
     assert data_of()["train"][0].target_segments == ("a; b", "c; d", "e; f", "g; h")
-    assert "10 targets had too many segments: neighbours were merged to 4" in result.stderr
-    items = [{"source": str(i), "target": "word " * 40 + "end, " + "more " * 12} for i in range(10)]
+    assert (
+        "10 targets had too many segments: neighbours were merged to 4" in result.stderr
+    )
+    items = [
+        {"source": str(i), "target": "word " * 40 + "end, " + "more " * 12}
+        for i in range(10)
+    ]
     result = segment(write("data.jsonl", *items), "-q")
     warning = "warning: 10 subsequences in 10 of 10 targets would be cut, being too long for 50 time-steps"
     assert warning in result.stderr.replace("\n", " ")
     told = " ".join(result.stderr.split())
-    assert "(the longest has 53 words): train and decode with `--set time_max=N`" in told
-    write("data.jsonl", *({**item, "target": item["target"].replace("more", "")} for item in items))
+    assert (
+        "(the longest has 53 words): train and decode with `--set time_max=N`" in told
+    )
+    write(
+        "data.jsonl",
+        *({**item, "target": item["target"].replace("more", "")} for item in items),
+    )
     assert "would be cut" not in segment("data.jsonl").stderr
 
 
@@ -206,14 +289,34 @@ WHOLE, AT = {"source": "s", "target": "t"}, "data.jsonl:1: "
 @pytest.mark.parametrize(
     ("item", "options", "expected"),
     [
-        (WHOLE | {"target": 3}, "", f"{AT}field 'target': expected a string or an object or a list, foun"),
+        (
+            WHOLE | {"target": 3},
+            "",
+            f"{AT}field 'target': expected a string or an object or a list, foun",
+        ),
         (WHOLE | {"source": ""}, "", f"{AT}'source' is empty"),
-        ({"source": "s"}, "", f"{AT}field 'target' is missing; its fields are: source; --target-field"),
-        (WHOLE | {"target": None}, "", f"{AT}field 'target' is null; its fields are: source, target"),
+        (
+            {"source": "s"},
+            "",
+            f"{AT}field 'target' is missing; its fields are: source; --target-field",
+        ),
+        (
+            WHOLE | {"target": None},
+            "",
+            f"{AT}field 'target' is null; its fields are: source, target",
+        ),
         (WHOLE | {"steps": 1}, "", f"{AT}field 'steps' is one that `pipedec generate`"),
         (WHOLE, "--set held_out=0.5", "nothing to train on"),
-        (WHOLE, "--tokenizer none/x/y", "none/x/y: no such folder; give a checkpoint folder"),
-        (WHOLE, "--tokenizer ./nothere", "./nothere: no such folder; give a checkpoint folder"),
+        (
+            WHOLE,
+            "--tokenizer none/x/y",
+            "none/x/y: no such folder; give a checkpoint folder",
+        ),
+        (
+            WHOLE,
+            "--tokenizer ./nothere",
+            "./nothere: no such folder; give a checkpoint folder",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(item, options, expected):
@@ -225,7 +328,8 @@ def test_a_folder_in_which_no_file_is_named_after_a_split_is_told_what_segment_w
     Path("made").mkdir()
     what = "made: a folder without a file for any split"
     assert (
-        refusal("made") == f"{what}; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
+        refusal("made")
+        == f"{what}; name its files train.jsonl, dev.jsonl, test.jsonl, or give a single file"
     )
 
 
@@ -248,27 +352,44 @@ def test_data_that_will_not_be_helped_or_are_too_few_are_said_so_and_hostile_tex
 
 
 def test_tables_have_the_papers_columns_and_the_steps_of_each_delay():
-    train, dev = TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}), TargetStatistics(0, 0.0, 0.0, 0.0, {})
+    train, dev = (
+        TargetStatistics(2, 4.0, 2.0, 2.0, {1: 1, 3: 1}),
+        TargetStatistics(0, 0.0, 0.0, 0.0, {}),
+    )
     console = Console(file=io.StringIO(), width=60)
-    for sheet in segment_sheets({"train": train, "dev": dev}, [Estimate(1, 2, 9.0, 3.0, 0.25)], "words"):
+    for sheet in segment_sheets(
+        {"train": train, "dev": dev}, [Estimate(1, 2, 9.0, 3.0, 0.25)], "words"
+    ):
         show_sheet(console, sheet)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert all(figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%"))
+    assert all(
+        figure in shown for figure in ("25.0%", "3.0", "1 to 2: 50%, 3 to 5: 50%")
+    )
     said = segment(write("data.jsonl", *examples())).stderr
     promise = "Decoder steps on the grid, in words"
-    assert all(expected in said for expected in ("subsequences", promise, "sequential", "times"))
+    assert all(
+        expected in said
+        for expected in ("subsequences", promise, "sequential", "times")
+    )
     # the examples in the help name options that there are
-    known, used = (set(re.findall(r"--[a-z-]+", text)) for text in (segment("--help").stdout, EXAMPLES))
+    known, used = (
+        set(re.findall(r"--[a-z-]+", text))
+        for text in (segment("--help").stdout, EXAMPLES)
+    )
     assert len(used) > 5 and used <= known
 
 
-# ---- objects: a row for each key -------------------------------------------------------------------------------------
+# ---- objects: a row for each key
+# -------------------------------------------------------------------------------------
 
 NO_SPLIT = ("--set", "held_out=0")
 
 
 def objects(count=30):
-    facts = [{"name": f"Mill {i}", "food": ["Thai", "Greek"][i % 2], "stars": i % 5} for i in range(count)]
+    facts = [
+        {"name": f"Mill {i}", "food": ["Thai", "Greek"][i % 2], "stars": i % 5}
+        for i in range(count)
+    ]
     for fact in facts[::3]:
         del fact["food"]
     facts[4]["parking"] = True
@@ -277,28 +398,63 @@ def objects(count=30):
 
 def test_objects_become_a_row_for_each_key_and_stay_as_they_were():
     data = write("data.jsonl", *objects(), {"source": "empty", "facts": {}})
-    result = segment(data, "--level", "field", "--target-field", "facts", *NO_SPLIT, "--json")
+    result = segment(
+        data, "--level", "field", "--target-field", "facts", *NO_SPLIT, "--json"
+    )
     printed = json.loads(result.stdout)
-    assert [field["name"] for field in printed["fields"]] == ["name", "stars", "food", "parking"]
-    assert [field["kind"] for field in printed["fields"]] == ["string", "number", "string", "boolean"]
-    assert (printed["level"], printed["joiner"], segmentation().level) == ("field", "; ", "field")
+    assert [field["name"] for field in printed["fields"]] == [
+        "name",
+        "stars",
+        "food",
+        "parking",
+    ]
+    assert [field["kind"] for field in printed["fields"]] == [
+        "string",
+        "number",
+        "string",
+        "boolean",
+    ]
+    assert (printed["level"], printed["joiner"], segmentation().level) == (
+        "field",
+        "; ",
+        "field",
+    )
     (promise,) = printed["promise"]
-    assert promise["delay"] == "together" and promise["pipelined_steps"] < 3.1 < promise["sequential_steps"]
+    assert (
+        promise["delay"] == "together"
+        and promise["pipelined_steps"] < 3.1 < promise["sequential_steps"]
+    )
     assert "Keys, a row each" not in result.stderr
     found = {record.source: record for record in chain(*data_of().values())}
     assert found["case 4"].target_segments == ("Mill 4", "4", "Thai", "true")
     assert found["case 3"].target_segments == ("Mill 3", "3", "", "")
-    assert found["empty"].target_segments == ("",) * 4 and printed["counts"]["empty"] == 1
-    assert found["case 4"].target_fields == {"name": "Mill 4", "food": "Thai", "stars": 4, "parking": True}
+    assert (
+        found["empty"].target_segments == ("",) * 4 and printed["counts"]["empty"] == 1
+    )
+    assert found["case 4"].target_fields == {
+        "name": "Mill 4",
+        "food": "Thai",
+        "stars": 4,
+        "parking": True,
+    }
     cut = load_segmenter(Path("pipedec-workspace/data")).cut("name: A; parking: true")
     assert cut == ("A", "", "", "true")
     made = "pipedec-workspace/data/train.jsonl"
     again = segment(made, *NO_SPLIT, "--level", "field", "--out", "again", "--json")
-    assert json.loads(again.stdout)["fields"] == printed["fields"], "the target has its plain name now"
+    assert json.loads(again.stdout)["fields"] == printed["fields"], (
+        "the target has its plain name now"
+    )
 
 
 def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_said():
-    on = (write("data.jsonl", *objects()), "--level", "field", "--target-field", "facts", *NO_SPLIT)
+    on = (
+        write("data.jsonl", *objects()),
+        "--level",
+        "field",
+        "--target-field",
+        "facts",
+        *NO_SPLIT,
+    )
     names = lambda: [field.name for field in segmentation().fields]  # noqa: E731
     result = segment(*on, "--set", "keep=0.1")
     assert re.search(r"food +string +any +66\.7%", result.stderr)
@@ -307,12 +463,22 @@ def test_a_schema_may_be_chosen_given_or_thinned_out_and_what_it_leaves_out_is_s
     assert "1 value of keys that are not in the schema left out" in result.stderr
     segment(*on, "--fields", "stars, name")
     assert names() == ["stars", "name"]
-    write("schema.json", {"properties": {"food": {"enum": ["Thai", "Greek"]}, "late": {"type": "string"}}})
+    write(
+        "schema.json",
+        {
+            "properties": {
+                "food": {"enum": ["Thai", "Greek"]},
+                "late": {"type": "string"},
+            }
+        },
+    )
     segment(*on, "--schema", "schema.json")
     food, late = segmentation().fields
     assert (food.enum, late.kind, late.share) == (("Thai", "Greek"), "string", 0.0)
     write("inputs.jsonl", *({"source": f"case {i}"} for i in range(9)))
-    segment("inputs.jsonl", "--level", "field", "--sources-only", "--schema", "schema.json")
+    segment(
+        "inputs.jsonl", "--level", "field", "--sources-only", "--schema", "schema.json"
+    )
     assert names() == ["food", "late"]
 
 
@@ -320,7 +486,9 @@ def test_five_hundred_keys_are_segmented():
     every = {f"key {i}": f"v {i}" for i in range(500)}
     write("data.jsonl", *({"source": f"case {i}", "target": every} for i in range(9)))
     segment("data.jsonl", "--level", "field")
-    assert len(segmentation().fields) == len(data_of()["train"][0].target_segments) == 500
+    assert (
+        len(segmentation().fields) == len(data_of()["train"][0].target_segments) == 500
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,11 +501,18 @@ def test_five_hundred_keys_are_segmented():
         ('{"a": 1}', "--set sub_max=5", "sub_max=… does not go with --level field"),
         ('{"a": 1}', "--schema none.json", "none.json: no such file"),
         ('{"a": 1}', "--fields a --set keep=1", "keep is for keys that are"),
-        ("null", "--sources-only", "without targets there is nothing to read the keys off"),
+        (
+            "null",
+            "--sources-only",
+            "without targets there is nothing to read the keys off",
+        ),
     ],
 )
 def test_what_is_no_object_of_values_is_refused(targets, options, told):
-    lines = (f'{{"source": "s{n}", "target": {target}}}' for n, target in enumerate(targets.split(";")))
+    lines = (
+        f'{{"source": "s{n}", "target": {target}}}'
+        for n, target in enumerate(targets.split(";"))
+    )
     Path("data.jsonl").write_text("\n".join(lines))
     assert told in refusal("data.jsonl", "--level", "field", *options.split())
 
@@ -352,5 +527,9 @@ def test_a_target_of_dev_that_is_no_object_is_refused_too():
 def test_objects_and_their_options_belong_to_level_field():
     write("data.jsonl", *objects())
     told = refusal("data.jsonl", "--target-field", "facts")
-    assert "the target is an object; --level field makes a row of each of its keys" in told
-    assert "--fields does not go with --level sentence" in refusal("data.jsonl", "--fields", "name")
+    assert (
+        "the target is an object; --level field makes a row of each of its keys" in told
+    )
+    assert "--fields does not go with --level sentence" in refusal(
+        "data.jsonl", "--fields", "name"
+    )

@@ -22,8 +22,25 @@ from tests import running
 from tests.checkpoints import change
 from tests.running import lines_of, read_json, run, write_lines
 
-QUICK = ["--max-steps", "2", "--batch-size", "4", "--set", "evaluations=1", "--set", "dev_examples=4"]
-SMALLEST = replace(SHAPES["scratch-tiny"], d_model=16, d_ff=16, layers=1, heads=2, vocabulary=320, d_kv=8)
+QUICK = [
+    "--max-steps",
+    "2",
+    "--batch-size",
+    "4",
+    "--set",
+    "evaluations=1",
+    "--set",
+    "dev_examples=4",
+]
+SMALLEST = replace(
+    SHAPES["scratch-tiny"],
+    d_model=16,
+    d_ff=16,
+    layers=1,
+    heads=2,
+    vocabulary=320,
+    d_kv=8,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,11 +51,17 @@ def smallest_shape():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, smallest_shape: None) -> tuple[Path, str]:
+def made(
+    tmp_path_factory: pytest.TempPathFactory, smallest_shape: None
+) -> tuple[Path, str]:
     """A workspace with data and a model, and what its training said. Not to be changed."""
     folder = tmp_path_factory.mktemp("made")
     rows = [
-        {"id": str(i), "source": f"colour: {c} number: {i}", "target": f"It is {c}. There are {i} of them."}
+        {
+            "id": str(i),
+            "source": f"colour: {c} number: {i}",
+            "target": f"It is {c}. There are {i} of them.",
+        }
         for i, c in enumerate(["red", "green", "blue"] * 8)
     ]
     data = write_lines(folder / "data.jsonl", *rows)
@@ -76,10 +99,14 @@ def forget_the_end(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
     said = train(workspace, "--delay", "1", "--overwrite")
-    (command,) = re.findall("`(pipedec train [^`]*)`, which `report` needs to compare with", said)
+    (command,) = re.findall(
+        "`(pipedec train [^`]*)`, which `report` needs to compare with", said
+    )
     assert "--model scratch-tiny --decoder sequential" in command, "the same start"
     assert command.endswith(f"--workspace {workspace}")
-    assert " --max-steps 2 --batch-size 4 " in command, "trained as long, on as many examples at a time"
+    assert " --max-steps 2 --batch-size 4 " in command, (
+        "trained as long, on as many examples at a time"
+    )
     generate = ("generate", "-w", workspace, "--delay", "1")
     assert "`pipedec report" not in run(*generate).stderr
     assert "nothing to compare with" in running.refused("report", "-w", workspace)
@@ -92,13 +119,20 @@ def test_a_report_is_advised_where_it_has_something_to_compare_with(workspace):
 
 
 @pytest.mark.parametrize(
-    ("split", "told"), [("train", "record 'long': a batch of 4"), ("dev", "'long' of dev")]
+    ("split", "told"),
+    [("train", "record 'long': a batch of 4"), ("dev", "'long' of dev")],
 )
-def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(workspace, split, told, monkeypatch):
+def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(
+    workspace, split, told, monkeypatch
+):
     monkeypatch.setattr("psutil.virtual_memory", lambda: Mock(available=4_000_000_000))
     target = "It is red. " * 10_000
     long = {"id": "long", "source": "a", "target": target, "target_segments": [target]}
-    write_lines(workspace / f"data/{split}.jsonl", long, *lines_of(workspace / "data/train.jsonl"))
+    write_lines(
+        workspace / f"data/{split}.jsonl",
+        long,
+        *lines_of(workspace / "data/train.jsonl"),
+    )
     said = refused(workspace, "--overwrite")
     assert told in said and "leave it out of the data, or shorten it" in said
 
@@ -117,31 +151,70 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "max\\_steps" in card and "epochs" not in card
     assert "its weights are those of update 2, the best by dev score" in talk
-    assert "2 of 2, the best by dev score" in card and manifest(workspace)["result"]["weights_update"] == 2
+    assert (
+        "2 of 2, the best by dev score" in card
+        and manifest(workspace)["result"]["weights_update"] == 2
+    )
     assert not list(folder.glob("best-*"))
     curve = manifest(workspace)["result"]["curve"]
-    assert [set(point) for point in curve] == [{"update", "loss"}] * 2 + [{"update", "dev_loss", "dev_score"}]
+    assert [set(point) for point in curve] == [{"update", "loss"}] * 2 + [
+        {"update", "dev_loss", "dev_score"}
+    ]
     page = (folder / "training.html").read_text(encoding="utf-8")
-    assert "Loss in training" in page and "max_steps" in page and str(workspace) not in page
+    assert (
+        "Loss in training" in page
+        and "max_steps" in page
+        and str(workspace) not in page
+    )
     assert AutoTokenizer.from_pretrained(folder).eos_token == "</s>"
     assert (folder / "generation_config.json").exists()
-    training = {"epochs": 10.0, "max_steps": 2, "batch_size": 4, "accumulation": 1, "schedule": "linear"}
+    training = {
+        "epochs": 10.0,
+        "max_steps": 2,
+        "batch_size": 4,
+        "accumulation": 1,
+        "schedule": "linear",
+    }
     training |= {"optimizer": "adafactor", "learning_rate": 0.03, "warmup": 0.05}
-    training |= {"bf16": False, "seed": 0, "evaluations": 1, "cpu": True, "keep": "best", "patience": None}
-    method = {"decoder": "pipelined", "delay": "any", "source_prefix": "", "max_source_tokens": 2048}
-    asked = {"model": "scratch-tiny", "data": str(workspace / "data"), "dev_examples": 4, **method}
+    training |= {
+        "bf16": False,
+        "seed": 0,
+        "evaluations": 1,
+        "cpu": True,
+        "keep": "best",
+        "patience": None,
+    }
+    method = {
+        "decoder": "pipelined",
+        "delay": "any",
+        "source_prefix": "",
+        "max_source_tokens": 2048,
+    }
+    asked = {
+        "model": "scratch-tiny",
+        "data": str(workspace / "data"),
+        "dev_examples": 4,
+        **method,
+    }
     assert manifest(workspace)["settings"] == asked | {"training": training}
 
 
 @pytest.mark.parametrize("can", [True, False])
-def test_bf16_where_it_takes_many_times_as_long_is_warned_of(workspace, monkeypatch, can):
+def test_bf16_where_it_takes_many_times_as_long_is_warned_of(
+    workspace, monkeypatch, can
+):
     monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
     talk = train(workspace, "--bf16", "--overwrite", "--set", "dev_examples=0")
     assert ("no instructions for bfloat16" in talk) is not can
 
 
-def test_what_logs_a_training_is_looked_for_before_anything_starts(workspace, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.jobs.train.find_spec", lambda name: None if name == "wandb" else name)
+def test_what_logs_a_training_is_looked_for_before_anything_starts(
+    workspace, monkeypatch
+):
+    monkeypatch.setattr(
+        "pipedec_cli.jobs.train.find_spec",
+        lambda name: None if name == "wandb" else name,
+    )
     before = manifest(workspace)
     told = refused(workspace, "--overwrite", "--set", "log_to=tensorboard,wandb")
     assert told == "log_to=wandb needs wandb, which is not installed; pip install wandb"
@@ -156,17 +229,30 @@ def test_transformers_own_callbacks_log_losses_and_scores(workspace, monkeypatch
     logged = dict[str, int]()
 
     class Logger(TrainerCallback):
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any
+        ) -> None:
             logged.update(dict.fromkeys(logs, state.global_step))
 
     monkeypatch.setattr("pipedec_cli.jobs.train.find_spec", lambda _: True)
     monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "trackio", Logger)
     train(workspace, "--overwrite", "--set", "log_to=trackio")
-    assert {logged[name] for name in ("loss", "learning_rate", "eval_loss", "eval_score")} == {2}
+    assert {
+        logged[name] for name in ("loss", "learning_rate", "eval_loss", "eval_score")
+    } == {2}
 
 
 def test_a_training_that_ran_out_of_patience_says_so(workspace):
-    never = ("--learning-rate", "0", "--max-steps", "4", "--set", "evaluations=4", "--set", "patience=2")
+    never = (
+        "--learning-rate",
+        "0",
+        "--max-steps",
+        "4",
+        "--set",
+        "evaluations=4",
+        "--set",
+        "patience=2",
+    )
     talk = train(workspace, "--overwrite", *never)
     assert "ended after 3 updates: 2 evaluations without a better one" in talk
     assert "its weights are those of update 1, the best by dev score" in talk
@@ -181,18 +267,44 @@ def test_a_training_ends_with_a_word_about_a_model_that_ignores_its_input(worksp
 
 
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
-    recipe = ("--recipe", "paper", "--learning-rate", "0.01", "--max-source-tokens", "4", "--overwrite")
+    recipe = (
+        "--recipe",
+        "paper",
+        "--learning-rate",
+        "0.01",
+        "--max-source-tokens",
+        "4",
+        "--overwrite",
+    )
     assert "longer than 4 tokens and were cut" in train(workspace, *recipe)
     settings = manifest(workspace)["settings"]
     training = settings["training"]
-    assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (1, 0.01, 4)
+    assert (settings["delay"], training["learning_rate"], training["batch_size"]) == (
+        1,
+        0.01,
+        4,
+    )
     config = tmp_path / "pipedec.toml"
-    config.write_text('seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n')
-    talk = train(workspace, "--config", str(config), "--set", "limit=1", "--epochs", "3", "--delay", "2")
+    config.write_text(
+        'seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n'
+    )
+    talk = train(
+        workspace,
+        "--config",
+        str(config),
+        "--set",
+        "limit=1",
+        "--epochs",
+        "3",
+        "--delay",
+        "2",
+    )
     assert "warning: 1 example: too few for a training" in talk
     assert "warning: --epochs does not count" in talk
     assert "warning: --delay does not count" in talk
-    assert f"next: `pipedec generate --model sequential --workspace {workspace}`" in talk
+    assert (
+        f"next: `pipedec generate --model sequential --workspace {workspace}`" in talk
+    )
     content = read_json(workspace / "models" / "sequential" / "config.json")["pipedec"]
     assert (content["decoder"], content["source_prefix"]) == ("sequential", "say: ")
     saved = manifest(workspace, "sequential")
@@ -204,14 +316,18 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
 def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace):
     folder = pipelined(workspace)
     before = (folder / "model.safetensors").read_bytes()
-    assert "holds a trained model; replace it with --overwrite" in refused(workspace, "--seed", "1")
+    assert "holds a trained model; replace it with --overwrite" in refused(
+        workspace, "--seed", "1"
+    )
     assert "has been trained to the end already" in train(workspace, "--resume")
     forget_the_end(folder)
     assert "--resume" in refused(workspace)
     assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() == before
     again = workspace / ".." / workspace.name
-    assert f"going on from {again / 'models/pipelined/checkpoint-2'}" in train(again, "--resume")
+    assert f"going on from {again / 'models/pipelined/checkpoint-2'}" in train(
+        again, "--resume"
+    )
     train(workspace, "--overwrite", "--seed", "1")
     assert (folder / "model.safetensors").read_bytes() != before
 
@@ -222,7 +338,10 @@ def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(works
     forget_the_end(pipelined(workspace))
     assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     for _ in range(2):
-        assert "nothing to resume" in (talk := train(workspace, "--resume")) and "update 0" in talk
+        assert (
+            "nothing to resume" in (talk := train(workspace, "--resume"))
+            and "update 0" in talk
+        )
         assert (pipelined(workspace) / "model.safetensors").read_bytes() == whole
         shutil.rmtree(pipelined(workspace))
 
@@ -231,13 +350,19 @@ def test_what_cannot_be_trained_is_refused(workspace, monkeypatch):
     for delay in ("0", "-1", "two", "1.5"):
         run("train", "-w", workspace, "--delay", delay, exit_code=2)
     shutil.rmtree(pipelined(workspace))
-    assert "no shape 'scratch-huge'; use one of scratch-tiny" in refused(workspace, "--model", "scratch-huge")
+    assert "no shape 'scratch-huge'; use one of scratch-tiny" in refused(
+        workspace, "--model", "scratch-huge"
+    )
     assert "pipedec segment DATA" in refused(workspace / "none")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for device in ("cuda", "cuda:1"):
-        assert "cuda is not here; use --device cpu" in refused(workspace, "--device", device)
-    assert "would be written over" in refused(workspace, "--model", str(pipelined(workspace)))
+        assert "cuda is not here; use --device cpu" in refused(
+            workspace, "--device", device
+        )
+    assert "would be written over" in refused(
+        workspace, "--model", str(pipelined(workspace))
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,7 +380,9 @@ def test_one_gpu_alone_is_seen_while_it_is_trained_on_and_the_environment_stays(
     before, device, seen, monkeypatch
 ):
     name = "CUDA_VISIBLE_DEVICES"
-    monkeypatch.delenv(name, raising=False) if before is None else monkeypatch.setenv(name, before)
+    monkeypatch.delenv(name, raising=False) if before is None else monkeypatch.setenv(
+        name, before
+    )
     for error in (None, KeyboardInterrupt):
         with suppress(KeyboardInterrupt), only_gpu(device) as kind:
             assert (kind, os.environ.get(name)) == (device.partition(":")[0], seen)
@@ -264,7 +391,9 @@ def test_one_gpu_alone_is_seen_while_it_is_trained_on_and_the_environment_stays(
         assert os.environ.get(name) == before
 
 
-def test_a_refused_training_leaves_the_gpus_that_a_process_sees_as_they_were(workspace, monkeypatch):
+def test_a_refused_training_leaves_the_gpus_that_a_process_sees_as_they_were(
+    workspace, monkeypatch
+):
     shutil.rmtree(pipelined(workspace))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -282,7 +411,9 @@ def test_a_gpu_is_not_hidden_from_a_process_that_uses_it(monkeypatch):
 def test_a_folder_that_is_being_trained_into_is_refused_to_a_second_training(workspace):
     folder = workspace / "models" / "sequential"
     with only_writer(folder, folder=True, todo=""):
-        assert refused(workspace, "--decoder", "sequential").endswith("wait for it, or choose another --out")
+        assert refused(workspace, "--decoder", "sequential").endswith(
+            "wait for it, or choose another --out"
+        )
     assert not folder.exists()
 
 
@@ -292,25 +423,40 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", Mock(side_effect=RuntimeError))
+        patch.setattr(
+            "pipedec_cli.model.training.trainer.save_checkpoint",
+            Mock(side_effect=RuntimeError),
+        )
         train(workspace, "--overwrite", "--seed", "1")
     assert (folder / "model.safetensors").exists()
     assert manifest(workspace)["settings"] != before["settings"]
     for command in (["generate"], ["report"], ["generate", "--model", folder]):
         told = running.refused(*command, "-w", workspace, "--device", "cpu")
-        assert all(word in told for word in ("training has not come to its end", "--resume", "--overwrite"))
+        assert all(
+            word in told
+            for word in ("training has not come to its end", "--resume", "--overwrite")
+        )
     assert "with `pipedec train --resume`, its --out" in told
-    assert "not come to its end" in refused(workspace, "--model", str(folder), "--decoder", "sequential")
-    assert "killed left" not in train(workspace, "--seed", "1"), "the run that failed had cleaned up"
+    assert "not come to its end" in refused(
+        workspace, "--model", str(folder), "--decoder", "sequential"
+    )
+    assert "killed left" not in train(workspace, "--seed", "1"), (
+        "the run that failed had cleaned up"
+    )
     assert not list(folder.glob(".*"))
     run("generate", "-w", workspace, "--device", "cpu")
 
 
 @pytest.mark.parametrize(
     ("saved", "why"),
-    [("weights", "File too large"), ("optimizer", "a file cannot be written: a quota, a limit")],
+    [
+        ("weights", "File too large"),
+        ("optimizer", "a file cannot be written: a quota, a limit"),
+    ],
 )
-def test_a_file_that_cannot_be_written_is_an_error_of_the_system(workspace, monkeypatch, saved, why):
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(
+    workspace, monkeypatch, saved, why
+):
     """Safetensors writes the weights and torch the optimizer: their errors hold the system's, or hide it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -329,7 +475,9 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(workspace, monk
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert raised.value.filename == str(pipelined(workspace))
-    assert raised.value.errno in (errno.EFBIG, None), "the command ends with exit code 1"
+    assert raised.value.errno in (errno.EFBIG, None), (
+        "the command ends with exit code 1"
+    )
 
 
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
@@ -337,15 +485,25 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     (folder / "checkpoint-3" / "trainer_state.json").write_text("{")
-    assert "left checkpoint-3, .unfinished-abc half written: removed" in train(workspace, "--overwrite")
-    assert {".unfinished-abc", "checkpoint-3", ".lock"}.isdisjoint(path.name for path in folder.iterdir())
+    assert "left checkpoint-3, .unfinished-abc half written: removed" in train(
+        workspace, "--overwrite"
+    )
+    assert {".unfinished-abc", "checkpoint-3", ".lock"}.isdisjoint(
+        path.name for path in folder.iterdir()
+    )
 
 
-def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(made, workspace):
+def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(
+    made, workspace
+):
     assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in made[1]
     folder, twice = pipelined(workspace), ("--set", "evaluations=2")
     train(workspace, "--overwrite", *twice)
-    for keep, kept in ((2, ["checkpoint-1", "checkpoint-2"]), (1, ["checkpoint-2"]), (0, [])):
+    for keep, kept in (
+        (2, ["checkpoint-1", "checkpoint-2"]),
+        (1, ["checkpoint-2"]),
+        (0, []),
+    ):
         forget_the_end(folder)
         talk = train(workspace, "--resume", *twice, "--set", f"keep_checkpoints={keep}")
         assert ("checkpoint-N folder" in talk) is bool(keep)
@@ -358,19 +516,33 @@ def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is
 def test_a_file_is_no_data_to_train_on(tmp_path):
     path = write_lines(tmp_path / "data.jsonl", {"source": "a", "target": "b"})
     told = running.refused("train", path, "-w", tmp_path / "work")
-    assert told == f"{path}: is a file; run `pipedec segment` on it, and give the folder that it writes"
+    assert (
+        told
+        == f"{path}: is a file; run `pipedec segment` on it, and give the folder that it writes"
+    )
 
 
-def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(workspace, monkeypatch):
+def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(
+    workspace, monkeypatch
+):
     """transformers makes another tokenizer of any that a Qwen2 has."""
-    usual = lambda texts, size, *, begins, family: train_tokenizer(texts, size, begins=begins)  # noqa: E731
+
+    def usual(texts, size, *, begins, family):
+        return train_tokenizer(texts, size, begins=begins)
+
     monkeypatch.setattr("pipedec_cli.model.scratch.train_tokenizer", usual)
-    told = refused(workspace, "--set", "family=qwen2", "--out", str(workspace / "qwen2"))
-    assert "train.jsonl:1: the tokenizer of scratch-tiny gives this text other ids" in told
+    told = refused(
+        workspace, "--set", "family=qwen2", "--out", str(workspace / "qwen2")
+    )
+    assert (
+        "train.jsonl:1: the tokenizer of scratch-tiny gives this text other ids" in told
+    )
     assert not (workspace / "qwen2" / "config.json").exists()
 
 
-def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(workspace, monkeypatch):
+def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(
+    workspace, monkeypatch
+):
     """A file of the tokenizer that is spoilt while a training runs is noticed at its end."""
     folder, write = pipelined(workspace), save_checkpoint
 
@@ -383,4 +555,6 @@ def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(workspa
     monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", spoilt)
     assert "gives this text other ids" in refused(workspace, "--overwrite")
     monkeypatch.undo()
-    assert "has not come to its end" in running.refused("generate", "--text", "a", "--model", folder)
+    assert "has not come to its end" in running.refused(
+        "generate", "--text", "a", "--model", folder
+    )

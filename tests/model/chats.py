@@ -20,9 +20,13 @@ def chat_tokenizer(template: str = CHATML, vocabulary: int = 500) -> Any:
     from tokenizers import AddedToken
 
     tokenizer = train_tokenizer(
-        [text for source, told in TOLD for text in (source, *told)] * 4, vocabulary, begins=True
+        [text for source, told in TOLD for text in (source, *told)] * 4,
+        vocabulary,
+        begins=True,
     )
-    tokenizer.add_tokens([AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")])
+    tokenizer.add_tokens(
+        [AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")]
+    )
     tokenizer.chat_template = template
     return tokenizer
 
@@ -34,7 +38,12 @@ def foreign(folder: Path, *, template: str | None = CHATML) -> Path:
 
     tokenizer = chat_tokenizer(template or "")
     tokenizer.chat_template = template
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     ids = {"bos_token_id": 3, "eos_token_id": 1, "pad_token_id": 0}
     config = AutoConfig.for_model("llama", vocab_size=len(tokenizer), **sizes, **ids)
     with torch.random.fork_rng(devices=[]):

@@ -6,13 +6,25 @@ from pathlib import Path
 
 import torch
 
-from pipedec_cli.model.gguf import KEYS, LONG_ROPE, MAY_LACK, ROPE_FACTORS, llama3_factors, named_weights
+from pipedec_cli.model.gguf import (
+    KEYS,
+    LONG_ROPE,
+    MAY_LACK,
+    ROPE_FACTORS,
+    llama3_factors,
+    named_weights,
+)
 from pipedec_cli.model.text import ids_around
 
 #: The types of matrices by our names of dtypes. All else is float32.
 TYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int8": "Q8_0"}
 #: llama.cpp's names of families that transformers calls otherwise.
-NAMES = {"gemma3_text": "gemma3", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+NAMES = {
+    "gemma3_text": "gemma3",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "mixtral": "llama",
+}
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 
 
@@ -22,18 +34,37 @@ def arch_of(config):
 
 def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options):
     """Write a checkpoint with a byte-level BPE tokenizer, or with other values of `tokenizer.ggml`, or other `settings`."""
-    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, quant_shape_to_byte_shape
+    from gguf import (
+        GGMLQuantizationType,
+        GGUFValueType,
+        GGUFWriter,
+        LlamaFileType,
+        quant_shape_to_byte_shape,
+    )
     from gguf.quants import quantize
 
     config = checkpoint.model.config
-    types = {bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32}
+    types = {
+        bool: GGUFValueType.BOOL,
+        int: GGUFValueType.UINT32,
+        float: GGUFValueType.FLOAT32,
+    }
     types |= {str: GGUFValueType.STRING, list: GGUFValueType.ARRAY}
     words = tokenizer or tokenizer_values(checkpoint.tokenizer, config)
-    heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
+    heads = {
+        ".attn_q.": config.num_attention_heads,
+        ".attn_k.": config.num_key_value_heads,
+    }
     with closing(GGUFWriter(path, arch_of(config), **options)) as writer:
         if dtype in TYPES:
-            writer.add_file_type(LlamaFileType["ALL_F32" if dtype == "float32" else f"MOSTLY_{TYPES[dtype]}"])
-        for name, value in (model_values(checkpoint) | words | (settings or {})).items():
+            writer.add_file_type(
+                LlamaFileType[
+                    "ALL_F32" if dtype == "float32" else f"MOSTLY_{TYPES[dtype]}"
+                ]
+            )
+        for name, value in (
+            model_values(checkpoint) | words | (settings or {})
+        ).items():
             if value is not None:
                 writer.add_key_value(name, value, types[type(value)])
         for name, weight in weights_of(checkpoint.model).items():
@@ -44,8 +75,12 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
                 # llama.cpp has another order of these rows
                 apart = values.reshape(heads[part], 2, -1, *values.shape[1:])
                 values = apart.swapaxes(1, 2).reshape(values.shape)
-            kind = GGMLQuantizationType[TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"]
-            if kind.name.endswith("_K"):  # gguf does not write these types; small bytes are finite scales
+            kind = GGMLQuantizationType[
+                TYPES.get(dtype, dtype) if values.ndim > 1 else "F32"
+            ]
+            if kind.name.endswith(
+                "_K"
+            ):  # gguf does not write these types; small bytes are finite scales
                 shape = quant_shape_to_byte_shape(values.shape, kind)
                 data = torch.randint(0, 40, shape, dtype=torch.uint8).numpy()
             else:
@@ -57,31 +92,56 @@ def write_gguf(checkpoint, path, dtype, tokenizer=None, settings=None, **options
 
 
 def weights_of(model):
-    weights, rope = named_weights(model, arch_of(model.config)), model.config.rope_parameters
+    weights, rope = (
+        named_weights(model, arch_of(model.config)),
+        model.config.rope_parameters,
+    )
     if rope.get("rope_type") == "llama3":
         weights[ROPE_FACTORS] = llama3_factors(model.config)
-    return weights | {LONG_ROPE[name]: torch.tensor(rope[name]) for name in LONG_ROPE.keys() & rope.keys()}
+    return weights | {
+        LONG_ROPE[name]: torch.tensor(rope[name])
+        for name in LONG_ROPE.keys() & rope.keys()
+    }
 
 
 def model_values(checkpoint):
     config, tokenizer = checkpoint.model.config, checkpoint.tokenizer
     sizes = checkpoint.backbone.sizes(config)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
-    numbers = {key: getattr(config, name, None) for key, name in (KEYS | MAY_LACK).items()}
+    numbers = {
+        key: getattr(config, name, None) for key, name in (KEYS | MAY_LACK).items()
+    }
     has_windows = config.model_type.startswith(("gemma", "phi3"))
     numbers |= {
         "attention.value_length": sizes.head_width,
-        "rope.dimension_count": int(sizes.head_width * rope.get("partial_rotary_factor", 1)),
+        "rope.dimension_count": int(
+            sizes.head_width * rope.get("partial_rotary_factor", 1)
+        ),
         "rope.freq_base": float(rope["rope_theta"]),
-        "rope.freq_base_swa": config.rope_parameters.get("sliding_attention", {}).get("rope_theta"),
-        "attention.sliding_window": (config.sliding_window or 0) if has_windows else None,
+        "rope.freq_base_swa": config.rope_parameters.get("sliding_attention", {}).get(
+            "rope_theta"
+        ),
+        "attention.sliding_window": (config.sliding_window or 0)
+        if has_windows
+        else None,
     }
     if rope["rope_type"] in ("linear", "yarn"):
-        numbers |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
+        numbers |= {
+            "rope.scaling.type": rope["rope_type"],
+            "rope.scaling.factor": rope["factor"],
+        }
     if rope["rope_type"] == "longrope":
-        numbers["rope.scaling.attn_factor"] = float(checkpoint.model.base_model.rotary_emb.attention_scaling)
-        numbers["rope.scaling.original_context_length"] = config.original_max_position_embeddings
-    ids = {"bos": tokenizer.bos_token_id, "eos": checkpoint.eos, "padding": tokenizer.pad_token_id}
+        numbers["rope.scaling.attn_factor"] = float(
+            checkpoint.model.base_model.rotary_emb.attention_scaling
+        )
+        numbers["rope.scaling.original_context_length"] = (
+            config.original_max_position_embeddings
+        )
+    ids = {
+        "bos": tokenizer.bos_token_id,
+        "eos": checkpoint.eos,
+        "padding": tokenizer.pad_token_id,
+    }
     ids["unknown"] = tokenizer.unk_token_id
     return {
         "general.name": Path(checkpoint.name).stem,
@@ -93,7 +153,10 @@ def model_values(checkpoint):
 
 def tokenizer_values(tokenizer, config):
     content = json.loads(tokenizer.backend_tokenizer.to_str())
-    vocabulary, special = content["model"]["vocab"], {one["id"] for one in content["added_tokens"]}
+    vocabulary, special = (
+        content["model"]["vocab"],
+        {one["id"] for one in content["added_tokens"]},
+    )
     tokens = [f"[PAD{number}]" for number in range(config.vocab_size)]
     types = [UNUSED] * config.vocab_size
     for token, number in vocabulary.items():
@@ -105,7 +168,8 @@ def tokenizer_values(tokenizer, config):
         "token_type": types,
         "add_bos_token": ids_around(tokenizer)[0] == [tokenizer.bos_token_id],
         "merges": [
-            merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]
+            merge if isinstance(merge, str) else " ".join(merge)
+            for merge in content["model"]["merges"]
         ],
     }
     return {f"tokenizer.ggml.{name}": value for name, value in values.items()}

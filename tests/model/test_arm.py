@@ -36,7 +36,9 @@ def products_of(folder, flags, cases):
     for kind, x, matrix in cases:
         sizes = np.array([kind.weights, kind.pairs, *x.shape, len(matrix)], np.int64)
         asked += sizes.tobytes() + x.tobytes() + matrix.tobytes()
-    found = subprocess.run([EMULATOR, made], input=asked, capture_output=True, check=True).stdout
+    found = subprocess.run(
+        [EMULATOR, made], input=asked, capture_output=True, check=True
+    ).stdout
     return np.frombuffer(found, np.float32)
 
 
@@ -45,12 +47,22 @@ def drawn(kinds):
     draw = np.random.default_rng(0)
     for kind in kinds:
         for rows, inputs, outputs in SHAPES:
-            yield kind, *(draw.normal(size=(n, inputs)).astype(np.float32) for n in (rows, outputs))
+            yield (
+                kind,
+                *(
+                    draw.normal(size=(n, inputs)).astype(np.float32)
+                    for n in (rows, outputs)
+                ),
+            )
 
 
 @pytest.mark.parametrize(
     ("features", "threads"),
-    [("armv8-a", ["-fopenmp"]), ("armv8.2-a+dotprod", []), ("armv8.2-a+dotprod+i8mm", [])],
+    [
+        ("armv8-a", ["-fopenmp"]),
+        ("armv8.2-a+dotprod", []),
+        ("armv8.2-a+dotprod+i8mm", []),
+    ],
 )
 def test_products_are_those_of_this_machine(tmp_path, features, threads):
     """Without OpenMP, as with Apple's compiler, threads wait for work."""
@@ -59,9 +71,13 @@ def test_products_are_those_of_this_machine(tmp_path, features, threads):
     for kind, x, matrix in cases:
         half = kind.weights == WEIGHTS[torch.bfloat16]
         panels = packed(
-            library(), kind, torch.from_numpy(matrix).to(torch.bfloat16 if half else torch.float32)
+            library(),
+            kind,
+            torch.from_numpy(matrix).to(torch.bfloat16 if half else torch.float32),
         )
-        product = library().multiply(kind, torch.from_numpy(x), panels.data_ptr(), len(matrix))
+        product = library().multiply(
+            kind, torch.from_numpy(x), panels.data_ptr(), len(matrix)
+        )
         wanted.append(product[:, : len(matrix)].numpy().ravel())
     found = products_of(tmp_path, [f"-march={features}", *threads], cases)
     assert np.array_equal(found, np.concatenate(wanted))
@@ -70,7 +86,10 @@ def test_products_are_those_of_this_machine(tmp_path, features, threads):
 def test_pairs_of_bfloat16_are_the_products_of_rounded_rows(tmp_path):
     cases = [*drawn([make_kind(torch.bfloat16, "pairs")])]
     found = products_of(tmp_path, ["-march=armv8.2-a+bf16"], cases)
-    rounded = [[torch.from_numpy(part).bfloat16().float() for part in case[1:]] for case in cases]
+    rounded = [
+        [torch.from_numpy(part).bfloat16().float() for part in case[1:]]
+        for case in cases
+    ]
     wanted = torch.cat([(x @ matrix.T).ravel() for x, matrix in rounded])
     assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
@@ -78,7 +97,11 @@ def test_pairs_of_bfloat16_are_the_products_of_rounded_rows(tmp_path):
 def test_a_wheel_for_arm_carries_its_variants(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", COMPILER)
     monkeypatch.setattr(variants, "VARIANTS", variants.ARM)
-    monkeypatch.setattr(variants, "FLAGS", ["-O0" if flag == "-O3" else flag for flag in variants.FLAGS])
+    monkeypatch.setattr(
+        variants, "FLAGS", ["-O0" if flag == "-O3" else flag for flag in variants.FLAGS]
+    )
     made = variants.compile_variants(tmp_path)
-    assert {path.name for path in made} == {f"kernels-{name}.so" for name in variants.ARM}
+    assert {path.name for path in made} == {
+        f"kernels-{name}.so" for name in variants.ARM
+    }
     assert all(path.read_bytes()[18] == ARM_MACHINE for path in made)

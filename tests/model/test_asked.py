@@ -23,8 +23,16 @@ LINES = {
 PRICES = {"type": "object", "additionalProperties": {"type": "number"}}
 WAY = {
     "oneOf": [
-        {"title": "car", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]},
-        {"title": "boat", "properties": {"sails": {"type": "integer"}}, "required": ["sails"]},
+        {
+            "title": "car",
+            "properties": {"seats": {"type": "integer"}},
+            "required": ["seats"],
+        },
+        {
+            "title": "boat",
+            "properties": {"sails": {"type": "integer"}},
+            "required": ["sails"],
+        },
     ]
 }
 
@@ -40,9 +48,13 @@ def lines_of(asked, values):
 
 
 def test_an_object_asks_for_all_its_values_at_once():
-    rows = rows_of(name={"type": "string"}, at={"properties": {"city": {}, "zip": {}}}, lines=LINES)
+    rows = rows_of(
+        name={"type": "string"}, at={"properties": {"city": {}, "zip": {}}}, lines=LINES
+    )
     assert [*rows] == ["name", "at", "lines"]
-    tree = tree_in({"properties": {"at": {"properties": {"city": {}, "zip": {}}}}}, "here")
+    tree = tree_in(
+        {"properties": {"at": {"properties": {"city": {}, "zip": {}}}}}, "here"
+    )
     assert [asked.label for asked in asked_of(Asked(tree))] == ["at.city", "at.zip"]
 
 
@@ -50,7 +62,9 @@ def test_each_item_has_a_row_for_each_key_but_its_name_and_the_second_of_a_name_
     lines = rows_of(lines=LINES)["lines"]
     names = numbered(enumerate(["cable", "tea", "cable"], start=1))
     rows = [*lines.items(names)]
-    assert [row.place for row in rows] == [("lines", number, "qty") for number in (1, 2, 3)]
+    assert [row.place for row in rows] == [
+        ("lines", number, "qty") for number in (1, 2, 3)
+    ]
     assert [row.question() for row in rows] == [
         "What is the qty of cable? Answer with a whole number.",
         "What is the qty of tea? Answer with a whole number.",
@@ -91,7 +105,10 @@ def test_an_example_shows_equal_items_as_they_are_asked_for():
 
 def test_an_example_shows_which_alternative_there_is():
     way = rows_of(way=WAY)["way"]
-    assert lines_of(way, {("way", "sails"): "2"}) == ["kind of way: boat", "way.sails: 2"]
+    assert lines_of(way, {("way", "sails"): "2"}) == [
+        "kind of way: boat",
+        "way.sails: 2",
+    ]
     assert lines_of(way, {}) == ["kind of way: "]
 
 
@@ -106,7 +123,9 @@ def test_items_of_one_name_are_counted():
     assert [name.printed for name in names] == ["cup", "jar", "cup (2)", "cup (3)"]
 
 
-@pytest.mark.parametrize(("text", "is_it"), [("none", True), (" None. ", True), ("no", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "is_it"), [("none", True), (" None. ", True), ("no", False), ("", False)]
+)
 def test_an_answer_may_say_that_there_is_no_value(text, is_it):
     assert is_none(text) == is_it
 
@@ -115,7 +134,10 @@ def test_a_question_has_the_meaning_of_its_key_and_names_some_of_its_choices():
     assert question_of(Field("stars", "integer", description="of five")) == (
         "What is the stars (of five)? Answer with a whole number."
     )
-    assert question_of(Field("food", enum=("Thai", "Greek"))) == "What is the food? One of: Thai, Greek."
+    assert (
+        question_of(Field("food", enum=("Thai", "Greek")))
+        == "What is the food? One of: Thai, Greek."
+    )
     many = tuple(f"choice {number}" for number in range(500))
     asked = question_of(Field("it", enum=many))
     assert asked.endswith(", …")

@@ -62,7 +62,10 @@ def test_what_was_read_before_changes_no_token(kind, stepping, room):
     longest = 130 if is_prompted(kind) else 20
     for whole in (shared_sources(chance, 5), shared_sources(chance, 5)[:2] * 4):
         sources = [source[:longest] for source in whole]
-        plain = [tokens_of(grids_of(make_engine(kind, stepping, 1), how, [one]))[0] for one in sources]
+        plain = [
+            tokens_of(grids_of(make_engine(kind, stepping, 1), how, [one]))[0]
+            for one in sources
+        ]
         assert tokens_of(grids_of(engine, how, sources)) == plain
     assert engine.stepper.kept.hits > 90
 
@@ -80,17 +83,27 @@ def test_batches_and_prompts_that_are_kept_do_not_change_a_bit(dtype, room):
         for grids in (alone, grids_of(engine, how, sources))
     )
     assert next(said) == next(said)
-    assert kept.bytes <= room and (kept.evictions > 0) == (room == 40_000) and kept.hits > 250
+    assert (
+        kept.bytes <= room
+        and (kept.evictions > 0) == (room == 40_000)
+        and kept.hits > 250
+    )
 
 
 def test_of_kept_texts_the_longest_common_beginning_is_found_and_the_oldest_go():
     kept = Kept(100)
     for ids in ((1, 2, 3), (1, 2, 4, 4), (5,)):
         kept.add(ids, [torch.zeros(len(ids), dtype=torch.int32)])
-    for ids, nearest in (((1, 2, 4, 9), (1, 2, 4, 4)), ((5, 5), (5,)), ((1, 2), (1, 2, 3))):
+    for ids, nearest in (
+        ((1, 2, 4, 9), (1, 2, 4, 4)),
+        ((5, 5), (5,)),
+        ((1, 2), (1, 2, 3)),
+    ):
         assert kept.find(ids) == nearest
     kept.take((1, 2, 3))
-    kept.add((1, 2, 3, 7), [torch.ones(4, dtype=torch.int32)])  # in the place of its beginning
+    kept.add(
+        (1, 2, 3, 7), [torch.ones(4, dtype=torch.int32)]
+    )  # in the place of its beginning
     kept.add((1, 2), [torch.zeros(2, dtype=torch.int32)])  # which is there
     assert (kept.bytes, kept.evictions) == (36, 0)
     kept.add((9, 9), [torch.zeros(17, dtype=torch.int32)])
@@ -99,7 +112,9 @@ def test_of_kept_texts_the_longest_common_beginning_is_found_and_the_oldest_go()
     assert kept.bytes == 88
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="how a heap keeps memory differs by system")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="how a heap keeps memory differs by system"
+)
 def test_texts_that_go_give_their_memory_back_whatever_stands_between():
     kept, between = Kept(64 << 20), []
     short, long = torch.ones(1 << 18), torch.ones(15 << 20)

@@ -5,7 +5,14 @@ import pytest
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Record
 from pipedec_cli.data.tree import tree_of
-from pipedec_cli.model.calibration import ALL, NO_VALUES, Tried, best_threshold, calibrate, learn_choices
+from pipedec_cli.model.calibration import (
+    ALL,
+    NO_VALUES,
+    Tried,
+    best_threshold,
+    calibrate,
+    learn_choices,
+)
 from pipedec_cli.model.decoder import load
 from pipedec_cli.model.rows import Rows, blind_decoder
 from tests.model.chats import foreign
@@ -43,10 +50,13 @@ def test_the_threshold_with_the_best_f1_is_taken(values, filled, threshold):
 def test_a_key_with_few_values_that_come_again_has_these_as_choices(plain):
     plan = blind_decoder(plain, Rows(tree_of(FIELDS))).plan
     targets = [
-        {"food": food, "name": f"pub {n}"} for n, food in enumerate(["Thai", "Thai", "Greek", "Greek"])
+        {"food": food, "name": f"pub {n}"}
+        for n, food in enumerate(["Thai", "Thai", "Greek", "Greek"])
     ]
     learnt = learn_choices(plan, records_of(*targets))
-    assert {part.field.name: values for part, values in learnt.items()} == {"food": ("Greek", "Thai")}
+    assert {part.field.name: values for part, values in learnt.items()} == {
+        "food": ("Greek", "Thai")
+    }
     assert learn_choices(plan, records_of(*targets[:3])) == {}, "one value comes once"
 
 
@@ -62,7 +72,9 @@ def test_thresholds_are_fitted_to_each_key_and_its_values_must_be_as_sure(plain)
     done = []
     calibrate(decoder, records, 2, lambda: done.append(1))
     assert len(done) == 3
-    thresholds = dict(zip(("food", "name", "stars"), decoder.plan.thresholds, strict=True))
+    thresholds = dict(
+        zip(("food", "name", "stars"), decoder.plan.thresholds, strict=True)
+    )
     assert thresholds["food"] == thresholds["stars"] == NO_VALUES
     after = [made.fields for made in decoder.texts(sources, decoder.method())]
     assert [made.get("name") for made in after] == [made.get("name") for made in before]

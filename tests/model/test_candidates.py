@@ -20,7 +20,9 @@ RECEIPT = "SHOP  No. 1\nDATE: 03/02/2018 10:12\nTOTAL 19.00\nCASH RM 20.00."
 
 
 def field(kind="string", **keywords):
-    parts = {name: keywords.pop(name) for name in ("enum", "scalars") if name in keywords}
+    parts = {
+        name: keywords.pop(name) for name in ("enum", "scalars") if name in keywords
+    }
     return Field("x", kind, keywords=tuple(keywords.items()), **parts)
 
 
@@ -48,12 +50,16 @@ def texts(of, source, learnt=None):
     ],
     ids=repr,
 )
-def test_numbers_and_dates_of_a_source_are_answers_as_they_stand_within_the_bounds(of, known):
+def test_numbers_and_dates_of_a_source_are_answers_as_they_stand_within_the_bounds(
+    of, known
+):
     assert answers(of, MAIL) == known
 
 
 def test_the_bounded_numbers_of_a_text_are_those_that_each_key_may_have():
-    source = "Ann, aged 37, came with 4 people. The rating was 4.5 and the probability 0.25."
+    source = (
+        "Ann, aged 37, came with 4 people. The rating was 4.5 and the probability 0.25."
+    )
     bounded = {
         "probability": field("number", minimum=0, maximum=1),
         "rating": field("number", minimum=0, maximum=5),
@@ -75,7 +81,11 @@ def test_a_text_without_a_number_has_no_candidate():
 
 
 def test_a_value_that_is_a_number_or_a_boolean_may_be_either():
-    assert texts(field(scalars=("integer", "boolean")), "5 cups") == ["true", "false", "5"]
+    assert texts(field(scalars=("integer", "boolean")), "5 cups") == [
+        "true",
+        "false",
+        "5",
+    ]
 
 
 def test_a_text_comes_once_however_often_it_stands_there():
@@ -83,8 +93,12 @@ def test_a_text_comes_once_however_often_it_stands_there():
 
 
 def test_of_an_open_number_the_reading_counts_that_the_bounds_allow():
-    assert answers(field("number", minimum=100), "It is 1.250 EUR") == [("1.250", "1250")]
-    assert answers(field("number", maximum=100), "It is 1.250 EUR") == [("1.250", "1.25")]
+    assert answers(field("number", minimum=100), "It is 1.250 EUR") == [
+        ("1.250", "1250")
+    ]
+    assert answers(field("number", maximum=100), "It is 1.250 EUR") == [
+        ("1.250", "1.25")
+    ]
 
 
 @pytest.mark.parametrize("step", [1e-320, 10**400], ids=["tiny", "huge"])
@@ -94,7 +108,13 @@ def test_a_step_beyond_all_measure_is_no_fault(step):
 
 @pytest.mark.parametrize(
     "of",
-    [field(), field("any"), field("boolean"), field(scalars=("string", "number")), field(format="email")],
+    [
+        field(),
+        field("any"),
+        field("boolean"),
+        field(scalars=("string", "number")),
+        field(format="email"),
+    ],
 )
 def test_other_values_have_no_candidates(of):
     assert candidates(of, MAIL, None) is None
@@ -150,7 +170,10 @@ def test_examples_teach_what_a_string_is_read_as(examples, reading):
         ("time", ["10:12"]),
         ("price", ["19.00", "RM 20.00"]),
         ("bare price", ["19.00", "20.00"]),
-        ("line", ["SHOP No. 1", "DATE: 03/02/2018 10:12", "TOTAL 19.00", "CASH RM 20.00"]),
+        (
+            "line",
+            ["SHOP No. 1", "DATE: 03/02/2018 10:12", "TOTAL 19.00", "CASH RM 20.00"],
+        ),
     ],
 )
 def test_strings_of_a_learnt_kind_are_taken_as_they_stand(learnt, known):
@@ -175,7 +198,9 @@ def test_a_schema_names_the_choices_of_single_values():
 
 def test_a_value_that_may_be_a_number_or_a_string_is_a_number_if_it_reads_as_one():
     either = field(scalars=("number", "string"))
-    assert [as_number(either, text) for text in ("210.50", "EUR 9.80", "1.250,00", "free")] == [
+    assert [
+        as_number(either, text) for text in ("210.50", "EUR 9.80", "1.250,00", "free")
+    ] == [
         "210.5",
         "9.8",
         "1250.0",
@@ -193,7 +218,11 @@ def test_a_string_of_an_example_is_a_number_where_its_key_has_numbers():
     fields = [Field("amount", "number"), Field("n", "integer"), Field("name")]
     target = {"amount": "210.50", "n": "none of it", "name": "12"}
     record = Record("1", MAIL, "", None, (), "", {}, target)
-    assert with_values(record, fields).target_fields == {"amount": 210.5, "n": "none of it", "name": "12"}
+    assert with_values(record, fields).target_fields == {
+        "amount": 210.5,
+        "n": "none of it",
+        "name": "12",
+    }
 
 
 def test_an_example_shows_a_number_or_a_date_as_its_text_has_it():

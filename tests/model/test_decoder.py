@@ -43,21 +43,30 @@ def pipelined(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sequential(tmp_path_factory):
-    return tiny_decoder(tmp_path_factory.mktemp("sequential"), decoder="sequential", level="sentence")
+    return tiny_decoder(
+        tmp_path_factory.mktemp("sequential"), decoder="sequential", level="sentence"
+    )
 
 
 @pytest.mark.parametrize("delay", [1, 2, 3, "wait"])
-def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(pipelined, delay):
+def test_a_pipelined_checkpoint_tells_what_it_has_learnt_at_every_delay(
+    pipelined, delay
+):
     results = list(pipelined.texts(SOURCES, pipelined.method(delay)))
     assert [(one.index, one.segments, one.text, one.truncated) for one in results] == [
         (index, told, "; ".join(told), None) for index, told in enumerate(SEGMENTS)
     ]
-    assert delay == "wait" or results[3].steps < results[3].tokens  # several subsequences at once
+    assert (
+        delay == "wait" or results[3].steps < results[3].tokens
+    )  # several subsequences at once
 
 
 def test_texts_with_a_bound_are_cut_and_say_by_what(pipelined, sequential):
     def cut(decoder, **limits):
-        return {result.truncated for result in decoder.texts(SOURCES, decoder.method(**limits))}
+        return {
+            result.truncated
+            for result in decoder.texts(SOURCES, decoder.method(**limits))
+        }
 
     assert cut(pipelined, time_max=3) == {"time_max"}
     assert "sub_max" in cut(pipelined, sub_max=2)
@@ -73,7 +82,9 @@ def test_a_long_source_is_cut_and_that_is_said(pipelined):
     assert (before.source_cut, after.source_cut, long.source_cut) == (False, True, True)
 
 
-def test_the_seconds_of_an_example_leave_out_what_the_reader_of_its_events_takes(pipelined, monkeypatch):
+def test_the_seconds_of_an_example_leave_out_what_the_reader_of_its_events_takes(
+    pipelined, monkeypatch
+):
     now = [0.0]
     monkeypatch.setattr(decoder.time, "perf_counter", lambda: now[0])
     for item in pipelined.run(SOURCES, batch_size=2):
@@ -83,9 +94,14 @@ def test_the_seconds_of_an_example_leave_out_what_the_reader_of_its_events_takes
             now[0] += 100  # the live view, say, waits between two steps
 
 
-def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(pipelined):
+def test_longest_sources_go_first_and_a_result_comes_as_soon_as_the_order_allows(
+    pipelined,
+):
     finished, lengths, due = set(), [], count()
-    given, usual = next(due), [len(pipelined.text.source(source)[0]) for source in SOURCES * 2]
+    given, usual = (
+        next(due),
+        [len(pipelined.text.source(source)[0]) for source in SOURCES * 2],
+    )
     for item in pipelined.run(SOURCES * 2, batch_size=3):
         if isinstance(item, Generated):
             assert item.index == given
@@ -113,26 +129,41 @@ def test_a_decoder_can_be_used_again_after_it_was_left_half_way(pipelined):
     run = pipelined.texts(SOURCES, batch_size=2)
     next(run)
     run.close()
-    assert [result.segments for result in pipelined.texts(SOURCES, batch_size=2)] == SEGMENTS
+    assert [
+        result.segments for result in pipelined.texts(SOURCES, batch_size=2)
+    ] == SEGMENTS
 
 
-def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(pipelined, tmp_path):
+def test_delay_two_and_the_limits_that_were_trained_with_are_the_default_unless_it_waits(
+    pipelined, tmp_path
+):
     method = pipelined.method()
     assert (method.schedule, method.empty_rows) == (Fixed(2), "retry")
     assert method.limits == Limits(time_max=50, sub_max=20, max_tokens=None)
     waiting = pipelined.method("wait")  # bounded by tokens
-    assert (waiting.schedule, waiting.limits) == (Waiting(), Limits(None, 20, max_tokens=512))
+    assert (waiting.schedule, waiting.limits) == (
+        Waiting(),
+        Limits(None, 20, max_tokens=512),
+    )
     decoder = tiny_decoder(tmp_path, time_max=33, sub_max=9)
     assert decoder.method().limits == Limits(time_max=33, sub_max=9)
     assert decoder.method(time_max=7).limits.time_max == 7
 
 
-def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(tmp_path):
+def test_a_checkpoint_that_stops_on_repeat_does_so_where_subsequences_wait_too(
+    tmp_path,
+):
     decoder = tiny_decoder(tmp_path, empty_rows="stop", stop_on_repeat=True)
-    rules = [(how.empty_rows, how.stop_on_repeat) for how in map(decoder.method, (1, 3, "wait"))]
+    rules = [
+        (how.empty_rows, how.stop_on_repeat)
+        for how in map(decoder.method, (1, 3, "wait"))
+    ]
     assert rules == [("stop", True), ("stop", True), ("retry", True)]
     assert not decoder.method("wait", stop_on_repeat=False).stop_on_repeat
-    assert tiny_decoder(tmp_path / "other", empty_rows="stop").method("wait").empty_rows == "retry"
+    assert (
+        tiny_decoder(tmp_path / "other", empty_rows="stop").method("wait").empty_rows
+        == "retry"
+    )
 
 
 def test_a_sequential_t5_has_no_delay(sequential, pipelined):
@@ -144,15 +175,23 @@ def test_a_sequential_t5_has_no_delay(sequential, pipelined):
     assert stranger.method().schedule == Whole()
 
 
-def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_forced(tmp_path):
+def test_a_delay_that_was_not_trained_for_is_refused_with_the_reason_unless_forced(
+    tmp_path,
+):
     decoder = tiny_decoder(tmp_path, delay=1)
     assert decoder.method().schedule == Fixed(1)
     for delay in (2, "wait"):
-        refused(lambda delay=delay: decoder.method(delay), "for delay 1 only; ", "train with --delay any")
+        refused(
+            lambda delay=delay: decoder.method(delay),
+            "for delay 1 only; ",
+            "train with --delay any",
+        )
     assert decoder.method(2, force=True).schedule == Fixed(2)
 
 
-def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(tmp_path):
+def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_lie(
+    tmp_path,
+):
     first, second = (tiny_decoder(tmp_path / name).checkpoint for name in ("a", "b"))
     (tmp_path / "a" / "training.json").write_text("{}", encoding="utf-8")
     (tmp_path / "a" / "checkpoint-1").mkdir()
@@ -160,16 +199,28 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
     found = [Decoder(second).sha256]
     assert Decoder(first).sha256 == found[0] is not None
     (tmp_path / "b" / "chat_template.jinja").write_text("{{ messages }}")
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "chat_template.jinja",
+    ):
         with (tmp_path / "b" / name).open("ab") as file:
             file.write(b" ")
         found.append(Decoder(second).sha256)
     assert len(set(found)) == 5
-    # Where config.json does not tell <bos>, generation_config.json does, and counts; else it has no say.
-    config, defaults = (tmp_path / "b" / f"{name}config.json" for name in ("", "generation_"))
+    # Where config.json does not tell <bos>, generation_config.json does, and counts;
+    # else it has no say.
+    config, defaults = (
+        tmp_path / "b" / f"{name}config.json" for name in ("", "generation_")
+    )
     for bos, start in ((0, 0), (0, 1), (None, 0), (None, 1)):
         told = json.loads(config.read_text()) | {"decoder_start_token_id": bos}
-        config.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+        config.write_text(
+            json.dumps(
+                {name: value for name, value in told.items() if value is not None}
+            )
+        )
         defaults.write_text(json.dumps({"decoder_start_token_id": start}))
         found.append(Decoder(second).sha256)
     assert found[-4] == found[-3]
@@ -177,10 +228,14 @@ def test_the_fingerprint_is_that_of_weights_settings_and_tokens_wherever_they_li
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_package_loads_a_checkpoint_by_name_which_says_what_it_was_trained_on(trained, dtype):
+def test_the_package_loads_a_checkpoint_by_name_which_says_what_it_was_trained_on(
+    trained, dtype
+):
     assert pipedec_cli.load is load
     assert pipedec_cli.Decoder is Decoder
-    decoder = pipedec_cli.load(Path(trained.name), batch_size=3, dtype=dtype, device="cpu")
+    decoder = pipedec_cli.load(
+        Path(trained.name), batch_size=3, dtype=dtype, device="cpu"
+    )
     assert decoder.checkpoint.model.dtype == getattr(torch, dtype)
     items = list(decoder.run([source for source, _ in TOY], decoder.method(2)))
     assert any(isinstance(item, pipedec_cli.Stepped) for item in items)
@@ -188,9 +243,22 @@ def test_the_package_loads_a_checkpoint_by_name_which_says_what_it_was_trained_o
     assert [result.segments for result in results] == [segments for _, segments in TOY]
 
 
-# --- devices, dtypes and batch sizes: by name, or by what there is room for ---------------------------------
+# --- devices, dtypes and batch sizes: by name, or by what there is room for
+# ---------------------------------
 
-NO_DEVICES = ["tpu", "", "cuda:x", "cuda:", "cuda:-1", "cuda:0:1", "cpu:zero", "CPU", 0, None, ["cpu"]]
+NO_DEVICES = [
+    "tpu",
+    "",
+    "cuda:x",
+    "cuda:",
+    "cuda:-1",
+    "cuda:0:1",
+    "cpu:zero",
+    "CPU",
+    0,
+    None,
+    ["cpu"],
+]
 NOT_ONE = "there is no device {!r}; use auto, cpu, cuda or cuda:N"
 
 
@@ -208,7 +276,9 @@ NOT_ONE = "there is no device {!r}; use auto, cpu, cuda or cuda:N"
         *((1, name, NOT_ONE.format(str(name))) for name in NO_DEVICES),
     ],
 )
-def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused(monkeypatch, gpus, name, chosen):
+def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused(
+    monkeypatch, gpus, name, chosen
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     try:
@@ -224,9 +294,13 @@ def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and
         for device, others in ((gpu, ("int8", "int4")), (cpu, ("float16",))):
             if name not in others:
                 assert choose_dtype(name, device) == dtype
-    with pytest.raises(UserError, match="int8 is for the CPU; use bfloat16, or --device cpu"):
+    with pytest.raises(
+        UserError, match="int8 is for the CPU; use bfloat16, or --device cpu"
+    ):
         choose_dtype("int8", gpu)
-    with pytest.raises(UserError, match="float16 is not for the CPU; use bfloat16 or float32"):
+    with pytest.raises(
+        UserError, match="float16 is not for the CPU; use bfloat16 or float32"
+    ):
         choose_dtype("float16", cpu)
     model = fresh_toy().model
     assert choose_batch_size(model, 100, 3) == 3
@@ -236,19 +310,29 @@ def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and
     assert 0 < short < long / 16  # the scores of the encoder grow with the square
 
 
-def test_of_a_text_that_repeated_itself_the_time_of_every_call_is_told(tmp_path, monkeypatch):
+def test_of_a_text_that_repeated_itself_the_time_of_every_call_is_told(
+    tmp_path, monkeypatch
+):
     decoder = tiny_decoder(tmp_path, empty_rows="stop", stop_on_repeat=True)
     told = [[5, 6], [7], [5, 6], [7, 5, 6, 7]]
-    monkeypatch.setattr(decoder, "engine", lambda size: ScriptedModel(defaultdict(lambda: told)))
+    monkeypatch.setattr(
+        decoder, "engine", lambda size: ScriptedModel(defaultdict(lambda: told))
+    )
     (plain,) = decoder.texts(["x"], decoder.method(3))
     assert not (plain.stopped_on_repeat or plain.calls)
     told[3] = told[1]
     (made,) = decoder.texts(["x"], decoder.method(3))
-    assert made.stopped_on_repeat and [tokens for _, tokens in made.grid] == [(5, 6, EOS), (7, EOS)]
-    assert len(made.calls) == made.steps > len({*range(1, 3), 4, 5})  # more than the rows that stayed took
+    assert made.stopped_on_repeat and [tokens for _, tokens in made.grid] == [
+        (5, 6, EOS),
+        (7, EOS),
+    ]
+    assert (
+        len(made.calls) == made.steps > len({*range(1, 3), 4, 5})
+    )  # more than the rows that stayed took
 
 
-# --- What cannot be meant is refused in one line, and nothing is put in its place -----------------------------
+# --- What cannot be meant is refused in one line, and nothing is put in its place
+# -----------------------------
 
 NUMBERS = (0, -3, 1.5, 2.0, True, False, "3", [2], 10**7, float("nan"))
 
@@ -270,8 +354,13 @@ def test_numbers_are_whole_and_from_one_on(pipelined, value):
         calls[name] = partial(Decoder, pipelined.checkpoint, **{name: value})
     for name, call in calls.items():
         refused(call, f"{name} is {value!r}", "give a whole number from 1 to 1,000,000")
-    for call in (lambda: list(pipelined.texts(SOURCES, batch_size=value)), lambda: pipelined.engine(value)):
-        refused(call, f"batch_size is {value!r}", "give a whole number from 1 to 1,000,000")
+    for call in (
+        lambda: list(pipelined.texts(SOURCES, batch_size=value)),
+        lambda: pipelined.engine(value),
+    ):
+        refused(
+            call, f"batch_size is {value!r}", "give a whole number from 1 to 1,000,000"
+        )
 
 
 @pytest.mark.parametrize(
@@ -292,22 +381,43 @@ def test_other_delays_and_rules_are_refused(pipelined, asked, said):
 @pytest.mark.parametrize(
     ("sources", "said"),
     [
-        *((some, f"the sources are one {type(some).__name__}") for some in ("abc", b"abc", 5, None)),
-        *((["a", item], f"source 1 is of type {type(item).__name__}") for item in (None, 3, b"a", ["a"])),
+        *(
+            (some, f"the sources are one {type(some).__name__}")
+            for some in ("abc", b"abc", 5, None)
+        ),
+        *(
+            (["a", item], f"source 1 is of type {type(item).__name__}")
+            for item in (None, 3, b"a", ["a"])
+        ),
     ],
 )
-def test_sources_are_texts_and_one_text_is_not_taken_for_its_letters(pipelined, sources, said):
+def test_sources_are_texts_and_one_text_is_not_taken_for_its_letters(
+    pipelined, sources, said
+):
     refused(lambda: list(pipelined.texts(sources, batch_size=2)), said)
 
 
 def test_a_method_is_one_and_its_ids_are_the_models(pipelined):
-    refused(lambda: list(pipelined.texts(SOURCES, 2)), "the method is 2", "decoder.method(...)")
+    refused(
+        lambda: list(pipelined.texts(SOURCES, 2)),
+        "the method is 2",
+        "decoder.method(...)",
+    )
     beyond = Method(Fixed(2), 427, 1)
-    refused(lambda: list(pipelined.texts(SOURCES, beyond)), "the model's vocabulary goes from 0 to 426")
+    refused(
+        lambda: list(pipelined.texts(SOURCES, beyond)),
+        "the model's vocabulary goes from 0 to 426",
+    )
 
 
 @pytest.mark.parametrize("wrong", ["int3", None, 3, [1], torch.float32])
 def test_there_are_five_dtypes_and_devices_are_named(trained, wrong):
     said = "float32, bfloat16, float16, int8, int4"
-    refused(lambda: load(trained.name, dtype=wrong, device="cpu"), "there is no dtype", said)
-    refused(lambda: load(trained.name, device=wrong), "there is no device", "auto, cpu, cuda or cuda:N")
+    refused(
+        lambda: load(trained.name, dtype=wrong, device="cpu"), "there is no dtype", said
+    )
+    refused(
+        lambda: load(trained.name, device=wrong),
+        "there is no device",
+        "auto, cpu, cuda or cuda:N",
+    )

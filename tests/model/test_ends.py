@@ -27,7 +27,8 @@ from tests.model.test_files import saved
 from tests.running import read_json
 
 MOST = 24
-#: The ends in config.json and in generation_config.json; without the latter there is no such file.
+#: The ends in config.json and in generation_config.json; without the latter there is no
+#: such file.
 LAYOUTS = {
     "a list in config.json": lambda own, other: ([own, other], None),
     "a list in generation_config.json": lambda own, other: (own, [other, own]),
@@ -56,14 +57,19 @@ def name_ends(folder, config, generation):
 
 def sources_for(checkpoint, count):
     """Sources in ids of different lengths; for an encoder with an end."""
-    draw, end = random.Random(count), [] if checkpoint.backbone.prompted else [checkpoint.eos]
+    draw, end = (
+        random.Random(count),
+        [] if checkpoint.backbone.prompted else [checkpoint.eos],
+    )
     lengths = (draw.randint(2, 12) for _ in range(count))
     return [[*draw.choices(range(3, VOCABULARY), k=length), *end] for length in lengths]
 
 
 def written(decoder, sources):
     """The tokens of our texts, without ends."""
-    made = EngineRunner(decoder, {"max_tokens": MOST}).run(sources, 4, time.perf_counter)
+    made = EngineRunner(decoder, {"max_tokens": MOST}).run(
+        sources, 4, time.perf_counter
+    )
     return [output.tokens for output in made.outputs]
 
 
@@ -76,7 +82,9 @@ def written_by_transformers(folder, sources):
     for source in sources:
         ids = torch.tensor([source])
         how = {"do_sample": False, "max_new_tokens": MOST, "forced_eos_token_id": None}
-        made = model.generate(ids, attention_mask=torch.ones_like(ids), **how)[0].tolist()
+        made = model.generate(ids, attention_mask=torch.ones_like(ids), **how)[
+            0
+        ].tolist()
         texts.append(tuple(made[len(source) if backbone.prompted else 1 :]))
     return texts
 
@@ -94,7 +102,10 @@ def stop_alike(kind, layout, count, folder, monkeypatch):
     longer = written(before, sources)
     other = within(longer)
     name_ends(folder, *LAYOUTS[layout](before.checkpoint.eos, other))
-    ends, theirs = {before.checkpoint.eos, other}, written_by_transformers(folder, sources)
+    ends, theirs = (
+        {before.checkpoint.eos, other},
+        written_by_transformers(folder, sources),
+    )
     expected = [text[: len(text) - (text[-1] in ends)] for text in theirs]
     assert expected != longer
     for engine in ("", "0"):
@@ -103,7 +114,9 @@ def stop_alike(kind, layout, count, folder, monkeypatch):
         assert {*decoder.checkpoint.ends} == ends
         assert written(decoder, sources) == expected
         peer = Transformers(load_checkpoint(str(folder)), MOST)
-        assert [made.tokens for made in peer.run(sources[:3], 3, time.perf_counter).outputs] == expected[:3]
+        assert [
+            made.tokens for made in peer.run(sources[:3], 3, time.perf_counter).outputs
+        ] == expected[:3]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -114,11 +127,14 @@ def test_texts_stop_where_those_of_transformers_do(kind, layout, monkeypatch, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
-def test_twenty_texts_of_every_family_stop_where_those_of_transformers_do(kind, monkeypatch, tmp_path):
+def test_twenty_texts_of_every_family_stop_where_those_of_transformers_do(
+    kind, monkeypatch, tmp_path
+):
     stop_alike(kind, "a list in both", 20, tmp_path, monkeypatch)
 
 
-# --- Each way to decode -----------------------------------------------------------------------------------------------
+# --- Each way to decode
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +177,9 @@ def test_a_drafted_text_and_rows_of_a_trained_model_end_at_each_of_its_ends(tmp_
 def test_blind_rows_end_at_each_end_which_is_no_part_of_their_values(chat, tmp_path):
     def blind(folder):
         rows = Rows(tree_of([Field("name")]))
-        return blind_decoder(load(folder, device="cpu"), rows, chat=True, grounded=False)
+        return blind_decoder(
+            load(folder, device="cpu"), rows, chat=True, grounded=False
+        )
 
     (before,) = blind(chat).texts([SOURCES[0]])
     folder, end, kept = with_another(chat, tmp_path / "more", before.grid[0][1])
@@ -181,7 +199,9 @@ def test_what_a_schema_holds_a_row_to_has_no_end_within(chat, tmp_path):
     folder = shutil.copytree(chat, tmp_path / "more")
     for end in first:
         name_ends(folder, [EOS, end], None)
-        decoder = blind_decoder(load(folder, device="cpu"), Rows(tree_of([Field("name", enum=values)])))
+        decoder = blind_decoder(
+            load(folder, device="cpu"), Rows(tree_of([Field("name", enum=values)]))
+        )
         (made,) = decoder.texts([SOURCES[0]])
         assert all(end not in tokens[:-1] for _, tokens in made.grid)
         assert made.fields.get("name") in (None, *values)
@@ -192,7 +212,11 @@ def test_a_chat_has_the_end_of_a_turn_beside_the_ends_of_its_files(chat, tmp_pat
     name_ends(folder, [EOS, 5], [EOS, 9])
     decoder = load(folder, device="cpu")
     turn = decoder.text.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    for is_chat, ends in ((False, (EOS, 5, 9)), (True, (turn, EOS, 5, 9)), (False, (EOS, 5, 9))):
+    for is_chat, ends in (
+        (False, (EOS, 5, 9)),
+        (True, (turn, EOS, 5, 9)),
+        (False, (EOS, 5, 9)),
+    ):
         decoder.read_sources(chat=is_chat)
         method = decoder.method()
         assert decoder.checkpoint.ends == ends
@@ -206,7 +230,8 @@ def test_the_main_end_is_the_tokenizers_if_the_files_name_it(chat, tmp_path):
         assert load(folder, device="cpu").checkpoint.eos == main
 
 
-# --- Files ------------------------------------------------------------------------------------------------------------
+# --- Files
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])
@@ -216,23 +241,33 @@ def test_ends_in_generation_config_count_in_the_fingerprint(kind, tmp_path):
     for generation in (None, EOS, [EOS], [EOS, 5], [EOS, 7]):
         name_ends(folder, EOS, None)
         if generation is not None:
-            (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+            (folder / "generation_config.json").write_text(
+                json.dumps({"eos_token_id": generation})
+            )
         prints.append(fingerprint(load_checkpoint(str(folder))))
     assert len({*prints[-3:]}) == 3
     assert kind != "t5" or len({*prints}) == 3  # what names nothing new changes no text
 
 
-@pytest.mark.parametrize("content", ['{"eos_token_id": [1, 400000]}', '{"eos_token_id": "x"}', "[1]", "{"])
-def test_a_generation_config_that_names_no_token_is_refused_by_its_name(content, tmp_path):
+@pytest.mark.parametrize(
+    "content", ['{"eos_token_id": [1, 400000]}', '{"eos_token_id": "x"}', "[1]", "{"]
+)
+def test_a_generation_config_that_names_no_token_is_refused_by_its_name(
+    content, tmp_path
+):
     folder = elsewhere("llama", tmp_path)
     (folder / "generation_config.json").write_text(content)
     for consume in (True, False):
         with pytest.raises(UserError) as error:
             load(folder, device="cpu", consume=consume)
-        assert error.value.where.removesuffix(":1") == f"{folder}/generation_config.json"
+        assert (
+            error.value.where.removesuffix(":1") == f"{folder}/generation_config.json"
+        )
 
 
-def test_what_is_trained_from_a_model_with_several_ends_has_one_and_keeps_more_if_they_are_named(tmp_path):
+def test_what_is_trained_from_a_model_with_several_ends_has_one_and_keeps_more_if_they_are_named(
+    tmp_path,
+):
     base = foreign(tmp_path / "base")
     name_ends(base, [5, EOS], [5, EOS, 9])
     made = start_checkpoint(str(base), SETTINGS, [], 0)
@@ -246,7 +281,9 @@ def test_what_is_trained_from_a_model_with_several_ends_has_one_and_keeps_more_i
     assert load_checkpoint(str(tmp_path / "again")).ends == (EOS, 9)
 
 
-def test_a_student_of_the_shape_of_its_teacher_has_one_end_and_the_teacher_all(tmp_path):
+def test_a_student_of_the_shape_of_its_teacher_has_one_end_and_the_teacher_all(
+    tmp_path,
+):
     base = foreign(tmp_path / "base")
     name_ends(base, [EOS, 5], None)
     teacher = load_checkpoint(str(base))

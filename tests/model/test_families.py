@@ -46,46 +46,80 @@ def saved(request, tmp_path_factory):
     assert {weight.grad for weight in checkpoint.model.parameters()} == {None}
     train(checkpoint, examples_of(checkpoint), [], folder, replace(QUICK, max_steps=2))
     before = weights_of(fresh(request.param))
-    assert any(not weight.equal(before[name]) for name, weight in weights_of(checkpoint).items())
+    assert any(
+        not weight.equal(before[name])
+        for name, weight in weights_of(checkpoint).items()
+    )
     return folder
 
 
-def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_generates(saved):
+def test_what_was_trained_loads_in_plain_transformers_by_its_auto_class_and_generates(
+    saved,
+):
     import transformers
 
     ours = load_checkpoint(str(saved))
     theirs = getattr(transformers, ours.backbone.auto_class).from_pretrained(saved)
     expected = ours.model.state_dict()
-    assert all(weight.equal(expected[name]) for name, weight in theirs.state_dict().items())
-    ids = transformers.AutoTokenizer.from_pretrained(saved)("red 3", return_tensors="pt").input_ids
-    assert theirs.generate(input_ids=ids, max_new_tokens=3, do_sample=False).shape[0] == 1
+    assert all(
+        weight.equal(expected[name]) for name, weight in theirs.state_dict().items()
+    )
+    ids = transformers.AutoTokenizer.from_pretrained(saved)(
+        "red 3", return_tensors="pt"
+    ).input_ids
+    assert (
+        theirs.generate(input_ids=ids, max_new_tokens=3, do_sample=False).shape[0] == 1
+    )
     decoder = Decoder(ours)
-    made = list(decoder.texts([source for source, _ in TOY[:3]], decoder.method(1, max_tokens=12)))
+    made = list(
+        decoder.texts(
+            [source for source, _ in TOY[:3]], decoder.method(1, max_tokens=12)
+        )
+    )
     assert len(made) == 3 and all(one.steps for one in made)
 
 
-def test_what_opens_and_ends_a_text_and_stands_around_a_source_is_the_same_once_saved(saved):
-    family, again = saved.name[:-1], load_checkpoint(str(saved))  # pytest has put a number behind
+def test_what_opens_and_ends_a_text_and_stands_around_a_source_is_the_same_once_saved(
+    saved,
+):
+    family, again = (
+        saved.name[:-1],
+        load_checkpoint(str(saved)),
+    )  # pytest has put a number behind
     for one in (fresh(family), again):
         assert (one.opener, one.eos) == (0 if family in ("t5", "bart") else 3, 1)
         read = "red 3\n\n" if one.backbone.prompted else "red 3"
-        assert one.codec().source("red 3")[0] == one.tokenizer(read)["input_ids"], "as transformers has it"
-    tables = (table for name, table in again.model.state_dict().items() if "embed_tokens" in name)
+        assert one.codec().source("red 3")[0] == one.tokenizer(read)["input_ids"], (
+            "as transformers has it"
+        )
+    tables = (
+        table
+        for name, table in again.model.state_dict().items()
+        if "embed_tokens" in name
+    )
     assert {table.shape[0] for table in tables} <= {again.model.config.vocab_size}
 
 
 def test_an_encoder_decoder_that_names_no_opener_begins_as_transformers_does(tmp_path):
     save_checkpoint(fresh("t5gemma"), tmp_path)
     change(tmp_path / "config.json", "decoder_start_token_id")
-    assert load_checkpoint(str(tmp_path)).opener == load_checkpoint(str(tmp_path)).tokenizer.bos_token_id == 3
+    assert (
+        load_checkpoint(str(tmp_path)).opener
+        == load_checkpoint(str(tmp_path)).tokenizer.bos_token_id
+        == 3
+    )
 
 
-def test_a_source_stands_between_what_the_tokenizer_puts_around_it_where_the_family_has_it_so(tmp_path):
+def test_a_source_stands_between_what_the_tokenizer_puts_around_it_where_the_family_has_it_so(
+    tmp_path,
+):
     from tokenizers import processors
 
     checkpoint = fresh("bart")
-    checkpoint.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<unk> $A </s>", special_tokens=[("<unk>", 2), ("</s>", 1)]
+    checkpoint.tokenizer.backend_tokenizer.post_processor = (
+        processors.TemplateProcessing(
+            single="<unk> $A </s>", special_tokens=[("<unk>", 2), ("</s>", 1)]
+        )
     )
     save_checkpoint(checkpoint, tmp_path)
     ids, cut = load_checkpoint(str(tmp_path)).codec().source("red 3")
@@ -100,7 +134,9 @@ def test_what_an_encoder_has_no_place_for_is_cut_and_said_to_be(tmp_path):
     assert places == decoder.checkpoint.model.config.max_position_embeddings == 1024
     (made,) = decoder.texts(["red " * 3000], decoder.method(1, max_tokens=2))
     assert made.source_cut and len(decoder.text.source("red " * 3000)[0]) == places
-    (example,) = encode(checkpoint, [Record("1", "red " * 3000, "red", ("red",), (), "d:1")])
+    (example,) = encode(
+        checkpoint, [Record("1", "red " * 3000, "red", ("red",), (), "d:1")]
+    )
     assert (len(example.source), example.cut) == (places, True)
 
 
@@ -109,11 +145,15 @@ def test_a_source_ends_where_frequencies_would_turn_in_another_way_for_all_that_
     for kind, most in (("longrope", 64), ("dynamic", 32_768), ("yarn", None)):
         checkpoint.model.config.rope_parameters = {"rope_type": kind}
         if kind != "dynamic":
-            checkpoint.model.config.rope_parameters["original_max_position_embeddings"] = 64
+            checkpoint.model.config.rope_parameters[
+                "original_max_position_embeddings"
+            ] = 64
         assert checkpoint.places == most
 
 
-def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they_are_refused(tmp_path):
+def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they_are_refused(
+    tmp_path,
+):
     """BART's tokenizer has <mask> there, and Gemma 3's a token for images."""
     checkpoint = fresh("gemma3")
     size = checkpoint.model.config.vocab_size
@@ -123,7 +163,9 @@ def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they
     again = load_checkpoint(str(tmp_path))
     assert again.tokenizer.convert_tokens_to_ids(names[-1]) == size
     assert max(again.codec().source(f"red {names[-1]} 3")[0]) < size, "a text has none"
-    with pytest.raises(UserError, match=f"a token with the id {size} stands around a source"):
+    with pytest.raises(
+        UserError, match=f"a token with the id {size} stands around a source"
+    ):
         again.prompt(names[-1] + "{source}", chat=False)
     checkpoint.tokenizer.add_tokens(["ordinary"])
     save_checkpoint(checkpoint, tmp_path)
@@ -131,7 +173,9 @@ def test_special_tokens_beyond_the_weights_are_no_hindrance_and_in_a_prompt_they
 
 
 def test_layers_of_a_gemma_take_turns_as_its_config_says(tmp_path):
-    save_checkpoint(fresh_toy(shape=replace(SMALL, family="gemma3", layers=2)), tmp_path)
+    save_checkpoint(
+        fresh_toy(shape=replace(SMALL, family="gemma3", layers=2)), tmp_path
+    )
     for more in ({}, {"sliding_window_pattern": 2}):
         change(tmp_path / "config.json", "layer_types", sliding_window=4, **more)
         kinds = load_checkpoint(str(tmp_path)).model.config.layer_types
@@ -140,12 +184,16 @@ def test_layers_of_a_gemma_take_turns_as_its_config_says(tmp_path):
 
 def test_how_a_base_sampled_and_where_it_ended_is_not_kept(tmp_path):
     checkpoint = fresh("qwen3")
-    checkpoint.model.generation_config.update(eos_token_id=2, do_sample=True, num_beams=4, temperature=0.7)
+    checkpoint.model.generation_config.update(
+        eos_token_id=2, do_sample=True, num_beams=4, temperature=0.7
+    )
     checkpoint.model.config.eos_token_id = 5
     save_checkpoint(checkpoint, tmp_path)
     told = read_json(tmp_path / "generation_config.json")
     assert told["eos_token_id"] == 5
-    assert not {"do_sample", "num_beams", "temperature"} & {name for name, value in told.items() if value}
+    assert not {"do_sample", "num_beams", "temperature"} & {
+        name for name, value in told.items() if value
+    }
 
 
 @pytest.mark.parametrize("how", ["float32", "bfloat16", extra("peft", "adapters")])
@@ -154,17 +202,30 @@ def test_what_is_computed_again_changes_no_gradient(family, how):
     gradients = []
     for what in (None, "cheap", "all"):
         checkpoint = fresh_toy(shape=replace(SMALL, family=family, dropout=0.1))
-        examples = [(Turn(0, number), one) for number, one in enumerate(examples_of(checkpoint)[:3])]
+        examples = [
+            (Turn(0, number), one)
+            for number, one in enumerate(examples_of(checkpoint)[:3])
+        ]
         if how == "adapters":
             lora.add_adapters(checkpoint.model, 4, seed=0)
         if what:
             recompute(checkpoint.model, what)
         torch.manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=how == "bfloat16"):
-            loss = TeacherForcing(checkpoint.model).train()(**collator(checkpoint, 0)(examples))["loss"]
+            loss = TeacherForcing(checkpoint.model).train()(
+                **collator(checkpoint, 0)(examples)
+            )["loss"]
         loss.backward()
-        gradients.append([weight.grad for weight in checkpoint.model.parameters() if weight.requires_grad])
-    assert gradients[0] and all(all(map(one.equal, more)) for one, *more in zip(*gradients, strict=True))
+        gradients.append(
+            [
+                weight.grad
+                for weight in checkpoint.model.parameters()
+                if weight.requires_grad
+            ]
+        )
+    assert gradients[0] and all(
+        all(map(one.equal, more)) for one, *more in zip(*gradients, strict=True)
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -175,22 +236,48 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
     trainer.args = type("Args", (), {"should_save": True, "output_dir": "none"})
     trainer._save(str(tmp_path), TeacherForcing(checkpoint.model).state_dict())
     again = weights_of(load_checkpoint(str(tmp_path)))
-    assert all(weight.equal(again[name]) for name, weight in weights_of(checkpoint).items())
+    assert all(
+        weight.equal(again[name]) for name, weight in weights_of(checkpoint).items()
+    )
 
 
 @pytest.mark.parametrize(
     ("family", "values", "told"),
     [
-        ("llama", {"eos_token_id": None}, "it names no eos_token_id, which ends a text"),
-        ("llama", {"eos_token_id": [1, 10**6]}, "eos_token_id 1000000 is not below vocab_size"),
-        ("llama", {"hidden_size": "32"}, "no llama can be built of it: Field 'hidden_size' expected int"),
+        (
+            "llama",
+            {"eos_token_id": None},
+            "it names no eos_token_id, which ends a text",
+        ),
+        (
+            "llama",
+            {"eos_token_id": [1, 10**6]},
+            "eos_token_id 1000000 is not below vocab_size",
+        ),
+        (
+            "llama",
+            {"hidden_size": "32"},
+            "no llama can be built of it: Field 'hidden_size' expected int",
+        ),
         ("llama", {"head_dim": 7}, "no llama can be built of it: "),
-        ("llama", {"num_attention_heads": 3}, "no llama can be built of it: The hidden size (32) is not"),
+        (
+            "llama",
+            {"num_attention_heads": 3},
+            "no llama can be built of it: The hidden size (32) is not",
+        ),
         ("llama", {"num_key_value_heads": 3}, "no multiple of num_key_value_heads 3"),
         ("llama", {"hidden_act": "nope"}, "no llama can be built of it: 'nope'"),
-        ("gemma3", {"hidden_activation": "nope"}, "no gemma3_text can be built of it: 'nope'"),
+        (
+            "gemma3",
+            {"hidden_activation": "nope"},
+            "no gemma3_text can be built of it: 'nope'",
+        ),
         ("bart", {"activation_function": "nope"}, "no bart can be built of it: 'nope'"),
-        ("bart", {"decoder_attention_heads": 3}, "embed_dim must be divisible by num_heads"),
+        (
+            "bart",
+            {"decoder_attention_heads": 3},
+            "embed_dim must be divisible by num_heads",
+        ),
         ("qwen3", {"num_hidden_layers": 10**6}, "num_hidden_layers"),
         ("smollm3", {"no_rope_layers": "all"}, "no_rope_layers"),
         ("gemma3", {"query_pre_attn_scalar": -1}, "cannot load the checkpoint"),
@@ -199,16 +286,26 @@ def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, 
             {"layer_types": [_WHOLE, "chunked_attention"] * 2},
             "layers of the kind 'chunked_attention' cannot decode",
         ),
-        ("gemma3", {"layer_types": [_WHOLE, _WINDOW] * 2, "sliding_window": None}, "is no sliding_window"),
+        (
+            "gemma3",
+            {"layer_types": [_WHOLE, _WINDOW] * 2, "sliding_window": None},
+            "is no sliding_window",
+        ),
         ("t5gemma", {"decoder": {}}, "its weights are not of the sizes in config.json"),
         ("bart", {"decoder_ffn_dim": 0}, "decoder_ffn_dim"),
         ("bart", {"max_position_embeddings": "many"}, "max_position_embeddings"),
-        ("bart", {"max_position_embeddings": 10**7}, "is no whole number from 1 to 65,536"),
+        (
+            "bart",
+            {"max_position_embeddings": 10**7},
+            "is no whole number from 1 to 65,536",
+        ),
         ("llama", {"max_position_embeddings": "512"}, "max_position_embeddings"),
         ("llama", {"model_type": "vit"}, "'vit' model, which is not supported"),
     ],
 )
-def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(tmp_path, family, values, told):
+def test_a_config_of_which_no_model_can_be_built_is_refused_in_one_line(
+    tmp_path, family, values, told
+):
     save_checkpoint(fresh(family), tmp_path)
     (tmp_path / "generation_config.json").unlink()  # which names an end as well
     change(tmp_path / "config.json", **values)
@@ -233,26 +330,48 @@ def test_logits_are_capped_where_a_family_caps_them_alone(tmp_path):
         assert (float(head(states).detach().abs().max()) <= 0.25) is capped
 
 
-_YARN = {"rope_type": "yarn", "rope_theta": 10_000, "factor": 2, "original_max_position_embeddings": 64}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000,
+    "factor": 2,
+    "original_max_position_embeddings": 64,
+}
 
 
 @pytest.mark.parametrize(
     ("family", "values"),
     [
-        *(("llama", {"rope_theta": value}) for value in (0, -3.0, float("nan"), float("inf"), "10000", [])),
-        *(("llama", {"factor": value}) for value in (0, -1, 1e-30, float("nan"), float("inf"), "4")),
+        *(
+            ("llama", {"rope_theta": value})
+            for value in (0, -3.0, float("nan"), float("inf"), "10000", [])
+        ),
+        *(
+            ("llama", {"factor": value})
+            for value in (0, -1, 1e-30, float("nan"), float("inf"), "4")
+        ),
         *(("llama", {"partial_rotary_factor": value}) for value in (0.5, -1, 3)),
         *(("llama", {"attention_factor": value}) for value in (0, 1e39, float("nan"))),
-        *(("llama", {"original_max_position_embeddings": value}) for value in (0, -1, 0.5)),
-        *(("llama", {"rope_type": value}) for value in ("proportional", "default", "x", 3)),
+        *(
+            ("llama", {"original_max_position_embeddings": value})
+            for value in (0, -1, 0.5)
+        ),
+        *(
+            ("llama", {"rope_type": value})
+            for value in ("proportional", "default", "x", 3)
+        ),
         ("qwen3", {"layer_types": [_WHOLE, _WINDOW]}),
         ("qwen3", {"use_sliding_window": None}),
-        *(("t5", {"feed_forward_proj": value}) for value in (3, None, "nope", "gated-nope")),
+        *(
+            ("t5", {"feed_forward_proj": value})
+            for value in (3, None, "nope", "gated-nope")
+        ),
         *(("t5", {"layer_norm_epsilon": value}) for value in (0, -1e-6, 10**9)),
         ("t5", {"dropout_rate": 2}),
     ],
 )
-def test_other_values_that_make_no_sense_are_one_line_or_do_no_harm(tmp_path, family, values):
+def test_other_values_that_make_no_sense_are_one_line_or_do_no_harm(
+    tmp_path, family, values
+):
     """Some are transformers' to refuse, others make a model that knows nothing."""
     save_checkpoint(fresh(family), tmp_path)
     for name in ("rope_parameters", "rope_scaling") if family == "llama" else ("",):
@@ -260,7 +379,10 @@ def test_other_values_that_make_no_sense_are_one_line_or_do_no_harm(tmp_path, fa
         for consume in (True, False):
             try:
                 decoder = load(tmp_path, device="cpu", consume=consume)
-                assert len(list(decoder.texts(["red 3"], decoder.method(1, max_tokens=9)))) == 1
+                assert (
+                    len(list(decoder.texts(["red 3"], decoder.method(1, max_tokens=9))))
+                    == 1
+                )
             except UserError as error:
                 assert "\n" not in str(error)
         change(tmp_path / "config.json", name)
@@ -269,9 +391,18 @@ def test_other_values_that_make_no_sense_are_one_line_or_do_no_harm(tmp_path, fa
 def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tmp_path):
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, ByT5Tokenizer
 
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 4}
+    sizes = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_decoder_layers": 1,
+        "num_heads": 4,
+    }
     ids = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
-    config = AutoConfig.for_model("t5", vocab_size=384, feed_forward_proj="gated-gelu", **sizes, **ids)
+    config = AutoConfig.for_model(
+        "t5", vocab_size=384, feed_forward_proj="gated-gelu", **sizes, **ids
+    )
     AutoModelForSeq2SeqLM.from_config(config).save_pretrained(tmp_path)
     ByT5Tokenizer().save_pretrained(tmp_path)
     checkpoint = load_checkpoint(str(tmp_path))
@@ -280,20 +411,29 @@ def test_a_byt5_is_a_t5_over_bytes_to_which_special_tokens_in_a_text_are_text(tm
     assert codec.decode(codec.ids([text])[0]) == text
     decoder = Decoder(checkpoint)
     (made,) = decoder.texts([text], decoder.method(max_tokens=5))
-    ids = checkpoint.model.generate(torch.tensor([codec.source(text)[0]]), max_new_tokens=5, do_sample=False)
+    ids = checkpoint.model.generate(
+        torch.tensor([codec.source(text)[0]]), max_new_tokens=5, do_sample=False
+    )
     tokens = list(made.grid[0][1])
     assert tokens == ids[0, 1 : 1 + len(tokens)].tolist()
 
 
 def test_a_saved_tokenizer_gives_the_ids_that_were_learnt(saved):
-    ours, texts = load_checkpoint(str(saved)), [text for source, told in TOY for text in (source, *told)]
+    ours, texts = (
+        load_checkpoint(str(saved)),
+        [text for source, told in TOY for text in (source, *told)],
+    )
     family = saved.name[:-1]
     check_ids(fresh(family), saved, toy_records(), examples_of(fresh(family)))
     for more in ("It's  12 o'clock,\n\nsays Zoë.", " white", "e\u0301"):
-        assert ours.codec().ids([*texts, more]) == fresh(family).codec().ids([*texts, more])
+        assert ours.codec().ids([*texts, more]) == fresh(family).codec().ids(
+            [*texts, more]
+        )
 
 
-def test_a_tokenizer_that_comes_back_with_other_ids_is_refused_with_the_record(tmp_path):
+def test_a_tokenizer_that_comes_back_with_other_ids_is_refused_with_the_record(
+    tmp_path,
+):
     checkpoint = fresh("llama")
     save_checkpoint(checkpoint, tmp_path)
     content = read_json(tmp_path / "tokenizer.json")

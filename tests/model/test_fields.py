@@ -13,7 +13,12 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, value_texts
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.segmentation import make_segmenter
-from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, load_checkpoint, save_checkpoint
+from pipedec_cli.model.checkpoint import (
+    Checkpoint,
+    MethodSettings,
+    load_checkpoint,
+    save_checkpoint,
+)
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.fields import FieldCodec, row_text
 from pipedec_cli.model.scratch import make_model, train_tokenizer
@@ -33,7 +38,12 @@ SCHEMA = (
 )
 OBJECTS = (
     {"name": "The Mill", "food": "Thai", "stars": 5, "open": True},
-    {"name": "The Vaults", "food": "fish; chips", "likes": ["soul", "jazz|funk"], "price": 12.5},
+    {
+        "name": "The Vaults",
+        "food": "fish; chips",
+        "likes": ["soul", "jazz|funk"],
+        "price": 12.5,
+    },
     {"likes": ["jazz"], "stars": -20, "price": 7, "open": False},
     {"name": "The Mill; pub: a", "food": "½ price", "stars": 105, "price": 1e-07},
     {},
@@ -43,7 +53,16 @@ SOURCES = ("a Thai mill", "vaults of soul", "jazz, 7", "a pub", "nothing")
 
 def records_of(schema, sources, objects):
     return [
-        Record(source, source, json.dumps(value), value_texts(value, schema, "x:1"), (), "x:1", {}, value)
+        Record(
+            source,
+            source,
+            json.dumps(value),
+            value_texts(value, schema, "x:1"),
+            (),
+            "x:1",
+            {},
+            value,
+        )
         for source, value in zip(sources, objects, strict=True)
     ]
 
@@ -51,15 +70,25 @@ def records_of(schema, sources, objects):
 records = partial(records_of, SCHEMA, SOURCES, OBJECTS)
 
 
-def fresh(decoder="pipelined", schema=SCHEMA, seed=0, delay="together", examples=records):
+def fresh(
+    decoder="pipelined", schema=SCHEMA, seed=0, delay="together", examples=records
+):
     """A model of random weights that writes fields, with a tokenizer for some records."""
-    told = [text for record in examples() for text in (record.source, *record.target_segments)]
-    tokenizer = train_tokenizer([*told, *(field.opening() for field in schema)] * 2, 400)
+    told = [
+        text
+        for record in examples()
+        for text in (record.source, *record.target_segments)
+    ]
+    tokenizer = train_tokenizer(
+        [*told, *(field.opening() for field in schema)] * 2, 400
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model(TOY_SHAPE, len(tokenizer)).eval()
     segmentation = Segmentation("field", (), "; ", fields=schema)
-    settings = MethodSettings(decoder, delay if decoder == "pipelined" else "any", segmentation)
+    settings = MethodSettings(
+        decoder, delay if decoder == "pipelined" else "any", segmentation
+    )
     segmenter = make_segmenter("field", fields=schema)
     return Checkpoint(model, tokenizer, settings, "fields", segmenter=segmenter)
 
@@ -75,7 +104,9 @@ def taught():
 
 def test_time_max_holds_the_longest_value():
     checkpoint = fresh()
-    long = structs.replace(records()[0], target_segments=("a " * 80, *records()[0].target_segments[1:]))
+    long = structs.replace(
+        records()[0], target_segments=("a " * 80, *records()[0].target_segments[1:])
+    )
     assert fit_limits([*encode(checkpoint, [long])], checkpoint.settings).time_max > 80
     fitted = fit_limits([*encode(checkpoint, records())], checkpoint.settings)
     assert (fitted.time_max, fitted.item_max) == (50, 20)
@@ -83,7 +114,9 @@ def test_time_max_holds_the_longest_value():
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_what_was_learnt_is_written_in_as_many_steps_as_the_longest_value_and_its_end(taught, batch_size):
+def test_what_was_learnt_is_written_in_as_many_steps_as_the_longest_value_and_its_end(
+    taught, batch_size
+):
     for checkpoint in taught.values():
         made = list(Decoder(checkpoint, batch_size=batch_size).texts(SOURCES))
         assert [one.fields for one in made] == list(OBJECTS)
@@ -105,7 +138,9 @@ def test_a_value_that_is_cut_is_null(taught):
     assert made.fields == {"name": "The Vaults", "food": None}
 
 
-def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_apply(taught, tmp_path):
+def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_apply(
+    taught, tmp_path
+):
     save_checkpoint(replace(taught["pipelined"], name=str(tmp_path)), tmp_path)
     decoder = Decoder(load_checkpoint(str(tmp_path)))
     assert [one.fields for one in decoder.texts(SOURCES)] == list(OBJECTS)
@@ -116,7 +151,8 @@ def test_a_saved_checkpoint_writes_the_same_and_takes_nothing_that_does_not_appl
             decoder.method(**{name: value})
 
 
-# --- Values that are parts of the source ---------------------------------------------------------------------------------
+# --- Values that are parts of the source
+# ---------------------------------------------------------------------------------
 
 #: A number that must be there, one that may be null, a choice, and a string.
 HELD = (
@@ -129,7 +165,9 @@ HELD = (
 
 def grounded(source, **limits):
     """What a trained model that knows nothing makes of a source to which its values are held."""
-    decoder = Decoder(fresh(schema=HELD, examples=partial(records_of, HELD, [source], [{}])))
+    decoder = Decoder(
+        fresh(schema=HELD, examples=partial(records_of, HELD, [source], [{}]))
+    )
     decoder.plan.grounded = True
     [made] = decoder.texts([source], decoder.method(**limits))
     return made, decoder
@@ -160,7 +198,8 @@ def test_a_held_number_that_must_be_there_and_stands_nowhere_is_missing_and_anot
     assert made.violations == ('"stars" is a required property',)
 
 
-# --- What is allowed --------------------------------------------------------------------------------------------------
+# --- What is allowed
+# --------------------------------------------------------------------------------------------------
 
 
 def allowed_of(codec, field):
@@ -175,7 +214,12 @@ def test_whatever_an_object_may_hold_can_be_written(field):
     allowed = allowed_of(codec, field)
     numbers = ({"stars": 0}, {"price": -0.5}, {"price": 10}, {"price": 3.25e20})
     for value in (*OBJECTS, *numbers, {"likes": ["soul", "jazz", "soul"]}):
-        made, (ids,) = [], codec.ids(value_texts({field.name: value.get(field.name)}, (field,), "x:1"))
+        made, (ids,) = (
+            [],
+            codec.ids(
+                value_texts({field.name: value.get(field.name)}, (field,), "x:1")
+            ),
+        )
         for token in (*ids, codec.eos):
             choice = allowed(made)
             assert token in choice or not choice
@@ -185,14 +229,23 @@ def test_whatever_an_object_may_hold_can_be_written(field):
 def test_a_checkpoint_for_fields_that_has_none_is_refused():
     """As a config.json that somebody has changed may say."""
     checkpoint = fresh()
-    checkpoint.settings = structs.replace(checkpoint.settings, segmentation=Segmentation("field", (), "; "))
+    checkpoint.settings = structs.replace(
+        checkpoint.settings, segmentation=Segmentation("field", (), "; ")
+    )
     with pytest.raises(UserError, match="trained for delay together only"):
         Decoder(checkpoint).method()
 
 
 def test_a_row_that_was_cut_within_a_character_ends_before_it():
-    codec = SimpleNamespace(decode=lambda ids: bytes(ids).decode(errors="replace").strip())
+    codec = SimpleNamespace(
+        decode=lambda ids: bytes(ids).decode(errors="replace").strip()
+    )
     ids = [*"né 🌍".encode()]
-    texts = [row_text(codec, Subsequence(0, ids[:count])) for count in range(len(ids) + 1)]
+    texts = [
+        row_text(codec, Subsequence(0, ids[:count])) for count in range(len(ids) + 1)
+    ]
     assert texts == ["", "n", "n", *["né"] * 5, "né 🌍"]
-    assert row_text(codec, Subsequence(0, [*"é\ufffd".encode(), 1], ended=True)) == "é\ufffd"
+    assert (
+        row_text(codec, Subsequence(0, [*"é\ufffd".encode(), 1], ended=True))
+        == "é\ufffd"
+    )

@@ -25,7 +25,8 @@ from tests.running import slow
 pytestmark = needs_kernels
 TEXTS = ["w3 w9 w27", "w31", "w8 w8 w12 w30 w5 w6"]
 
-#: Loads a folder in two dtypes, writes a text with each, and says what was imported on the way.
+#: Loads a folder in two dtypes, writes a text with each, and says what was imported on
+#: the way.
 DECODE = """
 import json, sys
 from pipedec_cli.model.decoder import load
@@ -40,7 +41,9 @@ def saved(folder, kind="t5"):
     settings = msgspec.structs.replace(SETTINGS, delay="any", source_prefix="")
     model = small_model(kind)
     tokenizer = words_tokenizer(model.config.vocab_size)
-    if model.config.model_type == "qwen2":  # of any other, transformers makes one of this kind
+    if (
+        model.config.model_type == "qwen2"
+    ):  # of any other, transformers makes one of this kind
         tokenizer = _letters_tokenizer()
     save_checkpoint(Checkpoint(model, tokenizer, settings, "x"), folder)
     return folder
@@ -49,7 +52,10 @@ def saved(folder, kind="t5"):
 def _letters_tokenizer():
     from transformers import Qwen2Tokenizer
 
-    letters = {letter: number for number, letter in enumerate(["<|endoftext|>", *"w0123456789Ġ"], start=3)}
+    letters = {
+        letter: number
+        for number, letter in enumerate(["<|endoftext|>", *"w0123456789Ġ"], start=3)
+    }
     return Qwen2Tokenizer(vocab=letters, merges=[])
 
 
@@ -65,33 +71,55 @@ def save_with(folder, weights):
     ("kind", "dtype"),
     [
         *product([*KINDS, *CAUSAL], ["float32"]),
-        *product(["t5", "llama, no panel", "gemma3_text, windows"], ["bfloat16", "int8"]),
+        *product(
+            ["t5", "llama, no panel", "gemma3_text, windows"], ["bfloat16", "int8"]
+        ),
     ],
 )
 def test_weights_alone_write_what_the_whole_model_writes(kind, dtype, tmp_path):
     folder = saved(tmp_path, kind)
-    decoders = [load(folder, dtype=dtype, device="cpu", consume=consume) for consume in (True, False)]
+    decoders = [
+        load(folder, dtype=dtype, device="cpu", consume=consume)
+        for consume in (True, False)
+    ]
     config = (folder / "config.json").read_text(encoding="utf-8")
     is_read = '"factor"' not in config  # of rotary positions: transformers scales them
-    assert [isinstance(each.checkpoint.model, BareModel) for each in decoders] == [is_read, False]
-    made = [[(one.text, one.grid) for one in decoder.texts(TEXTS, batch_size=2)] for decoder in decoders]
+    assert [isinstance(each.checkpoint.model, BareModel) for each in decoders] == [
+        is_read,
+        False,
+    ]
+    made = [
+        [(one.text, one.grid) for one in decoder.texts(TEXTS, batch_size=2)]
+        for decoder in decoders
+    ]
     assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("kind", ["t5", slow("llama, no panel")])
 def test_a_start_imports_nothing_of_transformers(kind, tmp_path):
     command = [sys.executable, "-c", DECODE, str(saved(tmp_path, kind))]
-    ran = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    here = [load(tmp_path, dtype=dtype, device="cpu").texts(["w3 w9"]) for dtype in ("float32", "int8")]
+    ran = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
+    here = [
+        load(tmp_path, dtype=dtype, device="cpu").texts(["w3 w9"])
+        for dtype in ("float32", "int8")
+    ]
     assert ran == [[[made.tokens for made in texts] for texts in here], []]
 
 
 def test_a_weight_that_the_first_t5s_hold_and_nothing_reads_is_passed_over(tmp_path):
     weights = load_file(saved(tmp_path) / "model.safetensors")
-    unread = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(8, 4)}
+    unread = {
+        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(
+            8, 4
+        )
+    }
     save_with(tmp_path, weights | unread)
     model = load(tmp_path, device="cpu").checkpoint.model
-    assert isinstance(model, BareModel) and not unread.keys() & {name for name, _ in model.named_parameters()}
+    assert isinstance(model, BareModel) and not unread.keys() & {
+        name for name, _ in model.named_parameters()
+    }
 
 
 LAYER = "model.layers.1.self_attn."
@@ -105,7 +133,14 @@ LAYER = "model.layers.1.self_attn."
         ("t5", {"decoder.final_layer_norm.weight": torch.ones(31)}),
         ("t5", {"shared.weight": torch.ones(VOCABULARY, 32, dtype=torch.int64)}),
         ("t5", {"shared.weight": torch.ones(VOCABULARY, 31)}),
-        ("t5", {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": torch.ones(9, 4)}),
+        (
+            "t5",
+            {
+                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": torch.ones(
+                    9, 4
+                )
+            },
+        ),
         ("gated", {"decoder.block.0.layer.2.DenseReluDense.wi_0.weight": None}),
         ("qwen3, tied", {f"{LAYER}q_norm.weight": None}),
         ("qwen3, tied", {f"{LAYER}q_proj.weight": torch.ones(3)}),
@@ -113,9 +148,14 @@ LAYER = "model.layers.1.self_attn."
         ("llama, no panel", {f"{LAYER}k_proj.bias": torch.ones(7)}),
     ],
 )
-def test_other_weights_than_the_config_counts_are_left_to_transformers_and_its_words(kind, hurt, tmp_path):
+def test_other_weights_than_the_config_counts_are_left_to_transformers_and_its_words(
+    kind, hurt, tmp_path
+):
     weights = load_file(saved(tmp_path, kind) / "model.safetensors") | hurt
-    save_with(tmp_path, {name: weight for name, weight in weights.items() if weight is not None})
+    save_with(
+        tmp_path,
+        {name: weight for name, weight in weights.items() if weight is not None},
+    )
     assert read_folder(tmp_path, torch.float32, torch.float32) is None
     said = []
     for read in (load_checkpoint, lambda name: load(name, device="cpu")):
@@ -123,10 +163,15 @@ def test_other_weights_than_the_config_counts_are_left_to_transformers_and_its_w
             read(str(tmp_path))
         except UserError as error:
             said.append(str(error))
-    assert len({*said}) <= 1 and len(said) in (0, 2)  # transformers converts some and passes over others
+    assert len({*said}) <= 1 and len(said) in (
+        0,
+        2,
+    )  # transformers converts some and passes over others
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+)
 def test_a_damaged_file_is_left_to_transformers(name, tmp_path):
     (saved(tmp_path) / name).write_bytes(b"nothing of the kind")
     assert read_folder(tmp_path, torch.float32, torch.float32) is None
@@ -135,7 +180,10 @@ def test_a_damaged_file_is_left_to_transformers(name, tmp_path):
 def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tmp_path):
     assert is_bare(saved(tmp_path))
     change(tmp_path / "tokenizer_config.json", eos_token="w5")
-    assert load(tmp_path, device="cpu").text.tokenizer.special_tokens_map["eos_token"] == "w5"
+    assert (
+        load(tmp_path, device="cpu").text.tokenizer.special_tokens_map["eos_token"]
+        == "w5"
+    )
     for name, values in [
         ("tokenizer_config.json", {"image_token": "w6"}),
         ("tokenizer_config.json", {"backend": None}),
@@ -148,7 +196,9 @@ def test_a_folder_that_transformers_5_has_not_written_is_left_to_transformers(tm
         (tmp_path / name).write_bytes(before)
 
 
-def test_without_kernels_or_for_what_they_cannot_compute_it_is_the_whole_model(monkeypatch, tmp_path):
+def test_without_kernels_or_for_what_they_cannot_compute_it_is_the_whole_model(
+    monkeypatch, tmp_path
+):
     assert is_bare(saved(tmp_path))
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
     assert not is_bare(tmp_path)
@@ -158,7 +208,9 @@ def test_without_kernels_or_for_what_they_cannot_compute_it_is_the_whole_model(m
     assert list(load(tmp_path, device="cpu").texts(TEXTS))
 
 
-def test_a_source_tree_that_is_not_installed_loads_and_scores_as_well(monkeypatch, tmp_path):
+def test_a_source_tree_that_is_not_installed_loads_and_scores_as_well(
+    monkeypatch, tmp_path
+):
     def distribution(name, original=metadata.distribution):
         if name == "pipedec":
             raise metadata.PackageNotFoundError(name)
@@ -169,11 +221,18 @@ def test_a_source_tree_that_is_not_installed_loads_and_scores_as_well(monkeypatc
     assert MultiSpanQA().signature.endswith("|pipedec:source")
 
 
-@pytest.mark.parametrize("template", [CHATML, DATED, CHATML + "{{ messages | tojson }}", None])
+@pytest.mark.parametrize(
+    "template", [CHATML, DATED, CHATML + "{{ messages | tojson }}", None]
+)
 def test_the_tokenizer_and_its_chats_are_those_of_transformers(template, tmp_path):
     foreign(tmp_path, template=template)
-    mine, theirs = load(tmp_path, device="cpu"), load(tmp_path, device="cpu", consume=False)
-    assert [isinstance(each.text.tokenizer, FileTokenizer) for each in (mine, theirs)] == [True, False]
+    mine, theirs = (
+        load(tmp_path, device="cpu"),
+        load(tmp_path, device="cpu", consume=False),
+    )
+    assert [
+        isinstance(each.text.tokenizer, FileTokenizer) for each in (mine, theirs)
+    ] == [True, False]
     asked = ["The Mill <|im_end|> is cheap </s>", "", "Grüße \U0001f600  a\n b"]
     if template and "tojson" not in template:
         for decoder in (mine, theirs):
@@ -181,16 +240,29 @@ def test_the_tokenizer_and_its_chats_are_those_of_transformers(template, tmp_pat
     elif template:
         whole = {"tokenize": False, "add_generation_prompt": True}
         chats = [
-            each.text.tokenizer.apply_chat_template([{"role": "user", "content": "a"}], **whole)
+            each.text.tokenizer.apply_chat_template(
+                [{"role": "user", "content": "a"}], **whole
+            )
             for each in (mine, theirs)
         ]
         assert chats[0] == chats[1]
-    assert mine.text.prompt == theirs.text.prompt and mine.checkpoint.eos == theirs.checkpoint.eos
+    assert (
+        mine.text.prompt == theirs.text.prompt
+        and mine.checkpoint.eos == theirs.checkpoint.eos
+    )
     ids = [mine.text.source(text)[0] for text in asked]
     assert ids == [theirs.text.source(text)[0] for text in asked]
-    assert [mine.text.decode(each) for each in ids] == [theirs.text.decode(each) for each in ids]
+    assert [mine.text.decode(each) for each in ids] == [
+        theirs.text.decode(each) for each in ids
+    ]
     tokenizers = mine.text.tokenizer, theirs.text.tokenizer
-    for name in ("unk_token_id", "bos_token_id", "eos_token_id", "special_tokens_map", "chat_template"):
+    for name in (
+        "unk_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "special_tokens_map",
+        "chat_template",
+    ):
         assert getattr(tokenizers[0], name) == getattr(tokenizers[1], name)
     assert {*tokenizers[0].all_special_ids} == {*tokenizers[1].all_special_ids}
     assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
@@ -198,9 +270,16 @@ def test_the_tokenizer_and_its_chats_are_those_of_transformers(template, tmp_pat
 
 WORDS = {
     word: number
-    for number, word in enumerate(["<pad>", "</s>", "<unk>", "a", "b", "ab", "Ġ", "Ġa", "▁", "▁a"])
+    for number, word in enumerate(
+        ["<pad>", "</s>", "<unk>", "a", "b", "ab", "Ġ", "Ġa", "▁", "▁a"]
+    )
 }
-PIECES = [*((word, 0.0) for word in ("<pad>", "</s>", "<unk>")), ("▁", -2.0), ("▁a", -3.0), ("b", -3.5)]
+PIECES = [
+    *((word, 0.0) for word in ("<pad>", "</s>", "<unk>")),
+    ("▁", -2.0),
+    ("▁a", -3.0),
+    ("b", -3.5),
+]
 
 
 @pytest.mark.parametrize(
@@ -208,12 +287,18 @@ PIECES = [*((word, 0.0) for word in ("<pad>", "</s>", "<unk>")), ("▁", -2.0), 
     [
         ("t5", "T5Tokenizer", {"vocab": PIECES}),
         ("qwen2", "Qwen2Tokenizer", {"vocab": WORDS, "merges": [("a", "b")]}),
-        ("llama", "LlamaTokenizer", {"vocab": WORDS, "merges": [("a", "b")], "add_bos_token": True}),
+        (
+            "llama",
+            "LlamaTokenizer",
+            {"vocab": WORDS, "merges": [("a", "b")], "add_bos_token": True},
+        ),
         ("gemma3_text", "GemmaTokenizer", {"vocab": WORDS, "merges": [("a", "b")]}),
         ("llama", "GPT2Tokenizer", {"vocab": WORDS, "merges": [("a", "b")]}),
     ],
 )
-def test_what_transformers_has_written_of_any_tokenizer_is_what_it_reads(kind, name, parts, tmp_path):
+def test_what_transformers_has_written_of_any_tokenizer_is_what_it_reads(
+    kind, name, parts, tmp_path
+):
     """Some of its classes read the vocabulary of a tokenizer.json alone, and add all else."""
     import transformers
 

@@ -31,7 +31,11 @@ END = 0
 
 def field(kind="string", **keywords):
     """Each in its schema's words; what a schema says of items holds for a list."""
-    parts = {name: keywords.pop(name) for name in ("enum", "scalars", "absent") if name in keywords}
+    parts = {
+        name: keywords.pop(name)
+        for name in ("enum", "scalars", "absent")
+        if name in keywords
+    }
     return Field("x", kind, keywords=tuple(keywords.items()), **parts)
 
 
@@ -55,25 +59,53 @@ TABLE = [
     (field("number", exclusiveMinimum=0), ["0.5", "7"], ["0", "-1"]),
     (field("boolean"), ["true", "false"], ["yes", "True", "none"]),
     (field(scalars=("integer", "boolean")), ["true", "12"], ["yes"]),
-    (field(enum=("in", "in town", "a|b")), ["in", "in town", "a|b"], ["town", "in ", "none"]),
-    (field("list", enum=("in", "a|b")), ["in", "in | a||b", "a||b | in | in"], ["a|b", "in town", "in |"]),
-    (field("list", scalars=("integer",), minimum=3), ["3", "4 | 30"], ["1", "3 | 1", "a"]),
-    (field("list", minItems=2, maxItems=3), ["a | b", "a b | c | d", "a||b | c"], ["a", "a | b | c | d"]),
+    (
+        field(enum=("in", "in town", "a|b")),
+        ["in", "in town", "a|b"],
+        ["town", "in ", "none"],
+    ),
+    (
+        field("list", enum=("in", "a|b")),
+        ["in", "in | a||b", "a||b | in | in"],
+        ["a|b", "in town", "in |"],
+    ),
+    (
+        field("list", scalars=("integer",), minimum=3),
+        ["3", "4 | 30"],
+        ["1", "3 | 1", "a"],
+    ),
+    (
+        field("list", minItems=2, maxItems=3),
+        ["a | b", "a b | c | d", "a||b | c"],
+        ["a", "a | b | c | d"],
+    ),
     (field("list", minItems=1, absent=("never",)), ["a"], [""]),
     (field(pattern="^[A-Z]{2}$"), ["AB"], ["A", "abc", "ABC"]),
     (field(pattern="ab/c", maxLength=6), ["xab/c", "ab/c"], ["ab", "xxxab/c"]),
     (field(pattern="(?=a)", maxLength=3), ["abc"], ["abcd"]),
     (field(minLength=3), ["abc", "a c", "no one"], ["ab", "a"]),
     (field(maxLength=1), ["a"], ["ab"]),
-    (field(format="date"), ["2024-02-29", "1999-12-31"], ["2024-02-30", "2024-13-01", "24-1-1"]),
+    (
+        field(format="date"),
+        ["2024-02-29", "1999-12-31"],
+        ["2024-02-30", "2024-13-01", "24-1-1"],
+    ),
     (field(format="time"), ["09:30:00Z", "23:59:59.5+01:00"], ["24:00:00Z", "09:30"]),
     (
         field(format="date-time"),
         ["2024-02-29T09:30:00Z"],
         ["2024-02-29 09:30:00", "2024-02-29", "2024-01-00T09:30:00Z"],
     ),
-    (field(format="email"), ["a@b.com", "a.b@c.example.org"], ["a", "a@", "@b.com", "a b@c.de"]),
-    (field(format="uri"), ["https://a.b/c?d=1", "mailto:a@b.c"], ["a.b", "https://a b"]),
+    (
+        field(format="email"),
+        ["a@b.com", "a.b@c.example.org"],
+        ["a", "a@", "@b.com", "a b@c.de"],
+    ),
+    (
+        field(format="uri"),
+        ["https://a.b/c?d=1", "mailto:a@b.c"],
+        ["a.b", "https://a b"],
+    ),
     (field(format="uuid"), ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567"]),
     (field(format="ipv4"), ["192.168.0.255"], ["192.168.0.256", "1.2.3"]),
     (field(format="ipv6"), ["2001:db8:0:0:0:0:0:1"], ["2001:db8", "g:0:0:0:0:0:0:1"]),
@@ -81,14 +113,22 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("held", "good", "bad"), TABLE, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("held", "good", "bad"), TABLE, ids=lambda value: str(value)[:40]
+)
 def test_a_row_may_say_what_its_schema_allows_and_nothing_else(held, good, bad):
     tokenizer = tokenizer_of("_gpt2")
     codec = TextCodec(tokenizer, "", 99, END)
     allowed = allowed_of(tokenizer, END, held, held.enum, may_be_empty=not held.must)
     for space in ("", " "):
-        assert [text for text in good if text and not fits(allowed, codec.ids([space + text])[0])] == []
-        assert [text for text in bad if text and fits(allowed, codec.ids([space + text])[0])] == []
+        assert [
+            text
+            for text in good
+            if text and not fits(allowed, codec.ids([space + text])[0])
+        ] == []
+        assert [
+            text for text in bad if text and fits(allowed, codec.ids([space + text])[0])
+        ] == []
     assert ("" in bad) != fits(allowed, [])
 
 
@@ -122,9 +162,14 @@ SOURCE = "The Eagle is a  family-friendly\npub near Café Rouge, and Anna's meal
 )
 def test_a_part_of_a_source_begins_and_ends_where_a_word_does(listed, good, bad):
     tokenizer = tokenizer_of("_gpt2")
-    codec, kind = TextCodec(tokenizer, "", 99, END), field("list" if listed else "string")
+    codec, kind = (
+        TextCodec(tokenizer, "", 99, END),
+        field("list" if listed else "string"),
+    )
     allowed = Grammar(tokenizer, END, span_grammar(SOURCE, kind))
-    assert [text for text in good.split("; ") if not fits(allowed, codec.ids([text])[0])] == []
+    assert [
+        text for text in good.split("; ") if not fits(allowed, codec.ids([text])[0])
+    ] == []
     assert [text for text in ["", *bad] if fits(allowed, codec.ids([text])[0])] == []
     held = field(kind.kind, maxLength=9, maxItems=1, minItems=1)
     short = Grammar(tokenizer, END, span_grammar(SOURCE, held))
@@ -149,7 +194,9 @@ def test_of_a_blank_source_no_row_says_anything():
     assert not fits(nothing, codec.ids(["a"])[0])
 
 
-@pytest.mark.parametrize("held", [field(), field("any"), field("list"), field(pattern="^a|b$")], ids=repr)
+@pytest.mark.parametrize(
+    "held", [field(), field("any"), field("list"), field(pattern="^a|b$")], ids=repr
+)
 def test_a_row_that_is_held_to_nothing_may_say_anything(held):
     assert allowed_of(tokenizer_of("_gpt2"), END, held) is any_token
 
@@ -158,8 +205,14 @@ def test_a_row_that_is_held_to_nothing_may_say_anything(held):
 def test_the_tokens_of_a_text_spell_it(kind):
     tokenizer = words_tokenizer(60) if kind == "words" else tokenizer_of(kind)
     codec, bytes_of = TextCodec(tokenizer, "", 99, END), spelled(tokenizer)
-    words = [word for word in tokenizer.get_vocab() if word.isascii() and word.isalnum()][:20]
-    for text in ("12 0", " ".join(words), *(["naïve 漢字"] if kind in ("_gpt2", "_llama3") else [])):
+    words = [
+        word for word in tokenizer.get_vocab() if word.isascii() and word.isalnum()
+    ][:20]
+    for text in (
+        "12 0",
+        " ".join(words),
+        *(["naïve 漢字"] if kind in ("_gpt2", "_llama3") else []),
+    ):
         ids = codec.ids([text])[0]
         if tokenizer.unk_token_id not in ids:
             assert b"".join(bytes_of[number] for number in ids).decode().strip() == text
@@ -169,13 +222,16 @@ FORMATS = "date time date-time duration email idn-email hostname idn-hostname ip
 
 
 @pytest.mark.parametrize(
-    "name", f"{FORMATS} uri-template uuid json-pointer relative-json-pointer regex".split()
+    "name",
+    f"{FORMATS} uri-template uuid json-pointer relative-json-pointer regex".split(),
 )
 @settings(max_examples=30)
 @given(data=st.data())
 def test_texts_of_a_format_validate(name, data):
     written = re.compile(next(_strings({"format": name})), re.ASCII)
-    validator = jsonschema_rs.validator_for({"type": "string", "format": name}, validate_formats=True)
+    validator = jsonschema_rs.validator_for(
+        {"type": "string", "format": name}, validate_formats=True
+    )
     text = data.draw(st.from_regex(written, fullmatch=True))
     assume("02-29" not in text)  # of any year: the object is checked at the end
     validator.validate(text)
@@ -196,7 +252,11 @@ def test_what_is_written_at_random_validates():
             made = []
             while len(made) < 60 and END not in made:
                 choice = tokens_in(allowed(made))
-                made.append(END if END in choice and chance.random() < 0.5 else chance.choice(choice))
+                made.append(
+                    END
+                    if END in choice and chance.random() < 0.5
+                    else chance.choice(choice)
+                )
             value = held.parsed(codec.decode(made[:-1]))
             if made[-1] == END and len(made) > 1:
                 written += 1
@@ -212,7 +272,19 @@ def test_where_nothing_fits_the_row_ends():
 
 
 @pytest.mark.parametrize(
-    "pattern", ["^a$", "a", "a$", "^a", r"^[$^]\$$", "^(a|b)$", "a|b", "^(?:a|(b|c))d", "x^", "^a|b$"]
+    "pattern",
+    [
+        "^a$",
+        "a",
+        "a$",
+        "^a",
+        r"^[$^]\$$",
+        "^(a|b)$",
+        "a|b",
+        "^(?:a|(b|c))d",
+        "x^",
+        "^a|b$",
+    ],
 )
 def test_a_pattern_is_searched_as_python_does(pattern):
     texts = ["", "a", "b", "ab", "ba", "xa", "ax", "$$", "^$", "ad", "cd", "c", "xad"]
@@ -222,7 +294,9 @@ def test_a_pattern_is_searched_as_python_does(pattern):
         found = [
             text
             for text in texts
-            if re.search(pattern.replace("$", r"\Z") if pattern.endswith("a$") else pattern, text)
+            if re.search(
+                pattern.replace("$", r"\Z") if pattern.endswith("a$") else pattern, text
+            )
         ]
         assert [text for text in texts if re.fullmatch(expression, text)] == found
 
@@ -236,7 +310,9 @@ def test_a_mask_is_a_function_of_the_tokens_however_many_states_are_kept(monkeyp
     places = [(row, at) for row in rows for at in range(len(row) + 1)]
     random.Random(1).shuffle(places)
     for row, at in places:
-        assert allowed(row[:at]) == allowed_of(tokenizer, END, field("number"))(row[:at])
+        assert allowed(row[:at]) == allowed_of(tokenizer, END, field("number"))(
+            row[:at]
+        )
 
 
 def test_all_keywords_of_a_schema_that_rows_are_held_to_are_tried_here():

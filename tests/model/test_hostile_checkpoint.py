@@ -11,7 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.segmentation import token_counter
-from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, load_checkpoint, save_checkpoint
+from pipedec_cli.model.checkpoint import (
+    PLAIN,
+    Checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from pipedec_cli.model.decoder import Decoder, load
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 from tests.model.engines import FAMILIES, KINDS, VOCABULARY, small_model
@@ -48,7 +53,9 @@ def folder(tmp_path):
         ("decoder_start_token_id", (-1, 427, 10**9, [0], "x", NONE, True)),
     ],
 )
-def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, field, values):
+def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(
+    folder, field, values
+):
     (folder / "generation_config.json").unlink()  # which names an end as well
     for value in values:
         change(folder / "config.json", **{field: value})
@@ -59,7 +66,12 @@ def test_a_number_outside_its_bounds_is_one_line_with_file_and_field(folder, fie
 
 def test_sizes_and_layers_are_held_against_the_weights(folder):
     given = (folder / "config.json").read_bytes()
-    fields = {"vocab_size": 430, "d_kv": 4, "num_heads": 2, "relative_attention_num_buckets": 16}
+    fields = {
+        "vocab_size": 430,
+        "d_kv": 4,
+        "num_heads": 2,
+        "relative_attention_num_buckets": 16,
+    }
     for field, value in fields.items():
         change(folder / "config.json", **{field: value})
         assert "its weights are not of the sizes in config.json" in refused(folder)
@@ -67,38 +79,64 @@ def test_sizes_and_layers_are_held_against_the_weights(folder):
     change(folder / "config.json", num_layers=3)
     assert "its weights lack encoder.block.2." in refused(folder)
     change(folder / "config.json", num_layers=2, num_decoder_layers=1)
-    assert "its weights have layers that config.json does not count, as decoder.block.1." in refused(folder)
+    assert (
+        "its weights have layers that config.json does not count, as decoder.block.1."
+        in refused(folder)
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *FAMILIES])
-def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(kind, tmp_path, monkeypatch):
+def test_no_family_allocates_what_its_config_claims_and_its_weights_do_not_hold(
+    kind, tmp_path, monkeypatch
+):
     """Transformers would draw matrices of that size by chance, with gigabytes of memory, before it compares them."""
     settings = replace(PLAIN, decoder="pipelined")
-    save_checkpoint(Checkpoint(small_model(kind), words_tokenizer(VOCABULARY), settings, "x"), tmp_path)
+    save_checkpoint(
+        Checkpoint(small_model(kind), words_tokenizer(VOCABULARY), settings, "x"),
+        tmp_path,
+    )
     given = json.loads((tmp_path / "config.json").read_bytes())
     loaded = lambda *_, **__: pytest.fail("loaded")  # noqa: E731
     monkeypatch.setattr("transformers.PreTrainedModel.from_pretrained", loaded)
-    fields = {"vocab_size", "d_model", "d_ff", "d_kv", "hidden_size", "head_dim", "intermediate_size"}
-    fields -= {{"qwen3_moe": "intermediate_size", "stablelm": "head_dim"}.get(kind)}  # which they do not read
+    fields = {
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "d_kv",
+        "hidden_size",
+        "head_dim",
+        "intermediate_size",
+    }
+    fields -= {
+        {"qwen3_moe": "intermediate_size", "stablelm": "head_dim"}.get(kind)
+    }  # which they do not read
     for part in [given["encoder"], given["decoder"]] if "encoder" in given else [given]:
         for field in fields & part.keys():
             before, part[field] = part[field], 1 << 20
             (tmp_path / "config.json").write_text(json.dumps(given))
             line = refused(tmp_path)
-            assert "its weights are not of the sizes in config.json" in line or "can be built of it" in line
+            assert (
+                "its weights are not of the sizes in config.json" in line
+                or "can be built of it" in line
+            )
             part[field] = before
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (Hostile(), "its .bin file holds more than weights, which is never run; save model.safetensors"),
+        (
+            Hostile(),
+            "its .bin file holds more than weights, which is never run; save model.safetensors",
+        ),
         ({"a": torch.ones(99)}, "its .bin file is cut short or damaged"),
         ("hello", "one of its files is damaged, or not what its name says"),
     ],
     ids=["an object", "cut short", "a text"],
 )
-def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(folder, content, told):
+def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(
+    folder, content, told
+):
     (folder / "model.safetensors").unlink()
     path = folder / "pytorch_model.bin"
     torch.save(content, path)
@@ -106,13 +144,19 @@ def test_weights_in_a_pickle_that_cannot_be_read_are_refused_in_plain_words(fold
         path.write_text(content, encoding="utf-8")
     elif isinstance(content, dict):
         path.write_bytes(path.read_bytes()[:300])
-    line = f"cannot load the checkpoint {folder}: {told}; check that the folder is whole"
+    line = (
+        f"cannot load the checkpoint {folder}: {told}; check that the folder is whole"
+    )
     assert refused(folder).startswith(line)
 
 
 def test_what_no_t5_has_is_left_aside(folder):
     """Other settings of transformers cannot turn up in it by the back door."""
-    others = {"num_labels": 10**9, "_attn_implementation": "nobody/kernels", "quantizer": 1}
+    others = {
+        "num_labels": 10**9,
+        "_attn_implementation": "nobody/kernels",
+        "quantizer": 1,
+    }
     change(folder / "config.json", attribute_map={"vocab_size": "d_ff"}, **others)
     config = load_checkpoint(str(folder)).model.config
     assert (config.vocab_size, config.d_model, config.num_labels) == (427, 32, 2)
@@ -120,7 +164,9 @@ def test_what_no_t5_has_is_left_aside(folder):
     assert load_checkpoint(str(folder)).model.config.tokenizer_class == "T5Tokenizer"
 
 
-def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding(folder):
+def test_the_opening_token_may_stand_in_generation_config_json_or_be_the_padding(
+    folder,
+):
     change(folder / "config.json", "decoder_start_token_id")
     change(folder / "generation_config.json", decoder_start_token_id=5)
     assert load_checkpoint(str(folder)).bos == 5
@@ -142,13 +188,17 @@ def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused(folder):
     change(path, model=model, added_tokens=[*added, {**beyond, "special": False}])
     assert refused(folder).startswith(line)
     change(path, added_tokens=[*added, beyond])
-    assert max(load_checkpoint(str(folder)).codec().source("a zzz b")[0]) < 427, "a special one is in no text"
+    assert max(load_checkpoint(str(folder)).codec().source("a zzz b")[0]) < 427, (
+        "a special one is in no text"
+    )
 
 
 def test_an_embedding_larger_than_the_tokenizer_is_usual(folder):
     """T5 has 32,128 rows for 32,100 tokens, mT5 250,112 for 250,100."""
     weights = load_file(folder / "model.safetensors")
-    weights["shared.weight"] = torch.cat([weights["shared.weight"], torch.zeros(13, 32)])
+    weights["shared.weight"] = torch.cat(
+        [weights["shared.weight"], torch.zeros(13, 32)]
+    )
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     change(folder / "config.json", vocab_size=440)
     (result,) = Decoder(load_checkpoint(str(folder))).texts(SOURCES[:1])
@@ -159,7 +209,12 @@ def test_an_embedding_larger_than_the_tokenizer_is_usual(folder):
 def code(folder, monkeypatch):
     """Puts code into the folder that leaves a mark where it is run; whoever is asked says yes."""
     mark = folder.parent / "it was run"
-    for name in ("configuration_x.py", "tokenization_x.py", "modeling_x.py", "custom_generate/generate.py"):
+    for name in (
+        "configuration_x.py",
+        "tokenization_x.py",
+        "modeling_x.py",
+        "custom_generate/generate.py",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"open({str(mark)!r}, 'w')\nclass X: pass\n")
     asked = []
@@ -172,18 +227,25 @@ def code(folder, monkeypatch):
 def test_code_of_a_model_or_a_tokenizer_is_not_run_and_nobody_is_asked(code):
     own = {"AutoConfig": "configuration_x.X", "AutoModelForSeq2SeqLM": "modeling_x.X"}
     change(code / "config.json", auto_map=own)
-    assert type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
+    assert (
+        type(load_checkpoint(str(code)).model).__name__ == "T5ForConditionalGeneration"
+    )
     own = {"AutoTokenizer": ["tokenization_x.X", None]}
     change(code / "tokenizer_config.json", tokenizer_class="X", auto_map=own)
     for read in (load_checkpoint, token_counter):
         with suppress(UserError):
             read(str(code))
     change(code / "config.json", model_type="x")
-    assert "is a 'x' model, which is not supported; use a decoder-only model" in refused(code)
+    assert (
+        "is a 'x' model, which is not supported; use a decoder-only model"
+        in refused(code)
+    )
 
 
 @pytest.mark.parametrize("number", [NONE, INFINITE, -INFINITE])
-def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(folder, number):
+def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(
+    folder, number
+):
     weights = load_file(folder / "model.safetensors")
     name = "decoder.block.1.layer.2.DenseReluDense.wo.weight"
     weights[name][3, 5] = number
@@ -196,7 +258,10 @@ def test_a_weight_that_is_no_number_is_noticed_when_the_weights_are_loaded(folde
 TEN = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaaaaaaaa"}
 MANY = {"type": "Replace", "pattern": {"String": "e"}, "content": "y" * 2_000}
 CHARSMAP = base64.b64encode(bytes(4) + b"y" * 2_000).decode()
-AROUND = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "</s>", "type_id": 0}}] * 1_000}
+AROUND = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "</s>", "type_id": 0}}] * 1_000,
+}
 
 
 @pytest.mark.parametrize(
@@ -210,7 +275,9 @@ AROUND = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "</s>
         {"post_processor": AROUND},
     ],
 )
-def test_a_tokenizer_that_makes_much_of_a_short_text_is_refused_before_it_is_used(folder, part):
+def test_a_tokenizer_that_makes_much_of_a_short_text_is_refused_before_it_is_used(
+    folder, part
+):
     """Nine steps that make ten letters of one would take a gigabyte a letter."""
     change(folder / "tokenizer.json", **part)
     assert "in tokenizer.json" in refused(folder)
@@ -225,8 +292,12 @@ def test_a_token_of_many_characters_is_refused(folder):
     assert "a token of more than 1,000 characters" in refused(folder)
 
 
-def test_a_text_that_a_regular_expression_of_the_tokenizer_takes_too_long_in_is_one_line(folder):
+def test_a_text_that_a_regular_expression_of_the_tokenizer_takes_too_long_in_is_one_line(
+    folder,
+):
     nested = {"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z"}
     change(folder / "tokenizer.json", normalizer=nested)
-    with pytest.raises(UserError, match=r"^the model's tokenizer fails at a text: .*limit"):
+    with pytest.raises(
+        UserError, match=r"^the model's tokenizer fails at a text: .*limit"
+    ):
         load_checkpoint(str(folder)).codec().source("x" * 4_000)

@@ -20,7 +20,12 @@ from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native import library as native
 from pipedec_cli.model.engine.native import stepper as native_stepper
-from pipedec_cli.model.engine.native.library import BuildError, Library, cache_path, library
+from pipedec_cli.model.engine.native.library import (
+    BuildError,
+    Library,
+    cache_path,
+    library,
+)
 from pipedec_cli.model.engine.native.packing import pack_native
 from pipedec_cli.model.engine.native.stepper import TOKENS_TOGETHER, NativeEncoder
 from pipedec_cli.pipeline.decode import Row
@@ -55,15 +60,25 @@ from tests.model.engines import (
 
 WAYS = [] if missing else kinds.ways(library())
 MOST = 127.0
-#: Numbers that share a scale, and the range of weights, where the largest becomes the first.
+#: Numbers that share a scale, and the range of weights, where the largest becomes the
+#: first.
 GROUP, FOUR = 64, 32
 RANGES = {torch.int8: (-127, 127), torch.int4: (-8, 7)}
 #: Rows, inputs and outputs: around the sizes of tiles, panels and words.
-SIZES = [(1, 768, 64), (4, 4, 32), (13, 100, 71), (16, 64, 33), (33, 63, 5), (70, 2500, 96)]
-#: Lengths of sources: around the sizes of panels and blocks, and beyond the distance at which T5's bias ends.
+SIZES = [
+    (1, 768, 64),
+    (4, 4, 32),
+    (13, 100, 71),
+    (16, 64, 33),
+    (33, 63, 5),
+    (70, 2500, 96),
+]
+#: Lengths of sources: around the sizes of panels and blocks, and beyond the distance at
+#: which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)
 
-# --- Steps ------------------------------------------------------------------------------------------------------------
+# --- Steps
+# ------------------------------------------------------------------------------------------------------------
 
 
 def distances(logits, exact):
@@ -77,13 +92,20 @@ def distances(logits, exact):
 def test_bfloat16_is_about_as_near_to_float32_as_torch_in_bfloat16_is(kind):
     """A CPU that multiplies bfloat16 in pairs rounds what goes in, as torch does; one that does not is nearer."""
     model, source, calls = small_model(kind), prompt_of(50), random_calls(0, 3)
-    exact, narrow = exact_logits(model, source, calls), narrowed_copy(model, torch.bfloat16)
-    worst, mean = distances(logits_of(compiled(model, torch.bfloat16), calls, source), exact)
+    exact, narrow = (
+        exact_logits(model, source, calls),
+        narrowed_copy(model, torch.bfloat16),
+    )
+    worst, mean = distances(
+        logits_of(compiled(model, torch.bfloat16), calls, source), exact
+    )
     assert worst < (0.15 if is_prompted(kind) else 0.05)
     if is_prompted(kind):
         assert mean < distances(exact_logits(narrow, source, calls), exact)[1]
     else:
-        assert mean < 2 * distances(logits_of(by_torch(narrow), calls, source), exact)[1]
+        assert (
+            mean < 2 * distances(logits_of(by_torch(narrow), calls, source), exact)[1]
+        )
 
 
 @needs_int8
@@ -97,7 +119,8 @@ def test_logits_in_int8_and_int4_are_near_those_of_float32(kind):
     assert near.any()
     assert far.norm() < 0.5 * exact.norm()
     if is_prompted(kind):
-        # One row of SmolLM3's hangs in the balance: with weights rounded and nothing else, transformers moves it by 0.31.
+        # One row of SmolLM3's hangs in the balance: with weights rounded and nothing
+        # else, transformers moves it by 0.31.
         worst = near.abs().amax(dim=1) / exact.abs().amax(dim=1)
         assert worst.sort().values[-2] < 0.3
         assert near.abs().mean() < 0.02 * exact.abs().max()
@@ -109,14 +132,27 @@ def test_logits_in_int8_and_int4_are_near_those_of_float32(kind):
 
 
 @in_every_dtype
-@pytest.mark.parametrize("kind", ["gated", "umt5", "qwen3, windows", "gemma3_text, windows"])
-def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkeypatch, set_threads):
+@pytest.mark.parametrize(
+    "kind", ["gated", "umt5", "qwen3, windows", "gemma3_text, windows"]
+)
+def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(
+    kind, dtype, monkeypatch, set_threads
+):
     """Whatever is read and stepped beside it, in calls of any size, however prompts are cut, with any number of threads."""
-    weights, sources = compiled(small_model(kind), dtype), (SOURCES[0], SOURCES[3] * 9, SOURCES[1])
+    weights, sources = (
+        compiled(small_model(kind), dtype),
+        (SOURCES[0], SOURCES[3] * 9, SOURCES[1]),
+    )
     if is_prompted(kind):
         sources = [prompt_of(length, length) for length in (300, 0, 64)]
     before = flat(grid_rows(n, 17 * n + 1) for n in range(3))
-    for rows, tokens, threads in ((1, 512, 1), (5, 50, 2), (12, 512, 3), (40, 50, 16), (140, 512, 1)):
+    for rows, tokens, threads in (
+        (1, 512, 1),
+        (5, 50, 2),
+        (12, 512, 3),
+        (40, 50, 16),
+        (140, 512, 1),
+    ):
         call = flat(grid_rows(n, rows, 17 * n + 1) for n in range(3))
         monkeypatch.setattr(native_stepper, "READ_TOGETHER", tokens)
         set_threads(threads)
@@ -127,16 +163,26 @@ def test_a_row_depends_on_its_own_sequence_alone_bit_for_bit(kind, dtype, monkey
         monkeypatch.setattr(native_stepper, "READ_TOGETHER", 512)
         set_threads(1)
         for n, source in enumerate(sources):
-            own = [[Row(0, each.slot) for each in some if each.sequence == n] for some in (before, call)]
-            assert logits_of(weights, own, source)[len(own[0]) :].equal(crowded[n * rows : (n + 1) * rows])
+            own = [
+                [Row(0, each.slot) for each in some if each.sequence == n]
+                for some in (before, call)
+            ]
+            assert logits_of(weights, own, source)[len(own[0]) :].equal(
+                crowded[n * rows : (n + 1) * rows]
+            )
 
 
 @in_every_dtype
 @pytest.mark.parametrize("kind", ["gated", "gemma3_text, windows"])
 def test_many_rows_that_want_answers_are_answered_as_a_few_at_a_time(kind, dtype):
-    rows, weights = [row(0, 1, time) for time in range(420)], compiled(small_model(kind), dtype)
+    rows, weights = (
+        [row(0, 1, time) for time in range(420)],
+        compiled(small_model(kind), dtype),
+    )
     few = [rows[first : first + 7] for first in range(0, len(rows), 7)]
-    assert logits_of(weights, [rows], PROMPTS[0]).equal(logits_of(weights, few, PROMPTS[0]))
+    assert logits_of(weights, [rows], PROMPTS[0]).equal(
+        logits_of(weights, few, PROMPTS[0])
+    )
 
 
 @in_every_dtype
@@ -147,9 +193,18 @@ def test_answers_probabilities_and_choices_follow_the_logits(kind, dtype):
     with torch.no_grad():
         model.lm_head.weight[20:30] = model.lm_head.weight[7]
     weights, source, engine = compiled(model, dtype), PROMPTS[0], None
-    call = [row(0, 1, 0), row(0, 1, 1, answers=False), row(0, 2, 1), row(0, 3, 1), row(0, 4, 2)]
+    call = [
+        row(0, 1, 0),
+        row(0, 1, 1, answers=False),
+        row(0, 2, 1),
+        row(0, 3, 1),
+        row(0, 4, 2),
+    ]
     logits, asked = logits_of(weights, [call], source), (0, 2, 3, 4)
-    best, most = logits.argmax(dim=1).tolist(), logits.softmax(dim=1).amax(dim=1).tolist()
+    best, most = (
+        logits.argmax(dim=1).tolist(),
+        logits.softmax(dim=1).amax(dim=1).tolist(),
+    )
     ties = call[-1]._replace(slot=call[-1].slot._replace(allowed=mask_of([7, 20, 29])))
     few = call[3]._replace(slot=call[3].slot._replace(allowed=mask_of([3, 8])))
     engine = Engine(weights)
@@ -160,7 +215,9 @@ def test_answers_probabilities_and_choices_follow_the_logits(kind, dtype):
     engine.admit([(0, source)])
     tokens, odds = engine.step_with_odds(call)
     assert [tokens[n] for n in asked] == [best[n] for n in asked]
-    assert [odds[n].answer for n in asked] == pytest.approx([most[n] for n in asked], rel=1e-5)
+    assert [odds[n].answer for n in asked] == pytest.approx(
+        [most[n] for n in asked], rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
@@ -178,7 +235,8 @@ def test_weights_that_are_no_numbers_are_refused_at_the_first_answer(dtype):
                 ask(rows)
 
 
-# --- The encoder ------------------------------------------------------------------------------------------------------
+# --- The encoder
+# ------------------------------------------------------------------------------------------------------
 
 
 def source_of(length):
@@ -200,13 +258,22 @@ def encode(encoder, *sources):
 @pytest.mark.parametrize("kind", [*KINDS, "bfloat16", ODD])
 def test_the_states_are_those_of_transformers_and_zero_beyond_a_sources_end(kind):
     """In float32, for a bfloat16 model too, of its own weights."""
-    model = copy.deepcopy(small_model("t5")).bfloat16() if kind == "bfloat16" else small_model(kind)
-    sources, exact = [source_of(length) for length in LENGTHS], copy.deepcopy(model.encoder).float()
+    model = (
+        copy.deepcopy(small_model("t5")).bfloat16()
+        if kind == "bfloat16"
+        else small_model(kind)
+    )
+    sources, exact = (
+        [source_of(length) for length in LENGTHS],
+        copy.deepcopy(model.encoder).float(),
+    )
     encoded = encode(NativeEncoder(model.encoder, pack_native(model)), *sources)
     for mine, source in zip(encoded, sources, strict=True):
         ids = torch.tensor([source])
         with torch.inference_mode():
-            theirs = exact(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
+            theirs = exact(
+                input_ids=ids, attention_mask=torch.ones_like(ids)
+            ).last_hidden_state[0]
         assert (mine - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
 
@@ -222,7 +289,8 @@ def test_a_state_depends_on_its_own_source_alone_bit_for_bit(kind, dtype, set_th
         assert all(map(torch.equal, encode(encoder, *sources), alone))
 
 
-# --- Bounds -----------------------------------------------------------------------------------------------------------
+# --- Bounds
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
@@ -250,7 +318,10 @@ def stepper(request):
         [],
         *([(0, 1, 0, token)] for token in (-1, VOCABULARY, 2**40)),
         *([(sequence, 1, 0, 3)] for sequence in (-1, 2)),
-        *([(0, *place, 3)] for place in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))),
+        *(
+            [(0, *place, 3)]
+            for place in ((-1, 0), (1, -(2**29)), (2**31, 0), (1, 2**40))
+        ),
         [(1, 1, 0, 3), (0, 1, 0, 3)],  # not in the order of the sequences
     ],
 )
@@ -262,13 +333,19 @@ def test_a_step_takes_no_token_and_no_place_out_of_bounds(stepper, rows):
 
 @needs_kernels
 def test_columns_and_sources_stay_within_the_cache(stepper):
-    library, model, cache = stepper.weights.library, stepper.weights.struct, stepper._cache
+    library, model, cache = (
+        stepper.weights.library,
+        stepper.weights.struct,
+        stepper._cache,
+    )
     for column in (-1, cache.room):
         with pytest.raises(IndexError):
             library.step(model, cache, [3, 0, column, 1, 0, 0, 0, -1])
     for sequence, length in ((2, 1), (-1, 1), (0, cache.source_room + 1)):
         with pytest.raises(IndexError):
-            library.remember_source(model, cache, sequence, torch.zeros(length, model.width))
+            library.remember_source(
+                model, cache, sequence, torch.zeros(length, model.width)
+            )
     with pytest.raises(IndexError):
         make_engine("gemma3_text", "native", 1).stepper.read([(0, [VOCABULARY], 0)])
     stepper._source_length[0] = cache.source_room + 1
@@ -294,7 +371,9 @@ def test_the_encoder_reads_its_own_embedding_alone(sources):
         pytest.skip("torch encodes here")
     encoder = encoder.weights
     with pytest.raises(IndexError):
-        encoder.library.encode(encoder.struct, sources, torch.zeros(max(1, len(sources)), 1, 32))
+        encoder.library.encode(
+            encoder.struct, sources, torch.zeros(max(1, len(sources)), 1, 32)
+        )
 
 
 @needs_kernels
@@ -307,7 +386,8 @@ def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch)
         Library(library().path)
 
 
-# --- Products ---------------------------------------------------------------------------------------------------------
+# --- Products
+# ---------------------------------------------------------------------------------------------------------
 
 
 def grouped(numbers, size):
@@ -321,11 +401,20 @@ def by_definition(x, matrix, dtype=torch.int8):
     size, (low, high) = GROUP if dtype == torch.int8 else FOUR, RANGES[dtype]
     (given, largest), (weights, most) = grouped(x, size), grouped(matrix, size)
     largest = largest.abs()
-    scales = (most.abs() / high if dtype == torch.int8 else most / low).bfloat16().float()
+    scales = (
+        (most.abs() / high if dtype == torch.int8 else most / low).bfloat16().float()
+    )
     whole = torch.where(largest > 0, given * (MOST / largest), 0.0).round().long()
-    narrow = torch.where(most != 0, weights * (1 / scales), 0.0).round().clamp(low, high).long()
+    narrow = (
+        torch.where(most != 0, weights * (1 / scales), 0.0)
+        .round()
+        .clamp(low, high)
+        .long()
+    )
     sums = torch.einsum("rgi,ogi->rog", whole, narrow)
-    return (sums * (largest / MOST).double()[:, None, :, 0] * scales.double()[None, :, :, 0]).sum(dim=-1)
+    return (
+        sums * (largest / MOST).double()[:, None, :, 0] * scales.double()[None, :, :, 0]
+    ).sum(dim=-1)
 
 
 def multiplied(dtype, way, x, matrix):
@@ -347,9 +436,13 @@ def test_every_way_to_multiply_integers_is_the_plain_reading_by_torch_and_a_row_
     expected = by_definition(x, matrix, dtype)
     for way in WAYS:
         found = multiplied(dtype, way, x, matrix)
-        assert ((found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)).all()
+        assert (
+            (found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)
+        ).all()
         for n in range(rows):
-            assert torch.equal(multiplied(dtype, way, x[n : n + 1], matrix)[0], found[n])
+            assert torch.equal(
+                multiplied(dtype, way, x[n : n + 1], matrix)[0], found[n]
+            )
 
 
 @needs_int8
@@ -360,7 +453,9 @@ def test_the_largest_sums_of_a_group_are_exact(dtype):
     x[1::2], matrix[:, ::FOUR] = -1.0, 8.0
     expected = by_definition(x, matrix, dtype)
     for way in WAYS:
-        assert (multiplied(dtype, way, x, matrix) - expected).abs().max() < 1e-6 * expected.abs().max()
+        assert (
+            multiplied(dtype, way, x, matrix) - expected
+        ).abs().max() < 1e-6 * expected.abs().max()
 
 
 @needs_int8
@@ -370,8 +465,13 @@ def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
     x[:, 5] = 2000.0
     matrix[:, 5] = 0.0
     far, weights = x[:, GROUP:].contiguous(), matrix[:, GROUP:].contiguous()
-    beside = x[:, :GROUP] @ matrix[:, :GROUP].T  # what rounds to 0 beside the large number
-    found, alone = multiplied(torch.int8, WAYS[-1], x, matrix), multiplied(torch.int8, WAYS[-1], far, weights)
+    beside = (
+        x[:, :GROUP] @ matrix[:, :GROUP].T
+    )  # what rounds to 0 beside the large number
+    found, alone = (
+        multiplied(torch.int8, WAYS[-1], x, matrix),
+        multiplied(torch.int8, WAYS[-1], far, weights),
+    )
     assert (found - alone).abs().max() < 1e-3
     assert (alone + beside - x @ matrix.T).norm() < 0.02 * alone.norm()
 
@@ -389,8 +489,12 @@ def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output(dtype)
 
 
 @needs_kernels
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [size for size in SIZES if size[1] % 2 == 0])
-def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(rows, inputs, outputs):
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [size for size in SIZES if size[1] % 2 == 0]
+)
+def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(
+    rows, inputs, outputs
+):
     torch.manual_seed(rows)
     x, matrix = torch.randn(rows, inputs), torch.randn(outputs, inputs).bfloat16()
     for way in WAYS:
@@ -399,7 +503,9 @@ def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(rows, 
         found = multiplied(torch.bfloat16, way, x, matrix)
         assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
         for n in range(rows):  # whatever stands beside it
-            assert torch.equal(multiplied(torch.bfloat16, way, x[n : n + 1], matrix)[0], found[n])
+            assert torch.equal(
+                multiplied(torch.bfloat16, way, x[n : n + 1], matrix)[0], found[n]
+            )
 
 
 @needs_int8
@@ -407,7 +513,18 @@ def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(rows, 
 @pytest.mark.parametrize("flags", ["-mno-avx512f", "-mno-avx512vnni"])
 def test_cpus_with_fewer_instructions_compute_the_same(flags):
     """The kernels are compiled without these instructions. -O1 takes a third of the time of -O3."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", __file__]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+    ]
     done = subprocess.run(
         [*command, "-k", "not fewer_instructions"],
         env=os.environ | {"PIPEDEC_NATIVE_FLAGS": f"-O1 {flags}"},
@@ -418,12 +535,15 @@ def test_cpus_with_fewer_instructions_compute_the_same(flags):
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-# --- What chooses -----------------------------------------------------------------------------------------------------
+# --- What chooses
+# -----------------------------------------------------------------------------------------------------
 
 
 @needs_kernels
 @pytest.mark.parametrize("kept", ["", "tiles of something else", "\udcff"])
-def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeypatch, tmp_path):
+def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(
+    kept, monkeypatch, tmp_path
+):
     assert kinds.fastest(library()) in WAYS
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernels = copy.copy(library())
@@ -439,7 +559,9 @@ def test_a_trial_chooses_among_the_ways_that_there_are_and_is_kept(kept, monkeyp
     assert kinds.bfloat16_way.__wrapped__(kernels) == "wide"
     kernels.path = Path("kernels-other.so")
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # where nothing can be kept, it is made each time
+    monkeypatch.setenv(
+        "XDG_CACHE_HOME", str(file)
+    )  # where nothing can be kept, it is made each time
     assert kinds.bfloat16_way.__wrapped__(kernels) == WAYS[-1]
 
 

@@ -35,9 +35,15 @@ NOTHING = Answer((EOS,), "")
 def known_answers(row, count=5):
     """Answers of one to six tokens, one of them the beginning of another, and "no value"."""
     chance = random.Random(row)
-    texts = [chance.choices(range(3, VOCABULARY), k=1 + number % 6) for number in range(count)]
+    texts = [
+        chance.choices(range(3, VOCABULARY), k=1 + number % 6)
+        for number in range(count)
+    ]
     texts.append([*texts[-1], 5])
-    return (*(Answer((*text, EOS), f"{row}.{number}") for number, text in enumerate(texts)), NOTHING)
+    return (
+        *(Answer((*text, EOS), f"{row}.{number}") for number, text in enumerate(texts)),
+        NOTHING,
+    )
 
 
 def method_with(keys, bos, *, blind=False, **more):
@@ -49,7 +55,14 @@ def method_with(keys, bos, *, blind=False, **more):
         else:
             openings.append(Opening(key, answers=(NOTHING,) if blind else ()))
     return Method(
-        Together(), bos, EOS, Limits(9), openings=tuple(openings), confident=True, blind=blind, **more
+        Together(),
+        bos,
+        EOS,
+        Limits(9),
+        openings=tuple(openings),
+        confident=True,
+        blind=blind,
+        **more,
     )
 
 
@@ -68,14 +81,24 @@ def scores_by_full_passes(model, source, keys, row, bos, answers):
     next_logits = next_logits_of(model, source)
     scores = []
     for answer in answers:
-        fed = [Placed(row, time, token) for time, token in enumerate(answer.tokens[:-1], start=1)]
+        fed = [
+            Placed(row, time, token)
+            for time, token in enumerate(answer.tokens[:-1], start=1)
+        ]
         grid = [*begun, *fed]
         last = next(
-            place for place, placed in enumerate(grid) if placed.subsequence == row and placed.time == 0
+            place
+            for place, placed in enumerate(grid)
+            if placed.subsequence == row and placed.time == 0
         )
         wanted = [last, *range(len(begun), len(grid))]
         logits = torch.tensor(next_logits(grid, wanted)).log_softmax(dim=-1)
-        scores.append(sum(float(line[token]) for line, token in zip(logits, answer.tokens, strict=True)))
+        scores.append(
+            sum(
+                float(line[token])
+                for line, token in zip(logits, answer.tokens, strict=True)
+            )
+        )
     return scores
 
 
@@ -85,36 +108,55 @@ def scores_by_transformers(model, prompt, key, answers):
     for answer in answers:
         ids = [*prompt, *key, *answer.tokens]
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([ids])).logits[0].float().log_softmax(dim=-1)
+            logits = (
+                model(input_ids=torch.tensor([ids]))
+                .logits[0]
+                .float()
+                .log_softmax(dim=-1)
+            )
         first = len(prompt) + len(key)
-        scores.append(sum(float(logits[at - 1, ids[at]]) for at in range(first, len(ids))))
+        scores.append(
+            sum(float(logits[at - 1, ids[at]]) for at in range(first, len(ids)))
+        )
     return scores
 
 
 @engines_of("t5", "bart", *PROMPTED)
-def test_scores_in_trained_rows_equal_a_full_pass_behind_what_all_rows_begin_with(kind, stepping):
+def test_scores_in_trained_rows_equal_a_full_pass_behind_what_all_rows_begin_with(
+    kind, stepping
+):
     source, bos = sources_of(kind)[0], bos_of(kind)
     how = method_with(KEYS, bos)
     [grid] = grids_of(make_engine(kind, stepping, 1), how, [source])
-    for number, (opening, row) in enumerate(zip(how.openings, grid.subsequences, strict=True), start=1):
+    for number, (opening, row) in enumerate(
+        zip(how.openings, grid.subsequences, strict=True), start=1
+    ):
         if opening.answers:
-            wanted = scores_by_full_passes(small_model(kind), source, KEYS, number, bos, opening.answers)
+            wanted = scores_by_full_passes(
+                small_model(kind), source, KEYS, number, bos, opening.answers
+            )
             assert row.scores == pytest.approx(wanted, abs=2e-4)
             assert tuple(row.tokens) == row.script
 
 
 @engines_of("t5", *PROMPTED)
-def test_what_is_written_beside_a_chosen_answer_is_as_if_the_model_had_written_it(kind, stepping):
+def test_what_is_written_beside_a_chosen_answer_is_as_if_the_model_had_written_it(
+    kind, stepping
+):
     source, bos = sources_of(kind)[0], bos_of(kind)
     how = method_with(KEYS, bos)
     [grid] = grids_of(make_engine(kind, stepping, 1), how, [source])
     scripts = {
-        number: row.script for number, row in enumerate(grid.subsequences) if how.openings[number].answers
+        number: row.script
+        for number, row in enumerate(grid.subsequences)
+        if how.openings[number].answers
     }
     assert scripts
     whole = [
         Placed(number, time, token)
-        for number, (key, row) in enumerate(zip(KEYS, grid.subsequences, strict=True), start=1)
+        for number, (key, row) in enumerate(
+            zip(KEYS, grid.subsequences, strict=True), start=1
+        )
         for time, token in enumerate((bos, *key, *row.tokens), start=-len(key))
     ]
     logits = next_logits_of(small_model(kind), source)
@@ -123,25 +165,40 @@ def test_what_is_written_beside_a_chosen_answer_is_as_if_the_model_had_written_i
             continue
         for time, token in enumerate(row.tokens):
             before = [placed for placed in whole if placed.time <= time]
-            last = next(at for at, placed in enumerate(before) if placed[:2] == (number + 1, time))
-            assert logits(before, [last])[0].index(max(logits(before, [last])[0])) == token
+            last = next(
+                at
+                for at, placed in enumerate(before)
+                if placed[:2] == (number + 1, time)
+            )
+            assert (
+                logits(before, [last])[0].index(max(logits(before, [last])[0])) == token
+            )
 
 
 @engines_of(*PROMPTED)
 def test_scores_in_blind_rows_equal_those_of_the_row_as_one_text(kind, stepping):
     how = method_with(BLIND_KEYS, EOS, blind=True)
     sources = sources_of(kind)
-    for source, grid in zip(sources, grids_of(make_engine(kind, stepping, 2), how, sources), strict=True):
+    for source, grid in zip(
+        sources, grids_of(make_engine(kind, stepping, 2), how, sources), strict=True
+    ):
         for opening, row in zip(how.openings, grid.subsequences, strict=True):
-            wanted = scores_by_transformers(small_model(kind), source, opening.known, opening.answers)
+            wanted = scores_by_transformers(
+                small_model(kind), source, opening.known, opening.answers
+            )
             assert row.scores == pytest.approx(wanted, abs=2e-4)
 
 
 def test_a_blind_row_has_its_answer_after_one_call():
     how = method_with(BLIND_KEYS[:1], EOS, blind=True)
-    [grid] = grids_of(make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]])
+    [grid] = grids_of(
+        make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]]
+    )
     [row], [opening] = grid.subsequences, how.openings
-    best = max(opening.answers[:-1], key=lambda answer: row.scores[opening.answers.index(answer)])
+    best = max(
+        opening.answers[:-1],
+        key=lambda answer: row.scores[opening.answers.index(answer)],
+    )
     assert grid.steps == 1
     assert opening.text(row) in (best.text, "")
     total = sum(math.exp(score) for score in row.scores)
@@ -151,28 +208,40 @@ def test_a_blind_row_has_its_answer_after_one_call():
 
 @in_every_dtype
 @pytest.mark.parametrize("most", [1, 20, 4096])
-def test_batches_do_not_change_a_bit_of_a_score_and_the_number_of_calls_hardly(dtype, most, monkeypatch):
+def test_batches_do_not_change_a_bit_of_a_score_and_the_number_of_calls_hardly(
+    dtype, most, monkeypatch
+):
     """In more calls a sum has other terms of no weight between its own."""
     weights = compiled(small_model("llama, no panel"), dtype)
     how = method_with(BLIND_KEYS, EOS, blind=True)
-    sources = [random.Random(seed).choices(range(3, 40), k=20 + seed) for seed in range(8)]
+    sources = [
+        random.Random(seed).choices(range(3, 40), k=20 + seed) for seed in range(8)
+    ]
     at_once = grids_of(Engine(weights, 1), how, sources[:1])[0]
     monkeypatch.setattr(answers_module, "MOST_TRIED", most)
     alone = [grids_of(Engine(weights, 1), how, [source])[0] for source in sources]
     together = grids_of(Engine(weights, 8), how, sources)
     for row, grid in zip(alone, together, strict=True):
-        assert [one.scores for one in grid.subsequences] == [one.scores for one in row.subsequences]
-        assert [one.tokens for one in grid.subsequences] == [one.tokens for one in row.subsequences]
+        assert [one.scores for one in grid.subsequences] == [
+            one.scores for one in row.subsequences
+        ]
+        assert [one.tokens for one in grid.subsequences] == [
+            one.tokens for one in row.subsequences
+        ]
     for one, whole in zip(alone[0].subsequences, at_once.subsequences, strict=True):
         assert one.scores == pytest.approx(whole.scores, abs=1e-4)
     assert (alone[0].steps > at_once.steps) == (most < 4096)
 
 
 def test_more_answers_than_branches_are_tried_in_several_calls():
-    answers = tuple(Answer((3 + number % 40, EOS), str(number)) for number in range(2500))
+    answers = tuple(
+        Answer((3 + number % 40, EOS), str(number)) for number in range(2500)
+    )
     opening = Opening((7, 3), answers=answers, written=False)
     how = Method(Together(), EOS, EOS, Limits(9), openings=(opening,), blind=True)
-    [grid] = grids_of(make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]])
+    [grid] = grids_of(
+        make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]]
+    )
     [row] = grid.subsequences
     assert (grid.steps, grid.time) == (3, 1)
     assert row.scores[:40] == pytest.approx(row.scores[2000:2040], abs=1e-4)
@@ -180,14 +249,19 @@ def test_more_answers_than_branches_are_tried_in_several_calls():
 
 def test_answers_that_are_tried_leave_nothing_behind_in_the_cache():
     how = method_with(BLIND_KEYS, EOS, blind=True)
-    plain = replace(how, openings=tuple(replace(opening, answers=()) for opening in how.openings[1::2]))
+    plain = replace(
+        how,
+        openings=tuple(replace(opening, answers=()) for opening in how.openings[1::2]),
+    )
     written = replace(how, openings=how.openings[1::2])
     engine = make_engine("qwen3, tied", "plain", 1)
     source = sources_of("qwen3, tied")[0]
     expected = [row.tokens for row in grids_of(engine, plain, [source])[0].subsequences]
     found = [row.tokens for row in grids_of(engine, written, [source])[0].subsequences]
     for row, full in zip(found, expected, strict=True):
-        assert row == full[: len(row)] or row[:-1] == full[: len(row) - 1]  # "no value" may end it before
+        assert (
+            row == full[: len(row)] or row[:-1] == full[: len(row) - 1]
+        )  # "no value" may end it before
 
 
 def test_a_row_that_must_have_a_value_has_the_best_one_however_probable_no_value_is():
@@ -205,6 +279,8 @@ def test_a_row_that_must_have_a_value_has_the_best_one_however_probable_no_value
 def test_a_row_without_any_value_to_take_has_none():
     opening = Opening((7, 3), answers=(NOTHING,), written=False, must=True)
     how = Method(Together(), EOS, EOS, Limits(9), openings=(opening,), blind=True)
-    [grid] = grids_of(make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]])
+    [grid] = grids_of(
+        make_engine("llama, tied", "plain", 1), how, [sources_of("llama, tied")[0]]
+    )
     [row] = grid.subsequences
     assert (opening.text(row), opening.absence(row), row.ended) == ("", 1.0, True)

@@ -12,7 +12,13 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.model.decoder import Decoder
 from pipedec_cli.model.exact import ExactDecoder
 from pipedec_cli.model.fields import FieldCodec, place_rows
-from pipedec_cli.model.training.collate import IGNORED, Turn, collator, encode, fit_limits
+from pipedec_cli.model.training.collate import (
+    IGNORED,
+    Turn,
+    collator,
+    encode,
+    fit_limits,
+)
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from tests.checkpoints import learn_by_heart
 from tests.model import test_fields
@@ -26,7 +32,14 @@ SCHEMA = (
 )
 DAYS = [{"day": "Mon"}, {"day": "Tue"}]
 OBJECTS = (
-    {"name": "Mill", "menu": [{"dish": "soup of the day", "price": 3}, {"dish": "fish"}, {"price": 4.5}]},
+    {
+        "name": "Mill",
+        "menu": [
+            {"dish": "soup of the day", "price": 3},
+            {"dish": "fish"},
+            {"price": 4.5},
+        ],
+    },
     {"at": {"city": "Ely"}, "open": DAYS, "menu": [{"dish": "pie; a", "price": 7}]},
     {"open": [{"day": "Tue"}]},
     {},
@@ -51,7 +64,9 @@ def test_items_lie_one_after_the_other_and_an_empty_item_closes_each_list():
     starts = {(number, item): start for start, number, item, _ in waiting}
     assert [starts[menu[0], item] for item in (1, 2, 3, 4)] == [0, 5, 7, 10]
     assert (starts[day, 1], starts[day, 2]) == (0, 3)
-    assert waiting == sorted(waiting, key=lambda row: row[:2]), "rows are numbered as they are established"
+    assert waiting == sorted(waiting, key=lambda row: row[:2]), (
+        "rows are numbered as they are established"
+    )
 
 
 def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
@@ -65,15 +80,22 @@ def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
         key, text = codec.known_of(item)[place], tuesday if number == 5 else []
         labels = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
         row = [checkpoint.bos, *key, *text, checkpoint.eos]
-        expected += zip(row, [number] * len(row), range(start - len(key), 99), labels, strict=False)
+        expected += zip(
+            row, [number] * len(row), range(start - len(key), 99), labels, strict=False
+        )
     columns = ("decoder_input_ids", "subsequence", "time", "labels")
-    assert list(zip(*(batch[name][0].tolist() for name in columns), strict=True)) == expected
+    assert (
+        list(zip(*(batch[name][0].tolist() for name in columns), strict=True))
+        == expected
+    )
     assert codec.known_of(2)[4] == checkpoint.codec().ids(["open[2].day:"])[0]
 
 
 def test_limits_hold_the_longest_list():
     checkpoint = fresh(delay=3)
-    (record,) = test_fields.records_of(SCHEMA, ["s"], [{"menu": [{"dish": "fish"}] * 30}])
+    (record,) = test_fields.records_of(
+        SCHEMA, ["s"], [{"menu": [{"dish": "fish"}] * 30}]
+    )
     assert len(record.target_segments) == 5 + 29 * 3
     fitted = fit_limits(encode(checkpoint, [record]), checkpoint.settings)
     assert (fitted.time_max, fitted.item_max) == (3 * 30 + 1, 31)
@@ -102,16 +124,24 @@ def test_what_was_learnt_is_written_at_every_delay(taught, delay):
         rows = place_rows(plan, [*map(len, example.texts)], SCHEMA)
         texts = [[] if at is None else example.texts[at] for *_, at in rows]
         assert one.grid == tuple(
-            (row[0], (*text, taught["pipelined"].eos)) for row, text in zip(rows, texts, strict=True)
+            (row[0], (*text, taught["pipelined"].eos))
+            for row, text in zip(rows, texts, strict=True)
         )
-        ends = ((start, start + len(text) + 1) for (start, *_), text in zip(rows, texts, strict=True))
-        assert one.steps == len({time for start, end in ends for time in range(start + 1, end + 1)})
+        ends = (
+            (start, start + len(text) + 1)
+            for (start, *_), text in zip(rows, texts, strict=True)
+        )
+        assert one.steps == len(
+            {time for start, end in ends for time in range(start + 1, end + 1)}
+        )
         assert (one.truncated, one.values_lost) == (None, 0)
 
 
 @pytest.mark.slow
 def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
-    plain, pipelined = (Decoder(taught[decoder]) for decoder in ("sequential", "pipelined"))
+    plain, pipelined = (
+        Decoder(taught[decoder]) for decoder in ("sequential", "pipelined")
+    )
     made = [*plain.texts(SOURCES)]
     assert [one.fields for one in made] == list(OBJECTS)
     exact = ExactDecoder(plain, pipelined)
@@ -122,7 +152,9 @@ def test_the_sequential_model_writes_the_same_objects_and_takes_drafts(taught):
 
 
 @pytest.mark.slow
-def test_a_list_is_cut_by_item_max_and_a_delay_that_was_not_trained_for_is_refused(taught):
+def test_a_list_is_cut_by_item_max_and_a_delay_that_was_not_trained_for_is_refused(
+    taught,
+):
     settings = structs.replace(taught["pipelined"].settings, item_max=2)
     decoder = Decoder(replace(taught["pipelined"], settings=settings))
     method = decoder.method()

@@ -27,7 +27,10 @@ CHANGES = [
     ("llama", {"rope_theta": 77.0}),
     ("qwen3", {"rope_scaling": _LINEAR}),
     ("gemma3_text", {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
-    ("gemma3_text", {"rope_parameters": None, "rope_theta": 99.0, "rope_local_base_freq": 77.0}),
+    (
+        "gemma3_text",
+        {"rope_parameters": None, "rope_theta": 99.0, "rope_local_base_freq": 77.0},
+    ),
     ("gemma3_text", {"layer_types": None, "sliding_window_pattern": 2}),
     ("stablelm", {"partial_rotary_factor": 0.5}),
     ("mixtral", {"num_local_experts": 9, "num_experts": 4}),
@@ -39,7 +42,9 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("kind", "values"), CHANGES)
-def test_a_config_with_older_names_is_what_transformers_makes_of_it(kind, values, tmp_path):
+def test_a_config_with_older_names_is_what_transformers_makes_of_it(
+    kind, values, tmp_path
+):
     gone = [key for key, value in values.items() if value is ...]
     given = {key: value for key, value in values.items() if value is not ...}
     change(saved(tmp_path, kind) / "config.json", "pipedec", *gone, **given)
@@ -48,7 +53,13 @@ def test_a_config_with_older_names_is_what_transformers_makes_of_it(kind, values
     assert {key: theirs[key] for key in theirs.keys() & written} != written
     assert read_folder(tmp_path, torch.float32, torch.float32) is None
     ours = load_checkpoint(str(tmp_path), computed=torch.float32).model.config.to_dict()
-    others = {"dtype", "architectures", "transformers_version", "_name_or_path", "is_encoder_decoder"}
+    others = {
+        "dtype",
+        "architectures",
+        "transformers_version",
+        "_name_or_path",
+        "is_encoder_decoder",
+    }
     assert {key: ours[key] for key in ours.keys() - others} == {
         key: theirs[key] for key in theirs.keys() - others
     }
@@ -62,9 +73,22 @@ def test_what_transformers_5_writes_has_no_older_name(kind, tmp_path):
 
 def test_no_other_name_is_read_by_transformers_of_a_tested_family():
     """It takes them from what its class has no field for."""
-    taken = lambda made: re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"', inspect.getsource(made))  # noqa: E731
-    known = {"rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_window_pattern"}
-    known |= {"partial_rotary_factor", "rotary_pct", "rotary_emb_base", "tie_word_embeddings"}
+
+    def taken(made):
+        return re.findall(r'kwargs\.(?:pop|get)\(\s*"(\w+)"', inspect.getsource(made))
+
+    known = {
+        "rope_theta",
+        "rope_scaling",
+        "rope_local_base_freq",
+        "sliding_window_pattern",
+    }
+    known |= {
+        "partial_rotary_factor",
+        "rotary_pct",
+        "rotary_emb_base",
+        "tie_word_embeddings",
+    }
     known |= {"num_labels", "initializer_range"}  # which change no text
     assert {*taken(RotaryEmbeddingConfigMixin)} <= known
     for kind in {*COMPILED, *FAMILIES, *TESTED}:

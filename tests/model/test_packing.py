@@ -28,22 +28,35 @@ def copy_of(kind):
     return copy.deepcopy(small_model(kind))
 
 
-# --- Packing ----------------------------------------------------------------------------------------------------------
+# --- Packing
+# ----------------------------------------------------------------------------------------------------------
 
 
 @in_every_dtype
-@pytest.mark.parametrize("kind", [*KINDS, "llama, no panel", "qwen3, tied", "gemma3_text, windows"])
-def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice(kind, dtype):
+@pytest.mark.parametrize(
+    "kind", [*KINDS, "llama, no panel", "qwen3, tied", "gemma3_text, windows"]
+)
+def test_a_consumed_model_gives_the_same_logits_and_no_matrix_is_in_memory_twice(
+    kind, dtype
+):
     """The embedding is left where it is not tied to the output matrix, or torch's encoder or int4 needs it."""
     model = narrowed_copy(small_model(kind), dtype)
     quantize = dtype if dtype in (torch.int8, torch.int4) else None
     tied = model.lm_head.weight is model.get_input_embeddings().weight
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    kept = logits_of(lay_out(model, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+    kept = logits_of(
+        lay_out(model, quantize=quantize), [grid_rows(0, 9)], SOURCES[3] * 4
+    )
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in model.named_parameters()
+    )
     weights = lay_out(model, quantize=quantize, consume=True)
     assert torch.equal(logits_of(weights, [grid_rows(0, 9)], SOURCES[3] * 4), kept)
-    matrices = {name for name, tensor in model.named_parameters() if tensor.dim() > 1 and tensor.numel()}
+    matrices = {
+        name
+        for name, tensor in model.named_parameters()
+        if tensor.dim() > 1 and tensor.numel()
+    }
     left = {name for name in matrices if "attention_bias" not in name}
     assert left <= {"shared.weight", "model.embed_tokens.weight"}
     assert (weights.stepping.struct.embedding is None) is (not left)
@@ -75,7 +88,11 @@ def _double(name):
             ("t5", _double(name), "not of the size that the config says")
             for name in ("num_heads", "d_kv", "d_model", "d_ff")
         ),
-        ("llama, no panel", lambda model: model.half(), "neither all float32 nor all bfloat16"),
+        (
+            "llama, no panel",
+            lambda model: model.half(),
+            "neither all float32 nor all bfloat16",
+        ),
         ("llama, no panel", _set("hidden_act", "mish"), "activation is mish"),
         ("llama, no panel", _set("attention_bias", True), "biases"),
         ("llama, no panel", _set("mlp_bias", True), "biases"),
@@ -85,7 +102,11 @@ def _double(name):
             lambda model: model.config.rope_parameters.update(rope_type="dynamic"),
             "is dynamic",
         ),
-        ("gemma3_text, windows", _set("use_bidirectional_attention", True), "not causal"),
+        (
+            "gemma3_text, windows",
+            _set("use_bidirectional_attention", True),
+            "not causal",
+        ),
         ("qwen3, tied", _set("head_dim", 36), "a part of each head"),
         *(
             ("qwen3, tied", _set(name, 48), "not of the size that the config says")
@@ -100,14 +121,23 @@ def test_a_model_that_the_kernels_cannot_run_is_refused(kind, change, reason):
         pack_native(model)
 
 
-# --- The engine that is taken -----------------------------------------------------------------------------------------
+# --- The engine that is taken
+# -----------------------------------------------------------------------------------------
 
 
 def test_torch_steps_where_kernels_cannot_or_are_switched_off(monkeypatch):
-    assert "neither all float32 nor all bfloat16" in lay_out(copy_of("t5").half()).kernels
+    assert (
+        "neither all float32 nor all bfloat16" in lay_out(copy_of("t5").half()).kernels
+    )
     monkeypatch.setenv("PIPEDEC_NATIVE", "0")
-    assert lay_out(small_model("t5")).kernels == "transformers' modules; not compiled: PIPEDEC_NATIVE is 0"
-    with pytest.raises(UserError, match="int8 cannot be had here: PIPEDEC_NATIVE is 0; use --dtype bfloat16"):
+    assert (
+        lay_out(small_model("t5")).kernels
+        == "transformers' modules; not compiled: PIPEDEC_NATIVE is 0"
+    )
+    with pytest.raises(
+        UserError,
+        match="int8 cannot be had here: PIPEDEC_NATIVE is 0; use --dtype bfloat16",
+    ):
         lay_out(small_model("t5"), quantize=torch.int8)
 
 
@@ -123,7 +153,9 @@ def test_torch_steps_where_kernels_cannot_or_are_switched_off(monkeypatch):
         (torch.bfloat16, True, "tiles", torch.bfloat16),
     ],
 )
-def test_the_compiled_encoder_is_taken_where_it_is_faster(monkeypatch, dtype, slow, way, compiled):
+def test_the_compiled_encoder_is_taken_where_it_is_faster(
+    monkeypatch, dtype, slow, way, compiled
+):
     """`slow`: torch's float32 products leave speed unused."""
     monkeypatch.setattr(kinds, "has_slow_products", lambda: slow)
     monkeypatch.setattr(kinds, "bfloat16_way", lambda kernels: way)

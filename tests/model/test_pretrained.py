@@ -43,7 +43,9 @@ def refused(folder):
         ({"quant_method": "mxfp4"}, "mxfp4"),
     ],
 )
-def test_a_model_whose_config_says_how_it_is_quantised_is_refused_by_that_name(told, name, folder):
+def test_a_model_whose_config_says_how_it_is_quantised_is_refused_by_that_name(
+    told, name, folder
+):
     change(folder / "config.json", quantization_config=told)
     error = refused(folder)
     assert error.where == f"{folder}/config.json"
@@ -65,7 +67,9 @@ def test_the_older_name_of_compressed_tensors_is_known(folder):
     ],
 )
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
-def test_weights_that_are_stored_as_codes_are_refused_where_no_config_tells(form, dtype, name, folder):
+def test_weights_that_are_stored_as_codes_are_refused_where_no_config_tells(
+    form, dtype, name, folder
+):
     path = folder / "model.safetensors"
     weights = load_file(path)
     matrix = "model.layers.1.mlp.down_proj.weight"

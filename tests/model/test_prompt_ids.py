@@ -31,26 +31,45 @@ WORDS: Final = str.split(
     "The Mill Q: A: Text: Say France cheap food , . ! 12 2025 naïve 漢字 user :// briefly"
 )
 TEXTS: Final = [
-    " ".join(random.Random(n).choices(WORDS, k=12)) + ("\n\n", "\n", "  x")[n % 3] for n in range(300)
+    " ".join(random.Random(n).choices(WORDS, k=12)) + ("\n\n", "\n", "  x")[n % 3]
+    for n in range(300)
 ]
-MARKS: Final = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>", "[INST]", "[/INST]"]
+MARKS: Final = [
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|end|>",
+    "[INST]",
+    "[/INST]",
+]
 _BYTES: Final = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _LLAMA3: Final = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def _made(model: Any, before: Any, **trainer: Any) -> Tokenizer:
     """A tokenizer trained on the texts; `before` splits them."""
-    kind = trainers.UnigramTrainer if isinstance(model, models.Unigram) else trainers.BpeTrainer
+    kind = (
+        trainers.UnigramTrainer
+        if isinstance(model, models.Unigram)
+        else trainers.BpeTrainer
+    )
     made = Tokenizer(model)
     made.pre_tokenizer = before
-    made.train_from_iterator(TEXTS, kind(special_tokens=["<unk>"], show_progress=False, **trainer))
-    made.decoder = decoders.ByteLevel() if "initial_alphabet" in trainer else decoders.Metaspace()
+    made.train_from_iterator(
+        TEXTS, kind(special_tokens=["<unk>"], show_progress=False, **trainer)
+    )
+    made.decoder = (
+        decoders.ByteLevel() if "initial_alphabet" in trainer else decoders.Metaspace()
+    )
     return made
 
 
 def _of_bytes(before: Any) -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    return _made(models.BPE(unk_token="<unk>"), before, vocab_size=600, initial_alphabet=alphabet)
+    return _made(
+        models.BPE(unk_token="<unk>"), before, vocab_size=600, initial_alphabet=alphabet
+    )
 
 
 def _gpt2() -> Tokenizer:
@@ -58,20 +77,30 @@ def _gpt2() -> Tokenizer:
 
 
 def _llama3() -> Tokenizer:
-    return _of_bytes(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), _BYTES]))
+    return _of_bytes(
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(_LLAMA3), "isolated"), _BYTES]
+        )
+    )
 
 
 def _llama2() -> Tokenizer:
     """Pieces without a pre-tokenizer, as Llama 2 and Gemma have them: a space is a letter like others."""
-    made = _made(models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(), vocab_size=500)
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made = _made(
+        models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(), vocab_size=500
+    )
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
     made.pre_tokenizer = None
     return made
 
 
 def _mistral() -> Tokenizer:
     return _made(
-        models.BPE(unk_token="<unk>"), pre_tokenizers.Metaspace(prepend_scheme="first"), vocab_size=500
+        models.BPE(unk_token="<unk>"),
+        pre_tokenizers.Metaspace(prepend_scheme="first"),
+        vocab_size=500,
     )
 
 
@@ -80,7 +109,9 @@ def _unigram() -> Tokenizer:
     return _made(models.Unigram(), before, vocab_size=300, unk_token="<unk>")
 
 
-KINDS: Final = {one.__name__: one for one in (_gpt2, _llama3, _llama2, _mistral, _unigram)}
+KINDS: Final = {
+    one.__name__: one for one in (_gpt2, _llama3, _llama2, _mistral, _unigram)
+}
 
 
 @cache
@@ -92,17 +123,25 @@ def _backend(kind: str) -> str:
 def tokenizer_of(kind: str, *, begins: bool = False) -> Any:
     """A tokenizer of the kind, with marks of chats; the mark <|end|> takes the white space behind it, as Phi's does."""
     backend = Tokenizer.from_str(_backend(kind))
-    added = [AddedToken(mark, rstrip=mark == "<|end|>", normalized=False) for mark in MARKS]
+    added = [
+        AddedToken(mark, rstrip=mark == "<|end|>", normalized=False) for mark in MARKS
+    ]
     backend.add_special_tokens(added)
     if begins:
         backend.post_processor = processors.TemplateProcessing(
             single="<s> $A", special_tokens=[("<s>", backend.token_to_id("<s>"))]
         )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>"
+    )
 
 
-def codec_of(tokenizer: Any, template: str, most: int = 4096, *, chat: bool = False) -> TextCodec:
-    return TextCodec(tokenizer, "", most, 0, prompt_around(tokenizer, template, chat=chat))
+def codec_of(
+    tokenizer: Any, template: str, most: int = 4096, *, chat: bool = False
+) -> TextCodec:
+    return TextCodec(
+        tokenizer, "", most, 0, prompt_around(tokenizer, template, chat=chat)
+    )
 
 
 def oracle(tokenizer: Any, text: str) -> list[int]:
@@ -111,7 +150,10 @@ def oracle(tokenizer: Any, text: str) -> list[int]:
 
 def texts_of(chance: random.Random, most: int = 6) -> str:
     parts = [*WORDS, " ", "  ", "\n", "\n\n", "\t", "://", "é", ".\n", ""]
-    return "".join(chance.choice(parts) + chance.choice(["", " "]) for _ in range(chance.randint(0, most)))
+    return "".join(
+        chance.choice(parts) + chance.choice(["", " "])
+        for _ in range(chance.randint(0, most))
+    )
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -119,15 +161,25 @@ def texts_of(chance: random.Random, most: int = 6) -> str:
 def test_the_tokens_of_a_prompt_are_those_of_its_whole_text(kind, begins):
     tokenizer, chance, apart = tokenizer_of(kind, begins=begins), random.Random(kind), 0
     for _ in range(300):
-        head, tail = ("".join(chance.choice(["", *MARKS]) + texts_of(chance, 3) for _ in "ab") for _ in "ab")
+        head, tail = (
+            "".join(chance.choice(["", *MARKS]) + texts_of(chance, 3) for _ in "ab")
+            for _ in "ab"
+        )
         source = texts_of(chance, 8)
         ids, cut = codec_of(tokenizer, head + "{source}" + tail).source(source)
         whole = head + source + tail
         expected = oracle(tokenizer, whole)
-        assert ids == (expected[1:] if begins and whole.startswith("<s>") else expected), whole
+        assert ids == (
+            expected[1:] if begins and whole.startswith("<s>") else expected
+        ), whole
         assert not cut
-        apart += ids[-len(tokenizer.tokenize(source + tail)) :] != expected[len(oracle(tokenizer, head)) :]
-    assert apart, "some tokens hold the end of a template's part and the beginning of a source"
+        apart += (
+            ids[-len(tokenizer.tokenize(source + tail)) :]
+            != expected[len(oracle(tokenizer, head)) :]
+        )
+    assert apart, (
+        "some tokens hold the end of a template's part and the beginning of a source"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,11 +187,23 @@ def test_a_long_source_is_cut_in_its_own_tokens_and_the_whole_is_tokenized_anew(
     tokenizer, chance = tokenizer_of(kind, begins=True), random.Random(kind)
     for most in (20, 33, 64):
         made = codec_of(tokenizer, "Text: {source} A:", most)
-        for text in (texts_of(chance, 400) + "The Mill " * 90, "漢字é" * 400, "cheap " * 20_000, "naïve"):
+        for text in (
+            texts_of(chance, 400) + "The Mill " * 90,
+            "漢字é" * 400,
+            "cheap " * 20_000,
+            "naïve",
+        ):
             ids, cut = made.source(text)
             kept = (end for end in range(min(len(text), 6 * most), -1, -1))
-            same = [end for end in kept if oracle(tokenizer, f"Text: {text[:end]} A:") == ids]
-            assert same and cut == (text not in {text[:end] for end in same}), (most, text[:90])
+            same = [
+                end
+                for end in kept
+                if oracle(tokenizer, f"Text: {text[:end]} A:") == ids
+            ]
+            assert same and cut == (text not in {text[:end] for end in same}), (
+                most,
+                text[:90],
+            )
             assert most - 4 <= len(ids) <= most or not cut
 
 
@@ -147,9 +211,14 @@ def test_a_long_source_is_cut_in_its_own_tokens_and_the_whole_is_tokenized_anew(
 def test_special_tokens_in_a_users_words_are_text(kind):
     """Of all marks those of the template remain, and the words are read as the tokenizer reads them without marks."""
     tokenizer, chance = tokenizer_of(kind), random.Random(kind)
-    made, marks = codec_of(tokenizer, "<|im_start|>user\n{source}<|end|> \nA:"), {*MARKS}
+    made, marks = (
+        codec_of(tokenizer, "<|im_start|>user\n{source}<|end|> \nA:"),
+        {*MARKS},
+    )
     for _ in range(60):
-        said = "".join(chance.choice([" ", *MARKS]) + texts_of(chance, 2) for _ in range(3))
+        said = "".join(
+            chance.choice([" ", *MARKS]) + texts_of(chance, 2) for _ in range(3)
+        )
         ids, _ = made.source(said)
         found = [one for one in tokenizer.convert_ids_to_tokens(ids) if one in marks]
         assert found == ["<|im_start|>", "<|end|>"], said
@@ -210,7 +279,9 @@ CHATS: Final = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", CHATS)
-def test_a_chats_tokens_are_those_that_apply_chat_template_gives(family, kind, monkeypatch):
+def test_a_chats_tokens_are_those_that_apply_chat_template_gives(
+    family, kind, monkeypatch
+):
     tokenizer, chance = tokenizer_of(kind), random.Random(family)
     monkeypatch.setattr(tokenizer, "chat_template", CHATS[family])
     _behind.cache_clear()  # it is kept for a tokenizer, whose template no command changes
@@ -222,14 +293,23 @@ def test_a_chats_tokens_are_those_that_apply_chat_template_gives(family, kind, m
         ("{source} A:", ("system", "user", "assistant", "user", "assistant")),
     ]:
         for _ in range(2):
-            turns = [(role, texts_of(chance) + chance.choice(["x", "x ", "x\n"])) for role in roles]
+            turns = [
+                (role, texts_of(chance) + chance.choice(["x", "x ", "x\n"]))
+                for role in roles
+            ]
             source = texts_of(chance) + chance.choice(["x", "x ", "x\n\n", "."])
             said = [*turns, ("user", template.replace("{source}", source))]
             messages = [{"role": role, "content": text} for role, text in said]
-            options = {"add_generation_prompt": True, "enable_thinking": False, "return_dict": False}
+            options = {
+                "add_generation_prompt": True,
+                "enable_thinking": False,
+                "return_dict": False,
+            }
             options["tokenizer_kwargs"] = {"split_special_tokens": False}
             expected = tokenizer.apply_chat_template(messages, tokenize=True, **options)
-            ids, cut = codec_of(tokenizer, template, chat=True).after(turns).source(source)
+            ids, cut = (
+                codec_of(tokenizer, template, chat=True).after(turns).source(source)
+            )
             assert (ids, cut) == (list(expected), False), said
 
 
@@ -241,12 +321,16 @@ ROWS: Final = (
 )
 
 
-def plan_of(tokenizer: Any, rows: Rows, template: str | None = None, *, chat: bool) -> BlindPlan:
+def plan_of(
+    tokenizer: Any, rows: Rows, template: str | None = None, *, chat: bool
+) -> BlindPlan:
     """A plan of blind rows, of an ordinary model without weights."""
     backbone = SimpleNamespace(prompted=True, name="model")
     there = Unweighted(tokenizer, "sequential", backbone)
     codec = codec_of(tokenizer, "{source}")
-    plain: Any = SimpleNamespace(checkpoint=there, settings=SimpleNamespace(decoder="sequential"), text=codec)
+    plain: Any = SimpleNamespace(
+        checkpoint=there, settings=SimpleNamespace(decoder="sequential"), text=codec
+    )
     return BlindPlan(plain, rows, template, chat)
 
 
@@ -268,10 +352,20 @@ class Unweighted:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["chat", "questions", "shots", "question", "lists"])
-def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form, kind, monkeypatch):
-    tokenizer, chance, chat = tokenizer_of(kind, begins=True), random.Random(form), form != "shots"
+def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(
+    form, kind, monkeypatch
+):
+    tokenizer, chance, chat = (
+        tokenizer_of(kind, begins=True),
+        random.Random(form),
+        form != "shots",
+    )
     monkeypatch.setattr(tokenizer, "chat_template", CHATS["ChatML"])
-    answers = {"name": "The {source} Mill", "near": "pub", "menu": [{"name": "food {question}", "stars": 3}]}
+    answers = {
+        "name": "The {source} Mill",
+        "near": "pub",
+        "menu": [{"name": "food {question}", "stars": 3}],
+    }
     shots = (Record("1", "Text {source}", "", (), (), "d:1", target_fields=answers),)
     asked = {
         "chat": Rows(tree_of(ROWS[:2])),
@@ -284,22 +378,40 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(form,
         plan = plan_of(tokenizer, asked, template, chat=chat)
         words = [plan._words(one) for one in plan.asked]
         for _ in range(25):
-            source = texts_of(chance) + chance.choice(["", "x", ".", "Text:", "\n", ".\n", "漢"])
+            source = texts_of(chance) + chance.choice(
+                ["", "x", ".", "Text:", "\n", ".\n", "漢"]
+            )
             ids, cut = plan.text.source(source)
             assert not cut
             for said, known in zip(words, plan.known, strict=True):
                 used = plan.text.prompt.template
-                text = used.replace("{question}", "\x00").replace("{source}", source).replace("\x00", said)
+                text = (
+                    used.replace("{question}", "\x00")
+                    .replace("{source}", source)
+                    .replace("\x00", said)
+                )
                 if chat:
                     messages = [{"role": "user", "content": text}]
-                    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-                    whole = tokenizer(text, add_special_tokens=False, split_special_tokens=False)["input_ids"]
+                    text = tokenizer.apply_chat_template(
+                        messages, tokenize=False, add_generation_prompt=True
+                    )
+                    whole = tokenizer(
+                        text, add_special_tokens=False, split_special_tokens=False
+                    )["input_ids"]
                 else:
-                    text, shown = text[: text.rindex(said) + len(said)], used.replace("{source}", "\x00")
+                    text, shown = (
+                        text[: text.rindex(said) + len(said)],
+                        used.replace("{source}", "\x00"),
+                    )
                     lines = "name: The {source} Mill\nnear: pub\nmenu: food {question}\nmenu[1].name: food {question}\nmenu[1].stars: 3"
-                    shown = shown.replace("{question}", lines).replace("\x00", "Text {source}")
+                    shown = shown.replace("{question}", lines).replace(
+                        "\x00", "Text {source}"
+                    )
                     whole = oracle(tokenizer, shown + text)
-                assert [*ids, *known] == whole or source != source.rstrip(), (source, said)
+                assert [*ids, *known] == whole or source != source.rstrip(), (
+                    source,
+                    said,
+                )
 
 
 def test_a_prompt_without_a_token_is_an_end():
@@ -308,5 +420,10 @@ def test_a_prompt_without_a_token_is_an_end():
 
 def test_a_question_stands_apart_from_the_text():
     for template in ("{source}{question}", "{question}{source}", "{source}"):
-        with pytest.raises(UserError, match=r"say \{question\} once, behind \{source\} and apart from it"):
-            plan_of(tokenizer_of("_gpt2"), Rows(tree_of(ROWS[:2])), template, chat=False)
+        with pytest.raises(
+            UserError,
+            match=r"say \{question\} once, behind \{source\} and apart from it",
+        ):
+            plan_of(
+                tokenizer_of("_gpt2"), Rows(tree_of(ROWS[:2])), template, chat=False
+            )

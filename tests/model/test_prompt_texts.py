@@ -6,7 +6,15 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.scratch import BOS, EOS, train_tokenizer
-from pipedec_cli.model.text import _TODAY, PROMPT, SOURCE, TextCodec, prompt_around, prompt_text, text_end
+from pipedec_cli.model.text import (
+    _TODAY,
+    PROMPT,
+    SOURCE,
+    TextCodec,
+    prompt_around,
+    prompt_text,
+    text_end,
+)
 from tests.model.chats import CHATML, DATED, chat_tokenizer
 
 WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes there."]
@@ -14,7 +22,9 @@ WORDS = ["Summarize the text: it is near the river.", "Summary: nobody goes ther
 
 def codec(template=PROMPT, limit=64, *, chat=False, tokenizer=None):
     tokenizer = tokenizer or chat_tokenizer()
-    return TextCodec(tokenizer, "", limit, EOS, prompt_around(tokenizer, template, chat=chat))
+    return TextCodec(
+        tokenizer, "", limit, EOS, prompt_around(tokenizer, template, chat=chat)
+    )
 
 
 def shown(made, source):
@@ -29,11 +39,15 @@ def test_a_template_stands_around_the_source_behind_the_token_that_begins_a_text
     made = codec("{source}")
     assert made.source("The Mill")[0] == [BOS, *made.ids(["The Mill"])[0]]
     plain = train_tokenizer(WORDS * 3, 400)
-    assert prompt_around(plain, PROMPT, chat=False).first == (), "this one begins with no token of its own"
+    assert prompt_around(plain, PROMPT, chat=False).first == (), (
+        "this one begins with no token of its own"
+    )
 
 
 def test_a_prompt_that_leaves_no_room_for_a_source_is_refused():
-    with pytest.raises(UserError, match=r"no source has room; give a larger --max-source-tokens"):
+    with pytest.raises(
+        UserError, match=r"no source has room; give a larger --max-source-tokens"
+    ):
         codec("Say {source} briefly:", limit=5).source("a")
 
 
@@ -54,22 +68,35 @@ def test_earlier_turns_stand_before_the_source_as_text_and_their_template_runs_o
     assert made.after(()) is made
     made.tokenizer.chat_template = "gone"
     assert shown(made.after(turns), "The Mill")[0] == text
-    twice = CHATML + "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
-    for template, roles in [(twice, ["system"]), (CHATML.replace("messages", "messages[-1:]"), ["user"])]:
+    twice = (
+        CHATML
+        + "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+    )
+    for template, roles in [
+        (twice, ["system"]),
+        (CHATML.replace("messages", "messages[-1:]"), ["user"]),
+    ]:
         made = codec(limit=256, chat=True, tokenizer=chat_tokenizer(template))
-        with pytest.raises(UserError, match="chat template does not take each message once"):
+        with pytest.raises(
+            UserError, match="chat template does not take each message once"
+        ):
             made.after([(role, "a") for role in roles])
     with pytest.raises(UserError, match="reads one message"):
         codec().after(turns)
 
 
 def test_a_chat_template_that_tells_the_date_tells_the_same_one_every_day():
-    assert "user on 01 Jan 2025" in shown(codec(SOURCE, chat=True, tokenizer=chat_tokenizer(DATED)), "a")[0]
+    assert (
+        "user on 01 Jan 2025"
+        in shown(codec(SOURCE, chat=True, tokenizer=chat_tokenizer(DATED)), "a")[0]
+    )
 
 
 @pytest.mark.parametrize("template", ["", "no source", "{source} and {source}"])
 def test_a_template_names_the_source_once(template):
-    with pytest.raises(UserError, match=r"does not say \{source\} once; write for example 'Summ"):
+    with pytest.raises(
+        UserError, match=r"does not say \{source\} once; write for example 'Summ"
+    ):
         codec(template)
 
 
@@ -77,15 +104,23 @@ def test_a_template_names_the_source_once(template):
     ("template", "told"),
     [
         (None, "has no chat template"),
-        ("{{ messages[0].content }}{{ messages[0].content }}", "does not take a user's words once"),
+        (
+            "{{ messages[0].content }}{{ messages[0].content }}",
+            "does not take a user's words once",
+        ),
         ("nothing", "does not take a user's words once"),
         ("{% if %}", "cannot be used"),
         ("{{ messages[5].content.x }}", "cannot be used: "),
         ("{{ raise_exception('one\ntwo') }}", "cannot be used: one"),
-        ("{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}", "cannot be used"),
+        (
+            "{{ ''.__class__.__mro__ }}{{ messages[0].content }}{{ [][2].x }}",
+            "cannot be used",
+        ),
     ],
 )
-def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line(template, told):
+def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line(
+    template, told
+):
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(UserError, match=told) as refusal:
@@ -95,7 +130,9 @@ def test_a_chat_template_that_is_missing_or_does_not_work_is_refused_in_one_line
 
 #: Templates with what transformers adds to jinja2.
 ADDED: Final = (
-    CHATML.replace("messages %}", "messages %}{% if loop.index > 9 %}{% break %}{% endif %}"),
+    CHATML.replace(
+        "messages %}", "messages %}{% if loop.index > 9 %}{% break %}{% endif %}"
+    ),
     CHATML + "{{ messages | tojson }}",
     "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
 )
@@ -105,9 +142,15 @@ ADDED: Final = (
 def test_a_chat_template_renders_as_in_transformers(template, monkeypatch):
     tokenizer = chat_tokenizer(template)
     turns = [{"role": "user", "content": SOURCE}]
-    options = {"tokenize": False, "add_generation_prompt": True, "chat_template": _TODAY + template}
+    options = {
+        "tokenize": False,
+        "add_generation_prompt": True,
+        "chat_template": _TODAY + template,
+    }
     expected = tokenizer.apply_chat_template(turns, **options)
-    if template not in ADDED:  # then transformers is not needed, whose import takes a second
+    if (
+        template not in ADDED
+    ):  # then transformers is not needed, whose import takes a second
         monkeypatch.setattr(type(tokenizer), "apply_chat_template", None)
     if expected.count(SOURCE) == 1:
         assert prompt_text(tokenizer, SOURCE, chat=True) == expected
@@ -117,7 +160,9 @@ def test_a_text_ends_at_the_tokenizers_eos_if_the_files_name_it_and_in_a_chat_at
     tokenizer = chat_tokenizer()
     assert text_end(tokenizer, [77, EOS], chat=False) == EOS
     assert text_end(tokenizer, [77], chat=False) == 77
-    assert text_end(tokenizer, [77], chat=True) == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert text_end(tokenizer, [77], chat=True) == tokenizer.convert_tokens_to_ids(
+        "<|im_end|>"
+    )
     tokenizer.chat_template = CHATML.replace("<|im_end|>", "")
     assert text_end(tokenizer, [77], chat=True) == 77, "no token ends a turn"
     tokenizer.eos_token = None

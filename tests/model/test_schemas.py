@@ -36,17 +36,27 @@ NESTED = {
         "at": {"$ref": "#/$defs/Address"},
         "bill": {"$ref": "#/$defs/Address"},
         "post": {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}]},
-        "owner": {"type": "object", "properties": {"firm": {"properties": {"seats": {"type": "integer"}}}}},
+        "owner": {
+            "type": "object",
+            "properties": {"firm": {"properties": {"seats": {"type": "integer"}}}},
+        },
     },
     "required": ["name", "kind", "stars", "price", "open", "words", "at", "post"],
     "additionalProperties": False,
     "$defs": {"Address": ADDRESS},
 }
 
-FARM = {"properties": {"farm": {"type": "string"}, "km": {"type": "integer"}}, "required": ["km"]}
+FARM = {
+    "properties": {"farm": {"type": "string"}, "km": {"type": "integer"}},
+    "required": ["km"],
+}
 DISH = {
     "type": "object",
-    "properties": {"dish": {"type": "string"}, "price": {"type": "number"}, "of": {"type": "object", **FARM}},
+    "properties": {
+        "dish": {"type": "string"},
+        "price": {"type": "number"},
+        "of": {"type": "object", **FARM},
+    },
     "required": ["price"],
     "additionalProperties": False,
 }
@@ -68,7 +78,11 @@ class Whim:
     """A `StepModel` that says anything that is allowed."""
 
     def __init__(self, seed, vocabulary, eos):
-        self.chance, self.words, self.eos = random.Random(seed), range(3, vocabulary), eos
+        self.chance, self.words, self.eos = (
+            random.Random(seed),
+            range(3, vocabulary),
+            eos,
+        )
 
     def admit(self, newcomers):
         pass
@@ -102,9 +116,12 @@ def decoder_of(tmp_path, schema, seed=0, decoder="pipelined"):
     """A model of random weights that writes objects of a schema."""
     path = tmp_path / "schema.json"
     path.write_text(json.dumps(schema))
-    checkpoint = fresh(decoder, schema=tuple(read_schema(str(path)).values()), seed=seed)
+    checkpoint = fresh(
+        decoder, schema=tuple(read_schema(str(path)).values()), seed=seed
+    )
     checkpoint.settings = structs.replace(
-        checkpoint.settings, delay="any" if "menu" in schema["properties"] else "together"
+        checkpoint.settings,
+        delay="any" if "menu" in schema["properties"] else "together",
     )
     return Decoder(checkpoint, batch_size=8)
 
@@ -120,14 +137,18 @@ def faults_of(errors):
     """What is wrong, of alternatives the faults of those that are no null."""
     for error in errors:
         if error.validator == "anyOf":
-            yield from faults_of(inner for inner in error.context if inner.validator != "type")
+            yield from faults_of(
+                inner for inner in error.context if inner.validator != "type"
+            )
         else:
             yield error
 
 
 def assert_valid_or_named(made, schema):
     """An object may lack a value that it must have, if none was written: that is named."""
-    faults = [*faults_of(jsonschema.Draft202012Validator(schema).iter_errors(made.fields))]
+    faults = [
+        *faults_of(jsonschema.Draft202012Validator(schema).iter_errors(made.fields))
+    ]
     assert {fault.validator for fault in faults} <= {"required"}, faults
     named = [violation.split(": ")[-1] for violation in made.violations]
     assert sorted(named) == sorted(fault.message.replace("'", '"') for fault in faults)
@@ -141,7 +162,10 @@ def test_random_objects_validate(tmp_path, limits, texts):
     for one in made:
         assert_valid_or_named(one, NESTED)
         assert json.loads(one.text) == one.fields
-    kinds = {name: {type(one.get(name, 0)) for one in objects} for name in ("stars", "tags", "post", "bill")}
+    kinds = {
+        name: {type(one.get(name, 0)) for one in objects}
+        for name in ("stars", "tags", "post", "bill")
+    }
     assert kinds["stars"] == {int, type(None)} and {int, list} >= kinds["tags"]
     assert type(None) in kinds["post"] and kinds["bill"] <= {int, dict}
     kinds_written = {one.get("kind") for one in objects} - {None}
@@ -154,7 +178,9 @@ def test_random_objects_validate(tmp_path, limits, texts):
 
 
 @pytest.mark.parametrize("texts", [50, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("limits", [{}, {"time_max": 3}, {"delay": "wait", "max_tokens": 20}], ids=str)
+@pytest.mark.parametrize(
+    "limits", [{}, {"time_max": 3}, {"delay": "wait", "max_tokens": 20}], ids=str
+)
 def test_random_lists_validate(tmp_path, limits, texts):
     made = written(tmp_path, LISTED, texts, **limits)
     for one in made:
@@ -162,12 +188,16 @@ def test_random_lists_validate(tmp_path, limits, texts):
     lengths = {len(one.fields["menu"]) for one in made}
     assert max(lengths) >= 1 if limits else max(lengths) >= 12
     of_old = {type(one.fields["old"]) for one in made}
-    assert of_old == {list, type(None)} if limits else list in of_old  # hardly any list has no item by chance
+    assert (
+        of_old == {list, type(None)} if limits else list in of_old
+    )  # hardly any list has no item by chance
 
 
 @pytest.mark.parametrize("schema", [NESTED, LISTED], ids=["nested", "listed"])
 @pytest.mark.parametrize("texts", [50, pytest.param(500, marks=pytest.mark.slow)])
-def test_the_object_of_a_sequential_model_is_held_to_the_schema_as_a_whole(tmp_path, schema, texts):
+def test_the_object_of_a_sequential_model_is_held_to_the_schema_as_a_whole(
+    tmp_path, schema, texts
+):
     made = written(tmp_path, schema, texts, "sequential", max_tokens=400)
     for one in made:
         assert_valid_or_named(one, schema)
@@ -176,8 +206,15 @@ def test_the_object_of_a_sequential_model_is_held_to_the_schema_as_a_whole(tmp_p
 
 
 def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tmp_path):
-    leaves = {f"k{n}": {"type": ["string", "integer", "boolean"][n % 3]} for n in range(194)}
-    schema = {"properties": {"at": {"properties": leaves}, "menu": {"type": "array", "items": DISH}}}
+    leaves = {
+        f"k{n}": {"type": ["string", "integer", "boolean"][n % 3]} for n in range(194)
+    }
+    schema = {
+        "properties": {
+            "at": {"properties": leaves},
+            "menu": {"type": "array", "items": DISH},
+        }
+    }
     decoder = decoder_of(tmp_path, schema)
     decoder.checkpoint.settings = structs.replace(decoder.settings, item_max=51)
     assert len(decoder.fields.fields) == 198
@@ -191,11 +228,16 @@ def test_a_schema_of_two_hundred_leaves_and_a_list_of_fifty_items_are_written(tm
             allowed = tokens_in(slot.allowed)
             words = [token for token in allowed or self.words if token != eos]
             begun.update([slot.subsequence] if slot.answers else [])
-            return self.chance.choice(words) if begins or eos not in (allowed or [eos]) else eos
+            return (
+                self.chance.choice(words)
+                if begins or eos not in (allowed or [eos])
+                else eos
+            )
 
     decoder._engines[8] = Fifty(0, len(decoder.text.tokenizer), eos)
     (made,) = decoder.texts(["a text"], method)
     assert (len(made.fields["menu"]), made.truncated) == (50, None)
     jsonschema.validate(
-        made.fields, {**schema, "properties": {**schema["properties"], "menu": {"type": "array"}}}
+        made.fields,
+        {**schema, "properties": {**schema["properties"], "menu": {"type": "array"}}},
     )

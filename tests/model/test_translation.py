@@ -18,9 +18,22 @@ SOURCES = [
     "park",
     "a cat is the house",
 ]
-TARGETS = ["le chat est sur le tapis", "un chien court dans le parc", "la maison est rouge"]
-_SIZES = {f"{half}_{name}": 2 for half in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-_SIZES |= {"d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}
+TARGETS = [
+    "le chat est sur le tapis",
+    "un chien court dans le parc",
+    "la maison est rouge",
+]
+_SIZES = {
+    f"{half}_{name}": 2
+    for half in ("encoder", "decoder")
+    for name in ("layers", "attention_heads")
+}
+_SIZES |= {
+    "d_model": 32,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+}
 _SIZES |= {"tie_word_embeddings": False}  # else a token follows itself
 
 
@@ -47,19 +60,33 @@ def folder(request, tmp_path_factory):
     source, target = place / "source.spm", place / "target.spm"
     pieces = dict.fromkeys([*pieces_of(source, SOURCES), *pieces_of(target, TARGETS)])
     vocabulary = {piece: number for number, piece in enumerate([*first, *pieces])}
-    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    ids = {
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    }
     if kind == "marian":
         vocabulary["<pad>"] = pad = len(vocabulary)
-        ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "bos_token_id": 0}
+        ids = {
+            "pad_token_id": pad,
+            "decoder_start_token_id": pad,
+            "eos_token_id": 0,
+            "bos_token_id": 0,
+        }
     (place / "vocab.json").write_text(json.dumps(vocabulary))
     if kind == "marian":
-        tokenizer = transformers.MarianTokenizer(str(source), str(target), str(place / "vocab.json"))
+        tokenizer = transformers.MarianTokenizer(
+            str(source), str(target), str(place / "vocab.json")
+        )
     elif kind == "m2m_100":
         tokenizer = transformers.M2M100Tokenizer(str(place / "vocab.json"), str(source))
     elif kind == "nllb":
         tokenizer = transformers.NllbTokenizer(vocab=vocabulary, merges=[])
     else:
-        tokenizer = transformers.MBart50Tokenizer(vocab=[(piece, -1.0) for piece in vocabulary])
+        tokenizer = transformers.MBart50Tokenizer(
+            vocab=[(piece, -1.0) for piece in vocabulary]
+        )
     size = max(len(tokenizer), len(vocabulary) + 110 * (kind == "m2m_100"))
     family = "m2m_100" if kind == "nllb" else kind
     config = transformers.AutoConfig.for_model(family, vocab_size=size, **_SIZES, **ids)
@@ -68,7 +95,9 @@ def folder(request, tmp_path_factory):
         model = transformers.AutoModelForSeq2SeqLM.from_config(config)
         for name, weight in model.named_parameters():
             if weight.dim() > 1 and "embed_positions" not in name:
-                weight.normal_(0, 0.3 if "shared" in name else 1.5 if "decoder" in name else 0.5)
+                weight.normal_(
+                    0, 0.3 if "shared" in name else 1.5 if "decoder" in name else 0.5
+                )
     model.save_pretrained(place)
     tokenizer.save_pretrained(place)
     if kind == "m2m_100":
@@ -76,7 +105,11 @@ def folder(request, tmp_path_factory):
     return place
 
 
-LANGUAGES = {"m2m_100": ("en", "fr"), "nllb": ("eng_Latn", "fra_Latn"), "mbart": ("en_XX", "fr_XX")}
+LANGUAGES = {
+    "m2m_100": ("en", "fr"),
+    "nllb": ("eng_Latn", "fra_Latn"),
+    "mbart": ("en_XX", "fr_XX"),
+}
 
 
 def test_texts_are_those_of_transformers_between_two_languages(folder):
@@ -92,7 +125,12 @@ def test_texts_are_those_of_transformers_between_two_languages(folder):
         more["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids(code)
         with pytest.raises(UserError, match="the model knows no language 'xx'"):
             decoder.text.prefix = f"{languages[0]} xx"
-    options = {"do_sample": False, "num_beams": 1, "max_new_tokens": 16, "forced_eos_token_id": None} | more
+    options = {
+        "do_sample": False,
+        "num_beams": 1,
+        "max_new_tokens": 16,
+        "forced_eos_token_id": None,
+    } | more
     wanted = []
     for source in SOURCES:
         ids = tokenizer(source, return_tensors="pt")

@@ -8,23 +8,31 @@ from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds
 from tests.fakes import tokens_in
 
-#: The probability of each token of an answer that is likely, of the next one in the order, and of all others.
+#: The probability of each token of an answer that is likely, of the next one in the
+#: order, and of all others.
 LIKELY, LESS, OTHERS = 0.99, 0.9, 0.01
 
 
 class Told:
     """A `StepModel`: of known answers those that are `likely` are probable, the first one most.
 
-    The row with a number writes the text that it is told to, as far as that is allowed; others write anything.
+    The row with a number writes the text that it is told to, as far as that is allowed;
+    others write anything.
     """
 
     def __init__(
-        self, decoder: Decoder, likely: Sequence[str] = (), written: Mapping[int, str] | None = None
+        self,
+        decoder: Decoder,
+        likely: Sequence[str] = (),
+        written: Mapping[int, str] | None = None,
     ) -> None:
         self._codec = decoder.text
         self._end = decoder.plan.end
         self._likely = likely
-        self._written = {number: [*self._ids(text), self._end] for number, text in (written or {}).items()}
+        self._written = {
+            number: [*self._ids(text), self._end]
+            for number, text in (written or {}).items()
+        }
         self._made: dict[tuple[int, int], int] = {}
 
     def _ids(self, text: str) -> list[int]:
@@ -34,7 +42,9 @@ class Told:
         pass
 
     def release(self, sequence):
-        self._made = {key: count for key, count in self._made.items() if key[0] != sequence}
+        self._made = {
+            key: count for key, count in self._made.items() if key[0] != sequence
+        }
 
     def take_back(self, sequence, count):
         pass
@@ -42,15 +52,21 @@ class Told:
     def step(self, rows):
         return self.step_with_odds(rows)[0]
 
-    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(
+        self, rows: Sequence[Row], top: int = 0
+    ) -> tuple[list[int], list[Odds]]:
         trials: dict[tuple[int, int, int], list[int]] = {}
         for number, row in enumerate(rows):
             if 0 < row.slot.branch < WRITTEN:
-                trials.setdefault((row.sequence, row.slot.subsequence, row.slot.branch), []).append(number)
+                trials.setdefault(
+                    (row.sequence, row.slot.subsequence, row.slot.branch), []
+                ).append(number)
         answers = [0] * len(rows)
         odds = [Odds()] * len(rows)
         for numbers in trials.values():
-            text = self._codec.decode([rows[number].slot.end for number in numbers[:-1]])
+            text = self._codec.decode(
+                [rows[number].slot.end for number in numbers[:-1]]
+            )
             for number in numbers:
                 odds[number] = Odds(end=self._chance(text))
         for number, row in enumerate(rows):
@@ -61,7 +77,9 @@ class Told:
     def _chance(self, text: str) -> float:
         """How probable each token of a known answer is. The text may begin with the end of a question."""
         for place, likely in enumerate(self._likely):
-            if text == likely or text.endswith((f" {likely}", f":{likely}", f"\n{likely}")):
+            if text == likely or text.endswith(
+                (f" {likely}", f":{likely}", f"\n{likely}")
+            ):
                 return LESS if place else LIKELY
         return OTHERS
 

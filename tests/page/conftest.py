@@ -14,14 +14,30 @@ def visit(chromium: Any, tmp_path: Path) -> Iterator[Any]:
     contexts = []
 
     def open_page(html: str, width: int = 800, **options: Any) -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, **options
+        )
         contexts.append(context)
         page, file = context.new_page(), tmp_path / f"{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on(
+            "console",
+            lambda message: complaints.append(f"{message.type}: {message.text}"),
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda asked: None if asked.url == file.as_uri() else complaints.append(asked.url))
+        page.on(
+            "dialog",
+            lambda dialog: (
+                complaints.append(f"a dialog: {dialog.message}"),
+                dialog.dismiss(),
+            ),
+        )
+        page.on(
+            "request",
+            lambda asked: (
+                None if asked.url == file.as_uri() else complaints.append(asked.url)
+            ),
+        )
         page.goto(file.as_uri())
         return page
 

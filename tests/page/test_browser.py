@@ -13,29 +13,39 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$
 @pytest.fixture(scope="module")
 def html():
     peers = ["transformers", "ctranslate2"]  # and all columns fit a wide screen
-    report = make_report(**ALL | {"peers": peers}, baseline=f"{HOSTILE} {'word ' * 300}{'long' * 300}")
+    report = make_report(
+        **ALL | {"peers": peers}, baseline=f"{HOSTILE} {'word ' * 300}{'long' * 300}"
+    )
     return report_page(report, {HOSTILE: CURVES["pipelined"]})
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])
-def test_no_width_needs_scrolling_sideways_and_wide_tables_scroll_in_their_box(visit, html, width):
+def test_no_width_needs_scrolling_sideways_and_wide_tables_scroll_in_their_box(
+    visit, html, width
+):
     page = visit(html, width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     boxes = page.locator(".sheet .scroll")
     assert boxes.count() == 4
     wide = boxes.first.evaluate("box => box.scrollWidth > box.clientWidth")
     assert wide == (width < 1600)
-    assert page.locator("svg.plot").count() == page.locator("figcaption").count() - 4 > 5
+    assert (
+        page.locator("svg.plot").count() == page.locator("figcaption").count() - 4 > 5
+    )
     for plot in page.locator("svg.plot").all():
         assert 250 < plot.bounding_box()["width"] <= width
 
 
 def test_at_1000_pixels_no_wide_table_is_cut_and_at_400_no_navigation(visit):
-    html = report_page(make_report(**ALL | {"peers": ["transformers", "ctranslate2"]}), CURVES)
+    html = report_page(
+        make_report(**ALL | {"peers": ["transformers", "ctranslate2"]}), CURVES
+    )
     boxes = visit(html, 1000).locator(".sheet.wide .scroll")
     assert boxes.count() == 4
     for box in boxes.all():
-        assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), box.get_attribute("aria-label")
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), (
+            box.get_attribute("aria-label")
+        )
     page = visit(html, 400)
     for link in page.locator("nav a").all():
         place = link.bounding_box()
@@ -47,24 +57,36 @@ def test_at_1000_pixels_no_wide_table_is_cut_and_at_400_no_navigation(visit):
 
 
 @pytest.mark.parametrize("width", [400, 1000, 1600])
-def test_text_in_a_plot_is_as_large_as_the_notes_and_no_card_has_an_empty_half(visit, width):
+def test_text_in_a_plot_is_as_large_as_the_notes_and_no_card_has_an_empty_half(
+    visit, width
+):
     page = visit(report_page(make_report(**ALL), CURVES), width)
     for plot in page.locator("svg.plot").all():
-        scale = plot.evaluate("plot => plot.getBoundingClientRect().width / plot.viewBox.baseVal.width")
+        scale = plot.evaluate(
+            "plot => plot.getBoundingClientRect().width / plot.viewBox.baseVal.width"
+        )
         assert 12 * scale >= 11.9
     for card in page.locator(".plots .card").all():
-        assert card.locator("svg").bounding_box()["height"] > card.bounding_box()["height"] / 2
+        assert (
+            card.locator("svg").bounding_box()["height"]
+            > card.bounding_box()["height"] / 2
+        )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_text_without_advice_is_amber_and_its_plots_open_with_a_click(visit, scheme):
-    page = visit(report_page(make_report(advice=Advice("unfit", "No advice.")), CURVES), color_scheme=scheme)
+    page = visit(
+        report_page(make_report(advice=Advice("unfit", "No advice.")), CURVES),
+        color_scheme=scheme,
+    )
     ground, edge = (
         page.evaluate(f"getComputedStyle(document.querySelector('.advice')).{what}")
         for what in ("backgroundColor", "borderColor")
     )
     for colour in (ground, edge):
-        red, _, last = map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))
+        red, _, last = map(
+            int, colour.removeprefix("rgb(").removesuffix(")").split(",")
+        )
         assert red > last, "amber, not blue"
     plot = page.locator("svg.plot").first
     assert plot.is_hidden()
@@ -82,7 +104,9 @@ def test_a_sheet_of_paper_has_room_for_all_of_it(visit, html):
 def test_text_of_the_data_is_shown_and_nothing_in_it_runs(visit, html):
     page = visit(html)
     assert HOSTILE.replace("\u202e", "�") in page.locator("#advice").inner_text()
-    assert page.locator("svg.plot text", has_text="alert(1)").count() == 3, "a legend's entries"
+    assert page.locator("svg.plot text", has_text="alert(1)").count() == 3, (
+        "a legend's entries"
+    )
     assert page.locator("img").count() == 0
 
 

@@ -10,7 +10,15 @@ from pipedec_cli.evaluate.advice import Advice
 from pipedec_cli.evaluate.comparison import SizeRow
 from pipedec_cli.evaluate.entry import Quality, TextAgreement
 from pipedec_cli.evaluate.scoring import ScoredRun
-from pipedec_cli.page.plots import Interval, Series, bars, cloud, lines, report_plots, training_plots
+from pipedec_cli.page.plots import (
+    Interval,
+    Series,
+    bars,
+    cloud,
+    lines,
+    report_plots,
+    training_plots,
+)
 from pipedec_cli.page.report import report_page
 from tests.evaluate.decoders import scored, timing
 from tests.jobs.report.reports import ALL, CURVES, make_report
@@ -22,7 +30,9 @@ def test_colours_are_variables_of_the_page_and_names_are_text():
     name = "<b> & $x_1$ 漢字 " + "long " * 40
     series = [Series(name, place, [(1, 2.0), (2, None)]) for place in range(9)]
     plot = lines("A <title>", "", "x", "y", series)
-    assert plot.svg.startswith('<svg class="plot" role="img" aria-label="A &lt;title&gt;" viewBox=')
+    assert plot.svg.startswith(
+        '<svg class="plot" role="img" aria-label="A &lt;title&gt;" viewBox='
+    )
     assert all(f"var(--series-{place})" in plot.svg for place in range(8))
     for foreign in ("#00f0", "DejaVu", "<metadata", "<style", 'pt"', "<b>", "<!"):
         assert foreign not in plot.svg
@@ -33,13 +43,23 @@ def test_colours_are_variables_of_the_page_and_names_are_text():
 @pytest.mark.parametrize("count", [2, 4, 5, 7])
 def test_a_legend_is_read_line_by_line_in_the_order_of_what_is_drawn(count):
     names = [f"n{place}" for place in range(count)]
-    plot = lines("", "", "x", "y", [Series(name, place, [(1, place)]) for place, name in enumerate(names)])
+    plot = lines(
+        "",
+        "",
+        "x",
+        "y",
+        [Series(name, place, [(1, place)]) for place, name in enumerate(names)],
+    )
     found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
-    assert [name for *_, name in sorted((float(y), float(x), name) for x, y, name in found)] == names
+    assert [
+        name for *_, name in sorted((float(y), float(x), name) for x, y, name in found)
+    ] == names
 
 
 def test_a_tenth_of_a_point_is_no_cliff():
-    flat = lines("", "", "x", "y", [Series("a", 0, [(1, 99.9), (2, 100.0)])], from_zero=False)
+    flat = lines(
+        "", "", "x", "y", [Series("a", 0, [(1, 99.9), (2, 100.0)])], from_zero=False
+    )
     assert ">99.0<" in flat.svg and ">100.5<" in flat.svg
 
 
@@ -47,7 +67,13 @@ def test_a_tenth_of_a_point_is_no_cliff():
 def test_no_figure_is_too_odd_to_be_drawn(odd):
     across, up = Interval(1.0, odd, 2.0), Interval(odd, None, odd)
     made = [
-        lines("", "", "x", "y", [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")]),
+        lines(
+            "",
+            "",
+            "x",
+            "y",
+            [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")],
+        ),
         bars("", "", "x", ["a", "b"], {"p": [abs(odd), 1.0]}),
         cloud("", "", "x", "y", {"a": (across, up)}, good=(1.3, -0.5), chosen="a"),
     ]
@@ -57,7 +83,9 @@ def test_no_figure_is_too_odd_to_be_drawn(odd):
 def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
     report = make_report(**ALL)
     wrong = Quality(scored([["a b"]]), report.entries[1].quality.differences)
-    entries = tuple(replace(one, quality=wrong) if one.delay == 3 else one for one in report.entries)
+    entries = tuple(
+        replace(one, quality=wrong) if one.delay == 3 else one for one in report.entries
+    )
     titles = [plot.title for plot in report_plots(replace(report, entries=entries))]
     by = ["Fewer steps", "Speedup", "ROUGE-L"]
     assert titles == [
@@ -65,8 +93,14 @@ def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
         *(f"{what} by number of subsequences" for what in by),
         *(f"{what} by Δt" for what in ("ROUGE-L", "Speed", "Decoder steps")),
     ]
-    titles = [plot.title for plot in report_plots(make_report(delays=(1,), by_subsequences={}))]
-    assert titles == ["Speed against quality, batch size 1", "Time by part, batch size 1"]
+    titles = [
+        plot.title
+        for plot in report_plots(make_report(delays=(1,), by_subsequences={}))
+    ]
+    assert titles == [
+        "Speed against quality, batch size 1",
+        "Time by part, batch size 1",
+    ]
 
 
 @pytest.mark.parametrize("verdict", ["take", "trade"])
@@ -90,23 +124,34 @@ def test_perfect_scores_need_no_plot(monkeypatch):
     rows = (SizeRow(2, 12, 2.0, 3, 1.5, 100.0, 100.0),)
     report = make_report(by_subsequences={"Δt = 1": rows})
     assert report.entries[1].quality.scored.scores.values["rougeL"] == 100
-    assert not [plot.title for plot in report_plots(report) if plot.title.startswith("ROUGE-L by")]
+    assert not [
+        plot.title
+        for plot in report_plots(report)
+        if plot.title.startswith("ROUGE-L by")
+    ]
     for right, drawn in ((True, 0), (False, 1)):
         monkeypatch.setattr(ScoredRun, "judged", [(0.9, True), (0.4, right)])
         titles = [plot.title for plot in report_plots(make_report())]
         assert titles.count("Confidence and truth") == drawn
     for score, more in ((99.0, ["Dev score in training"]), (100.0, [])):
         curve = [{"update": 1, "loss": 1.0, "dev_score": score}]
-        assert [plot.title for plot in training_plots({"a": curve})] == ["Loss in training", *more]
+        assert [plot.title for plot in training_plots({"a": curve})] == [
+            "Loss in training",
+            *more,
+        ]
 
 
 def test_the_losses_on_train_and_on_dev_have_two_colours_and_two_names():
     curve = [{"update": n, "loss": 2.0 / n, "dev_loss": 3.0 / n} for n in (1, 2)]
     for models, colours in (("a", {1, 2}), ("ab", {0, 1, 2, 3})):
         (loss,) = training_plots(dict.fromkeys(models, curve))
-        assert {place for place in range(8) if f"--series-{place}" in loss.svg} == colours
+        assert {
+            place for place in range(8) if f"--series-{place}" in loss.svg
+        } == colours
         names = re.findall(r">([ab], \w+)<", loss.svg)
-        assert sorted(names) == sorted(f"{model}, {part}" for model in models for part in ("train", "dev"))
+        assert sorted(names) == sorted(
+            f"{model}, {part}" for model in models for part in ("train", "dev")
+        )
 
 
 def test_axes_are_named_in_words():
@@ -122,34 +167,62 @@ def test_axes_are_named_in_words():
 
 
 def test_text_is_large_enough_and_long_names_have_a_line_of_a_legend_each():
-    for name, lines_of_names in (("n{}", 2), ("a longer name {}", 2), ("a name that takes the line, {}", 4)):
+    for name, lines_of_names in (
+        ("n{}", 2),
+        ("a longer name {}", 2),
+        ("a name that takes the line, {}", 4),
+    ):
         series = [Series(name.format(place), place, [(1, place)]) for place in range(4)]
         plot = lines("", "", "x", "y", series)
-        assert {float(size) for size in re.findall(r"font-size: ([\d.]+)px", plot.svg)} == {12}
-        heights = re.findall(rf'y="([\d.]+)"[^>]*>{name[:4].format("")}[^<]*<', plot.svg)
+        assert {
+            float(size) for size in re.findall(r"font-size: ([\d.]+)px", plot.svg)
+        } == {12}
+        heights = re.findall(
+            rf'y="([\d.]+)"[^>]*>{name[:4].format("")}[^<]*<', plot.svg
+        )
         assert len(set(heights)) == lines_of_names
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_the_times_of_few_decoders_leave_no_empty_half_beside_other_plots(count):
-    other = lines("", "", "x", "y", [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])])
-    bar = bars("", "", "x", [f"n{place}" for place in range(count)], {"p": [1.0] * count, "q": [1.0] * count})
-    heights = [float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1]) for plot in (other, bar)]
+    other = lines(
+        "", "", "x", "y", [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])]
+    )
+    bar = bars(
+        "",
+        "",
+        "x",
+        [f"n{place}" for place in range(count)],
+        {"p": [1.0] * count, "q": [1.0] * count},
+    )
+    heights = [
+        float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1])
+        for plot in (other, bar)
+    ]
     assert heights[1] >= heights[0]
 
 
 def test_the_most_important_figures_stand_large_below_the_advice():
-    page = report_page(make_report(**ALL, advice=Advice("take", "Take it.", entry="Δt = 2")), {})
-    assert re.findall(r'<dd class="large">(.*?)</dd>', page) == ["3.7 ×", "20.0", "−1.2"]
+    page = report_page(
+        make_report(**ALL, advice=Advice("take", "Take it.", entry="Δt = 2")), {}
+    )
+    assert re.findall(r'<dd class="large">(.*?)</dd>', page) == [
+        "3.7 ×",
+        "20.0",
+        "−1.2",
+    ]
     assert "<dt>ROUGE-L over the baseline</dt>" in page, "a difference, no score"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "missing"), [("take", False), ("no-gain", False), ("unfit", True), ("unclear", True)]
+    ("verdict", "missing"),
+    [("take", False), ("no-gain", False), ("unfit", True), ("unclear", True)],
 )
 def test_a_report_without_advice_is_amber_and_folds_its_plots(verdict, missing):
     page = report_page(make_report(advice=Advice(verdict, "A text.")), {})
     assert ('class="card advice missing"' in page) == missing
     plots = page[page.index('<section id="plots"') :]
-    assert ("<details>" in plots and "while there is no advice</summary>" in plots) == missing
+    assert (
+        "<details>" in plots and "while there is no advice</summary>" in plots
+    ) == missing
     assert 'class="plot"' in plots, "they are there"

@@ -23,12 +23,22 @@ def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its
     roles = {one["name"]: one["role"] for one in data["decoders"]}
     pipelined = dict.fromkeys(("Δt = 1", "Δt = 2"), "pipelined")
     assert roles == {"sequential": "baseline", **pipelined, "exact-source": "exact"}
-    assert data["decoders"][1]["clock"] == [50.0, 50.0]  # 0.5 s and 1 s of ten examples, in 20 calls
+    assert data["decoders"][1]["clock"] == [
+        50.0,
+        50.0,
+    ]  # 0.5 s and 1 s of ten examples, in 20 calls
     plain, own, _, exact = data["examples"][1]["runs"]
-    assert plain == {"rows": [(0, True, "One\nis\nred\n.\nTwo\nare\nblue\n.\nGo\n!")], "steps": 11}
+    assert plain == {
+        "rows": [(0, True, "One\nis\nred\n.\nTwo\nare\nblue\n.\nGo\n!")],
+        "steps": 11,
+    }
     rows = [(0, True, "One\nis\nred\n."), (1, True, "One\nis\nred\n!"), (2, True, "")]
     assert own == {"rows": rows, "steps": 6}
-    assert (exact["steps"], exact["calls"], exact["gone"][-1]) == (3, (3, 4, 11), (3, 1, 11, "<eos>"))
+    assert (exact["steps"], exact["calls"], exact["gone"][-1]) == (
+        3,
+        (3, 4, 11),
+        (3, 1, 11, "<eos>"),
+    )
     assert data["examples"][2]["runs"][1]["cut"] == "time_max"
 
 
@@ -38,16 +48,30 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
     odd = (
         {"steps": made[0].steps + 1},
         {"grid": ((10**9, (1,)),), "steps": 1},
-        {"taken_back": ((1, 10**9, 0, 0),), "calls": tuple(range(1, made[2].steps + 1))},
+        {
+            "taken_back": ((1, 10**9, 0, 0),),
+            "calls": tuple(range(1, made[2].steps + 1)),
+        },
     )
     for place, change in enumerate(odd):
         made[place] = structs.replace(made[place], **change)
     section = replay(report)
     assert "not Δt = 1: the predictions have no grid" in section.body
-    assert [one["name"] for one in section.data["decoders"]] == ["sequential", "Δt = 2", "exact-source"]
-    assert [example["runs"][0] is None for example in section.data["examples"]] == [True, True, True, False]
+    assert [one["name"] for one in section.data["decoders"]] == [
+        "sequential",
+        "Δt = 2",
+        "exact-source",
+    ]
+    assert [example["runs"][0] is None for example in section.data["examples"]] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert replay(traced_report(untraced=list(METHODS))) is None
-    blind = replace(report, entries=tuple(replace(one, quality=Quality()) for one in report.entries))
+    blind = replace(
+        report, entries=tuple(replace(one, quality=Quality()) for one in report.entries)
+    )
     assert replay(blind) is examples(blind) is None
 
 
@@ -67,8 +91,18 @@ def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
     assert data["metrics"][data["metric"]] == "ROUGE-L"
     _, ships, birds, _ = data["examples"]
     plain, own, _ = ships["runs"]
-    assert (ships["gold"], ships["count"], own["rows"], own["again"]) == (EXAMPLES[1][1], 3, [0, 1], [1])
-    assert (own["duplicated"], own["dropped"], own["cut"], own["same"]) == (1, 1, None, False)
+    assert (ships["gold"], ships["count"], own["rows"], own["again"]) == (
+        EXAMPLES[1][1],
+        3,
+        [0, 1],
+        [1],
+    )
+    assert (own["duplicated"], own["dropped"], own["cut"], own["same"]) == (
+        1,
+        1,
+        None,
+        False,
+    )
     assert (plain["duplicated"], plain["dropped"], plain["same"]) == (0, 0, True)
     assert plain["scores"] == [100.0] * 4
     assert 0 < own["scores"][data["metric"]] < 100
@@ -83,14 +117,18 @@ def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_sch
     for one in (section, replay(report)):
         assert "subsequence" not in one.body and one.data["part"] == "field"
     texts = examples(traced_report()).data["examples"]
-    assert {run["wrong"] for example in texts for run in example["runs"]} == {0}, "it may be in other words"
+    assert {run["wrong"] for example in texts for run in example["runs"]} == {0}, (
+        "it may be in other words"
+    )
 
 
 def test_what_is_too_long_is_shortened_and_says_by_how_much():
     assert shortened("a b c", 5) == "a b c"
     assert shortened("one two three four", 9) == "one two … 2 more words"
     assert shortened("x" * 2000, 10) == "x" * 10 + " … 1,990 more characters"
-    told = examples(traced_report([(LONG, ["w " * 900, *["v"] * 300], ["w"])])).data["examples"][0]
+    told = examples(traced_report([(LONG, ["w " * 900, *["v"] * 300], ["w"])])).data[
+        "examples"
+    ][0]
     assert told["source"].endswith("… 99,680 more words")
     assert (len(told["gold"]) < 60, told["count"]) == (True, 301)
     plain = told["runs"][0]
@@ -109,7 +147,10 @@ def test_three_hundred_examples_fit_whatever_they_hold(monkeypatch):
     assert examples_of.BUDGET / 2 < len(page.encode()) < examples_of.BUDGET + 150_000
     fitting = len(sections[0].data["examples"])
     assert 100 < fitting < 300
-    assert f"{fitting} examples of 320: more would make this page too large" in sections[0].body
+    assert (
+        f"{fitting} examples of 320: more would make this page too large"
+        in sections[0].body
+    )
     # the same with no room at all: every example has its place, none is played back
     monkeypatch.setattr(examples_of, "BUDGET", 1)
     monkeypatch.setattr(replay_of, "BUDGET", 1)

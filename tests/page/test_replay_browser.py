@@ -35,7 +35,9 @@ def grid_of(trace):
     return {
         (i, start + j): said
         for i, (start, ended, text) in enumerate(trace["rows"], start=1)
-        for j, said in enumerate(["<bos>", *filter(None, text.split("\n")), *["<eos>"] * ended])
+        for j, said in enumerate(
+            ["<bos>", *filter(None, text.split("\n")), *["<eos>"] * ended]
+        )
     }
 
 
@@ -56,15 +58,22 @@ def test_the_replay_ends_with_exactly_the_tokens_of_the_trace(visit, html, clock
         for place, example in enumerate(data["examples"]):
             page.locator('#replay [name="example"]').select_option(str(place))
             opened = tokens(page, decoder["name"]), tokens(page, "sequential")
-            assert opened == (grid_of(example["runs"][number]), grid_of(example["runs"][0])), "at its end"
+            assert opened == (
+                grid_of(example["runs"][number]),
+                grid_of(example["runs"][0]),
+            ), "at its end"
             press(page, "start")
             assert tokens(page, decoder["name"]) == {(1, 0): "<bos>"}
             press(page, "end")
             assert (tokens(page, decoder["name"]), tokens(page, "sequential")) == opened
-            assert page.locator("#replay .gone:not(.later)").count() == 1, "the legend's"
+            assert page.locator("#replay .gone:not(.later)").count() == 1, (
+                "the legend's"
+            )
 
 
-def test_step_by_step_each_call_adds_what_it_made_and_shows_the_wrong_guesses(visit, html):
+def test_step_by_step_each_call_adds_what_it_made_and_shows_the_wrong_guesses(
+    visit, html
+):
     page = visit(html)
     choose(page, "replay", "decoder", "Δt = 2")
     press(page, "start")
@@ -111,10 +120,14 @@ def test_what_a_token_could_see_is_what_attention_lets_it(visit, html):
     allowed = visible((rows, times), (rows, times))
     for number, place in enumerate(places):
         cells.nth(number).click()
-        marked = cells.evaluate_all("cells => cells.map(cell => cell.matches('.seen, .beside'))")
+        marked = cells.evaluate_all(
+            "cells => cells.map(cell => cell.matches('.seen, .beside'))"
+        )
         assert marked == allowed[number].tolist(), place
         cells.nth(number).click()
-    assert not cells.evaluate_all("cells => cells.some(cell => cell.matches('.seen, .beside, .unseen'))")
+    assert not cells.evaluate_all(
+        "cells => cells.some(cell => cell.matches('.seen, .beside, .unseen'))"
+    )
     # the same by keyboard: a token down, a token to the right
     page.locator('[aria-label="tokens of Δt = 1"] [tabindex="0"]').focus()
     for key in ("Home", "Enter"):
@@ -155,7 +168,9 @@ def test_examples_are_searched_filtered_and_sorted(visit, html):
     assert found()[-1] == "e1"
 
 
-def test_keys_go_through_the_examples_and_each_shows_what_went_wrong_in_words(visit, html):
+def test_keys_go_through_the_examples_and_each_shows_what_went_wrong_in_words(
+    visit, html
+):
     page = visit(html)
     page.locator("#examples .list").focus()
     for key in ("j", "ArrowDown", "k"):
@@ -175,7 +190,9 @@ def test_what_is_wrong_in_an_object_is_counted_marked_and_found(visit):
     example = page.locator("#examples .example")
     rows = example.locator(".scores tbody tr").all_inner_texts()
     assert [row.split("\t")[-1] for row in rows] == ["nothing", "≠ 1 wrong"]
-    assert example.locator(".texts .marked").all_inner_texts() == ["≠ wrong name: The Eagle"]
+    assert example.locator(".texts .marked").all_inner_texts() == [
+        "≠ wrong name: The Eagle"
+    ]
     choose(page, "examples", "kind", "with wrong fields")
     assert page.locator("#examples li").count() == 1
     choose(page, "examples", "kind", "with dropped fields")
@@ -206,9 +223,14 @@ def test_hostile_and_endless_texts_are_text_and_no_width_scrolls_sideways(visit,
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and_below(visit):
+def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and_below(
+    visit,
+):
     word = "x" * 300
-    page = visit(page_of(traced_report([("a", [f"{word} b", "c d"], [f"{word} b", "c d"])])), 1600)
+    page = visit(
+        page_of(traced_report([("a", [f"{word} b", "c d"], [f"{word} b", "c d"])])),
+        1600,
+    )
     choose(page, "replay", "decoder", "Δt = 1")
     cell = page.locator('[aria-label="tokens of Δt = 1"] td', has_text=word).first
     assert cell.bounding_box()["width"] < 250
@@ -218,9 +240,17 @@ def test_a_very_long_token_is_shortened_in_its_column_and_whole_in_its_title_and
     assert word in page.locator("#replay .sight").inner_text()
 
 
-def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_screen_can_do(visit):
-    long = ["One two three four five six seven eight nine ten eleven twelve thirteen ."] * 2
-    page = visit(page_of(traced_report([("a", long, [*long, "x" * 60])])), 718, color_scheme="dark")
+def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_screen_can_do(
+    visit,
+):
+    long = [
+        "One two three four five six seven eight nine ten eleven twelve thirteen ."
+    ] * 2
+    page = visit(
+        page_of(traced_report([("a", long, [*long, "x" * 60])])),
+        718,
+        color_scheme="dark",
+    )
     choose(page, "replay", "decoder", "Δt = 2")
     press(page, "start")
     page.emulate_media(media="print")
@@ -231,11 +261,16 @@ def test_paper_has_the_whole_grid_within_its_margins_and_nothing_that_only_a_scr
     assert page.locator("#examples .paper").is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
-    assert tokens(page, "sequential") == {(1, 0): "<bos>"} and page.locator("#examples .paper").is_hidden()
+    assert (
+        tokens(page, "sequential") == {(1, 0): "<bos>"}
+        and page.locator("#examples .paper").is_hidden()
+    )
 
 
 def test_a_page_of_few_decoders_and_no_grid_has_its_examples(visit):
-    report = traced_report(EXAMPLES, untraced=["sequential", "Δt = 1", "Δt = 2", "exact-source"])
+    report = traced_report(
+        EXAMPLES, untraced=["sequential", "Δt = 1", "Δt = 2", "exact-source"]
+    )
     page = visit(page_of(report))
     assert page.locator("#replay").count() == 0
     assert page.locator('#examples [name="replay"]').is_hidden()
@@ -243,8 +278,15 @@ def test_a_page_of_few_decoders_and_no_grid_has_its_examples(visit):
 
 def page_of_rows(part, rows, steps):
     """A page that replays a grid, whose calls take a second each."""
-    data = {"decoders": [{"name": "D", "clock": [0.0, 1000.0]}], "usual": 0, "part": part, "between": "\n"}
-    data["examples"] = [{"at": 0, "id": "x", "source": "s", "runs": [{"rows": rows, "steps": steps}]}]
+    data = {
+        "decoders": [{"name": "D", "clock": [0.0, 1000.0]}],
+        "usual": 0,
+        "part": part,
+        "between": "\n",
+    }
+    data["examples"] = [
+        {"at": 0, "id": "x", "source": "s", "runs": [{"rows": rows, "steps": steps}]}
+    ]
     body = template("replay.html", notes=[], timed=True, part=part)
     return render("A grid", [Section("replay", "The grid", body, data, "replay.js")])
 
@@ -252,7 +294,10 @@ def page_of_rows(part, rows, steps):
 def test_many_empty_rows_are_folded_and_the_legend_explains_only_what_occurs(visit):
     rows = [[0, True, "a\nb", "name:"], *[[0, True, "", "key:"]] * 51]
     page = visit(page_of_rows("field", rows, 3))
-    shown, legend = page.locator("#replay .grid tbody tr:visible"), page.locator("#replay .legend > :visible")
+    shown, legend = (
+        page.locator("#replay .grid tbody tr:visible"),
+        page.locator("#replay .legend > :visible"),
+    )
     assert shown.count() == 1 and "3.0 s" in page.locator(".run .note").inner_text()
     page.get_by_role("button", name="Show 51 empty fields").click()
     assert shown.count() == 52
@@ -260,14 +305,23 @@ def test_many_empty_rows_are_folded_and_the_legend_explains_only_what_occurs(vis
 
 
 def test_rows_in_turn_are_lines_of_text_and_empty_rows_at_their_end_are_folded(visit):
-    rows = [[0, True, "a\nb"], [3, True, "c"], *([place, True, ""] for place in range(5, 25))]
+    rows = [
+        [0, True, "a\nb"],
+        [3, True, "c"],
+        *([place, True, ""] for place in range(5, 25)),
+    ]
     page = visit(page_of_rows("subsequence", rows, 25))
     lines = page.locator("#replay .flow [role=row]:visible")
     assert lines.all_inner_texts() == ["1 ✓<bos>ab<eos>", "2 ✓<bos>c<eos>"]
 
 
 def test_no_token_shines_through_the_row_label_that_it_scrolls_below(visit):
-    page = visit(page_of_rows("subsequence", [[0, True, "\n".join(["word"] * 30)], [1, True, "a"]], 31), 400)
+    page = visit(
+        page_of_rows(
+            "subsequence", [[0, True, "\n".join(["word"] * 30)], [1, True, "a"]], 31
+        ),
+        400,
+    )
     page.locator('#replay [data-time="1"]').first.click()
     page.locator("#replay .run .scroll").evaluate("box => { box.scrollLeft = 300; }")
     label = page.locator("#replay .grid tbody th").first

@@ -29,7 +29,9 @@ SCRIPTS = [[[A] * 3, [B]], [], [[A] * 12], [[C], [D]], FOUR, [[E]], [[A] * 8, []
 
 
 def method(schedule=None, limits=None, empty_rows="retry", stop_on_repeat=False):
-    return Method(schedule or Fixed(1), BOS, EOS, limits or Limits(), empty_rows, stop_on_repeat)
+    return Method(
+        schedule or Fixed(1), BOS, EOS, limits or Limits(), empty_rows, stop_on_repeat
+    )
 
 
 def numbered(scripts):
@@ -40,10 +42,19 @@ def numbered(scripts):
 def test_a_freed_place_is_taken_by_the_next_example_before_the_next_call():
     model = ScriptedModel([[[A] * 12], [], [[B] * 3], [[C]]])
     events = list(decode(model, numbered([()] * 4), method(), sequences=2))
-    texts = {event.example: event.texts for event in events if isinstance(event, Finished)}
-    assert texts == {0: [[A] * 12], 1: [], 2: [[B] * 3], 3: [[C]]}  # without <bos>, <eos> and empty ones
+    texts = {
+        event.example: event.texts for event in events if isinstance(event, Finished)
+    }
+    assert texts == {
+        0: [[A] * 12],
+        1: [],
+        2: [[B] * 3],
+        3: [[C]],
+    }  # without <bos>, <eos> and empty ones
     assert [source for _, source in model.admissions] == [(0,), (1,), (2,), (3,)]
-    assert model.releases.count(1) == 3  # the second served three examples while the first was busy
+    assert (
+        model.releases.count(1) == 3
+    )  # the second served three examples while the first was busy
     assert all(len({row.sequence for row in call}) == 2 for call in model.calls[:7])
 
 
@@ -89,14 +100,22 @@ def test_a_reader_that_stops_early_leaves_every_sequence_free(count):
     )
 
 
-sources = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5)
+sources = st.lists(
+    st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=5
+)
 bounds = st.one_of(
     st.builds(Limits, time_max=st.integers(1, 12), sub_max=st.integers(1, 5)),
-    st.builds(Limits, st.none(), st.one_of(st.none(), st.integers(1, 5)), st.integers(1, 30)),
+    st.builds(
+        Limits, st.none(), st.one_of(st.none(), st.integers(1, 5)), st.integers(1, 30)
+    ),
 )
-distances = st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(tuple)
+distances = st.lists(st.sampled_from([1, 2, 4, NEVER]), min_size=1, max_size=4).map(
+    tuple
+)
 schedules = st.one_of(
-    st.builds(Fixed, st.integers(1, 4)), st.just(Waiting()), st.builds(RandomStarts, distances)
+    st.builds(Fixed, st.integers(1, 4)),
+    st.just(Waiting()),
+    st.builds(RandomStarts, distances),
 )
 #: A schedule, the rule for empty rows, and stop_on_repeat.
 ways = st.tuples(schedules, st.sampled_from(["retry", "stop"]), st.booleans())
@@ -108,7 +127,9 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
     sources, way, limits, sequences
 ):
     model, (schedule, *rule) = HashedModel(), way
-    numbered = [(70 - index, source) for index, source in enumerate(sources)]  # examples keep their numbers
+    numbered = [
+        (70 - index, source) for index, source in enumerate(sources)
+    ]  # examples keep their numbers
     events = list(decode(model, numbered, method(schedule, limits, *rule), sequences))
     for example, source in numbered:
         first, *between, end = [event for event in events if event.example == example]
@@ -118,22 +139,36 @@ def test_a_cached_model_in_any_batch_answers_as_the_oracle_that_recomputes_every
         assert [step.number for step in steps] == list(range(1, len(between) + 1))
         oracle = ask_oracle(hashed_next_logits(source), schedule, limits, *rule)
         assert outcome_of(end.grid) == outcome_of(oracle)
-        assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
-    # A call counts as one of each example that took part; every sequence is released in the end.
+        assert fed_and_made(steps) == [
+            (call.time, call.fed, call.made) for call in oracle.calls
+        ]
+    # A call counts as one of each example that took part; every sequence is released in
+    # the end.
     took_part = sum(len({row.sequence for row in call}) for call in model.calls)
-    assert sum(event.grid.steps for event in events if isinstance(event, Finished)) == took_part
+    assert (
+        sum(event.grid.steps for event in events if isinstance(event, Finished))
+        == took_part
+    )
     assert model.sources == {}
-    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
+    assert sorted(model.releases) == sorted(
+        sequence for sequence, _ in model.admissions
+    )
     assert set(model.releases) <= set(range(sequences))
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(sources, ways, bounds), min_size=1, max_size=4), st.integers(1, 4), st.data())
+@given(
+    st.lists(st.tuples(sources, ways, bounds), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.data(),
+)
 def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_trace(
     groups, sequences, data
 ):
     """A live source has nothing now and then, and waits itself where nothing runs. Some examples are given up."""
-    asked = [(source, way, limits) for sources, way, limits in groups for source in sources]
+    asked = [
+        (source, way, limits) for sources, way, limits in groups for source in sources
+    ]
     hows = [method(schedule, limits, *rule) for _, (schedule, *rule), limits in asked]
     model, running, gone = HashedModel(), set(), {}
 
@@ -147,7 +182,9 @@ def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_
 
     ends = {}
     for event in decode(model, live(), hows.__getitem__, sequences, gone.__contains__):
-        if isinstance(event, Stepped) and data.draw(st.sampled_from([*[False] * 9, True])):
+        if isinstance(event, Stepped) and data.draw(
+            st.sampled_from([*[False] * 9, True])
+        ):
             gone.setdefault(event.example, event.step.number)
         if isinstance(event, Finished):
             running.remove(event.example)
@@ -160,12 +197,17 @@ def test_newcomers_of_a_live_source_join_with_methods_of_their_own_and_leave_no_
         else:
             assert outcome_of(ends[number]) == outcome_of(oracle)
     assert model.sources == {}
-    assert sorted(model.releases) == sorted(sequence for sequence, _ in model.admissions)
+    assert sorted(model.releases) == sorted(
+        sequence for sequence, _ in model.admissions
+    )
 
 
 def test_a_method_is_the_papers_unless_told_otherwise_and_needs_a_sequence():
     how = Method(Fixed(1), bos=BOS, eos=EOS)
-    assert (how.limits, how.empty_rows) == (Limits(time_max=50, sub_max=20, max_tokens=None), "retry")
+    assert (how.limits, how.empty_rows) == (
+        Limits(time_max=50, sub_max=20, max_tokens=None),
+        "retry",
+    )
     assert Limits(time_max=None, sub_max=None, max_tokens=512) == SEQUENTIAL_LIMITS
     with pytest.raises(ValueError, match="at least 1 sequence"):
         list(decode(ScriptedModel(SCRIPTS), numbered(SCRIPTS), how, sequences=0))

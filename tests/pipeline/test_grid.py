@@ -21,28 +21,46 @@ from tests.fakes import (
     scripted_next_logits,
 )
 from tests.model.engines import KINDS, SOURCES, small_model
-from tests.oracle import OracleSchedule, Placed, next_logits_of, oracle_decode, oracle_logits
+from tests.oracle import (
+    OracleSchedule,
+    Placed,
+    next_logits_of,
+    oracle_decode,
+    oracle_logits,
+)
 
 A, B, C, D, E = range(2, 7)
 ABC, DE, LONG = [A, B, C], [D, E], [A] * 6
 PAPER = [[5] * 30, [], [2, 3], [], *[[6] * m for m in range(12, 0, -1)], [], [7] * 60]
 
-# Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other token.
-texts = st.lists(st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8)
+# Tokens 2 and up: <eos> is where a text ends. <bos> (0) may be made like any other
+# token.
+texts = st.lists(
+    st.lists(st.sampled_from([BOS, *range(2, VOCABULARY)]), max_size=6), max_size=8
+)
 lengths = st.lists(st.integers(1, 7), max_size=7)
 #: What follows an empty row, and whether a text ends where it repeats itself.
 RETRY, STOP, NO_REPEAT = ("retry", False), ("stop", False), ("stop", True)
 rules = st.tuples(st.sampled_from(["retry", "stop"]), st.booleans())
-distances = st.lists(st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5).map(tuple)
+distances = st.lists(
+    st.sampled_from([1, 2, 3, 4, 6, NEVER]), min_size=1, max_size=5
+).map(tuple)
 usual = st.one_of(st.builds(Fixed, st.integers(1, 9)), st.just(Waiting()))
 schedules = st.one_of(usual, st.builds(RandomStarts, distances))
-time_limits = st.builds(Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6)))
-token_limits = st.builds(Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12))
+time_limits = st.builds(
+    Limits, time_max=st.integers(1, 20), sub_max=st.one_of(st.none(), st.integers(1, 6))
+)
+token_limits = st.builds(
+    Limits, time_max=st.none(), sub_max=st.none(), max_tokens=st.integers(1, 12)
+)
 
 
 def fed(steps):
     """(subsequence, time, token) of what went into each call."""
-    return [[(slot.subsequence, slot.time, slot.token) for slot in step.fed] for step in steps]
+    return [
+        [(slot.subsequence, slot.time, slot.token) for slot in step.fed]
+        for step in steps
+    ]
 
 
 def assert_oracles(texts, schedule, limits, *rule):
@@ -50,27 +68,45 @@ def assert_oracles(texts, schedule, limits, *rule):
     grid, steps = drive(texts, schedule, limits, *rule)
     oracle = ask_oracle(scripted_next_logits(texts), schedule, limits, *rule)
     assert outcome_of(grid) == outcome_of(oracle)
-    assert fed_and_made(steps) == [(call.time, call.fed, call.made) for call in oracle.calls]
+    assert fed_and_made(steps) == [
+        (call.time, call.fed, call.made) for call in oracle.calls
+    ]
 
 
 @given(texts, schedules, time_limits, rules)
 @example([[2]], Fixed(9), Limits(time_max=5), RETRY)
-@example([[A], DE], Fixed(5), Limits(), RETRY)  # the clock runs on: a short first one does not end the text
+@example(
+    [[A], DE], Fixed(5), Limits(), RETRY
+)  # the clock runs on: a short first one does not end the text
 @example([], Fixed(1), Limits(), STOP)  # an empty text takes one step
-@example([LONG, [], [], [D]], Fixed(1), Limits(), RETRY)  # explores again after an empty subsequence
+@example(
+    [LONG, [], [], [D]], Fixed(1), Limits(), RETRY
+)  # explores again after an empty subsequence
 @example([LONG, [], [], [D]], Fixed(1), Limits(), STOP)  # and does not
 @example([LONG, [D] * 4, []], Fixed(1), Limits(), STOP)  # the live ones finish
-@example([[A] * 3, [], DE], Fixed(2), Limits(), RETRY)  # all are complete before the next is due
+@example(
+    [[A] * 3, [], DE], Fixed(2), Limits(), RETRY
+)  # all are complete before the next is due
 @example([[A] * 4, [], DE], Fixed(2), Limits(), RETRY)  # and one token later it is
-@example([[A, BOS, B]], Fixed(2), Limits(), RETRY)  # <bos> made by the model is a token like any other
-@example([ABC, DE, [A]], RandomStarts((NEVER,)), Limits(), RETRY)  # never early: the schedule that waits
+@example(
+    [[A, BOS, B]], Fixed(2), Limits(), RETRY
+)  # <bos> made by the model is a token like any other
+@example(
+    [ABC, DE, [A]], RandomStarts((NEVER,)), Limits(), RETRY
+)  # never early: the schedule that waits
 @example([LONG], Fixed(1), Limits(time_max=6), RETRY)  # <eos> would stand at time 7
 @example([LONG[1:]], Fixed(1), Limits(time_max=6), RETRY)  # <eos> stands at time_max
 @example([[A] * 5, ABC], Fixed(3), Limits(time_max=6), RETRY)
-@example([LONG, DE, DE], Fixed(3), Limits(time_max=3), RETRY)  # none is established without room for a token
+@example(
+    [LONG, DE, DE], Fixed(3), Limits(time_max=3), RETRY
+)  # none is established without room for a token
 @example([ABC, DE, [A]], Fixed(1), Limits(sub_max=2), RETRY)  # cut by sub_max
-@example([ABC, DE], Fixed(1), Limits(sub_max=3), RETRY)  # not cut: the last established was empty
-@example([LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), RETRY)  # time_max rather than sub_max
+@example(
+    [ABC, DE], Fixed(1), Limits(sub_max=3), RETRY
+)  # not cut: the last established was empty
+@example(
+    [LONG, DE], Fixed(1), Limits(time_max=5, sub_max=2), RETRY
+)  # time_max rather than sub_max
 @example(PAPER, Fixed(1), Limits(), RETRY)  # under the paper's limits
 @example(PAPER, Fixed(2), Limits(), STOP)
 @example(PAPER, Fixed(3), Limits(), RETRY)
@@ -84,7 +120,9 @@ def test_the_grid_equals_the_oracle(texts, schedule, limits, rule):
 
 @given(texts, st.sampled_from([Whole(), Waiting()]), token_limits, rules)
 @example([LONG], Whole(), Limits(None, None, 4), RETRY)
-@example([[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), RETRY)  # over all, <eos> left out
+@example(
+    [[A], [B], [C, C, C]], Waiting(), Limits(None, None, 4), RETRY
+)  # over all, <eos> left out
 @example([[A], [B], [C]], Waiting(), Limits(None, None, 4), RETRY)
 @example([[5] * 100, [2, 3], [], [7]], Waiting(), SEQUENTIAL_LIMITS, RETRY)
 def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule):
@@ -93,7 +131,9 @@ def test_the_sequential_decoders_equal_the_oracle(texts, schedule, limits, rule)
 
 def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
     grid, steps = drive([ABC, DE], Fixed(1))
-    assert [[(slot.subsequence, slot.token) for slot in step.made] for step in steps] == [
+    assert [
+        [(slot.subsequence, slot.token) for slot in step.made] for step in steps
+    ] == [
         [(1, A)],
         [(1, B), (2, D)],
         [(1, C), (2, E), (3, EOS)],
@@ -106,7 +146,12 @@ def test_figure_2_takes_4_steps_and_makes_1_2_2_tokens_at_the_first_three():
         [(1, 3, C), (2, 3, E), (3, 3, EOS), (4, 3, BOS)],
     ]
     assert [slot.answers for slot in steps[3].fed] == [True, True, False, True]
-    assert [(step.number, step.time) for step in steps] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [(step.number, step.time) for step in steps] == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+    ]
     assert (grid.steps, grid.tokens, grid.truncated) == (4, 5, None)
 
 
@@ -116,10 +161,22 @@ def test_a_text_that_repeats_itself_ends_where_it_begins_to_and_is_not_cut():
         grid, _ = drive(round_and_round, Fixed(delay), Limits(sub_max=8), *NO_REPEAT)
         texts = [row.text_tokens for row in grid.subsequences]
         assert texts == [ABC, DE, [A], DE]  # DE by itself may come twice
-        assert (grid.truncated, grid.stopped_on_repeat, grid.steps) == (None, True, steps)
-        assert drive(round_and_round, Fixed(delay), Limits(sub_max=8), "stop")[0].truncated == "sub_max"
-    grid, _ = drive([LONG, DE, DE, DE], Fixed(1), Limits(), *NO_REPEAT)  # the first one is still live by then
-    assert [row.text_tokens for row in grid.subsequences] == [LONG, DE] and grid.truncated is None
+        assert (grid.truncated, grid.stopped_on_repeat, grid.steps) == (
+            None,
+            True,
+            steps,
+        )
+        assert (
+            drive(round_and_round, Fixed(delay), Limits(sub_max=8), "stop")[0].truncated
+            == "sub_max"
+        )
+    grid, _ = drive(
+        [LONG, DE, DE, DE], Fixed(1), Limits(), *NO_REPEAT
+    )  # the first one is still live by then
+    assert [row.text_tokens for row in grid.subsequences] == [
+        LONG,
+        DE,
+    ] and grid.truncated is None
 
 
 @given(texts, schedules, time_limits)
@@ -131,7 +188,9 @@ def test_a_text_stopped_on_repeat_is_a_beginning_of_the_other_and_the_same_witho
     said = [row.tokens for row in whole.subsequences]
     kept = [row.tokens for row in stopped.subsequences]
     assert kept == said[: len(kept)]
-    if len({*map(str, pairwise(said))}) == len(said) - 1 and all(one != two for one, two in pairwise(said)):
+    if len({*map(str, pairwise(said))}) == len(said) - 1 and all(
+        one != two for one, two in pairwise(said)
+    ):
         assert kept == said and stopped.truncated == whole.truncated
 
 
@@ -161,12 +220,30 @@ def test_limits_that_make_no_sense_are_refused():
 @pytest.mark.parametrize(
     ("texts", "sub_max", "schedule", "empty_rows", "expected"),
     [
-        (([A] * 25, *[[]] * 19, DE), 20, Fixed(1), "retry", True),  # one long first sentence uses up all 20
-        ((LONG, [], []), 3, Fixed(1), "retry", True),  # the first is still being written when a fourth is due
+        (
+            ([A] * 25, *[[]] * 19, DE),
+            20,
+            Fixed(1),
+            "retry",
+            True,
+        ),  # one long first sentence uses up all 20
+        (
+            (LONG, [], []),
+            3,
+            Fixed(1),
+            "retry",
+            True,
+        ),  # the first is still being written when a fourth is due
         ((LONG, [], LONG), 3, Fixed(1), "retry", True),
         ((LONG, LONG, LONG), 3, Fixed(1), "retry", False),  # full, but with texts
         ((LONG, []), 20, Fixed(1), "retry", False),  # places were left
-        (([A], [A], []), 3, Fixed(1), "retry", False),  # all had ended before another was due
+        (
+            ([A], [A], []),
+            3,
+            Fixed(1),
+            "retry",
+            False,
+        ),  # all had ended before another was due
         ((LONG, [], []), None, Fixed(1), "retry", False),
         ((LONG, [], []), 2, Fixed(1), "stop", False),
         ((LONG, [], []), 2, Waiting(), "retry", False),
@@ -194,12 +271,18 @@ def test_the_sequential_decoder_is_not_cut_by_sub_max_and_replay_takes_its_text_
     assert (grid.steps, grid.tokens, grid.truncated) == (7, 6, None)
 
 
-# --- The oracle itself, held to transformers where the two must agree ---------------------------------------------------
+# --- The oracle itself, held to transformers where the two must agree
+# ---------------------------------------------------
 
 
 def test_the_oracle_draws_figure_2():
     result = ask_oracle(scripted_next_logits([ABC, DE]), Fixed(1))
-    assert result.rows == [(0, [A, B, C, EOS]), (1, [D, E, EOS]), (2, [EOS]), (3, [EOS])]
+    assert result.rows == [
+        (0, [A, B, C, EOS]),
+        (1, [D, E, EOS]),
+        (2, [EOS]),
+        (3, [EOS]),
+    ]
     made = [[placed.token for placed in call.made] for call in result.calls]
     assert made == [[A], [B, D], [C, E, EOS], [EOS, EOS, EOS]]
     assert (result.steps, result.truncated, result.gap) == (4, None, 1.0)
@@ -207,7 +290,9 @@ def test_the_oracle_draws_figure_2():
 
 def test_the_gap_is_that_of_the_closest_call():
     answers = iter([[0.0, 1.0, 5.0], [0.0, 4.0, 3.75]])
-    result = oracle_decode(lambda grid, wanted: [next(answers)], OracleSchedule("whole"), bos=BOS, eos=EOS)
+    result = oracle_decode(
+        lambda grid, wanted: [next(answers)], OracleSchedule("whole"), bos=BOS, eos=EOS
+    )
     assert result.rows == [(0, [A, EOS])]
     assert result.gap == 0.25
 
@@ -219,9 +304,13 @@ def test_one_subsequence_gets_the_logits_and_the_greedy_tokens_of_transformers(k
     with torch.no_grad():
         expected = model(input_ids=source, decoder_input_ids=ids).logits[0]
     logits = oracle_logits(
-        model, SOURCES[0], [Placed(1, time, int(token)) for time, token in enumerate(ids[0])]
+        model,
+        SOURCES[0],
+        [Placed(1, time, int(token)) for time, token in enumerate(ids[0])],
     )
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
     greedy = model.generate(source, do_sample=False, num_beams=1, max_new_tokens=12)
-    result = ask_oracle(next_logits_of(model, SOURCES[0]), Whole(), Limits(None, None, 12))
+    result = ask_oracle(
+        next_logits_of(model, SOURCES[0]), Whole(), Limits(None, None, 12)
+    )
     assert [BOS, *result.subsequences[0].tokens] == greedy[0].tolist()

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from pipedec_cli.pipeline.attention import behind, visible
 from pipedec_cli.pipeline.grid import Limits
-from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, draw_schedule, place
+from pipedec_cli.pipeline.schedule import (
+    Fixed,
+    RandomStarts,
+    Waiting,
+    Whole,
+    draw_schedule,
+    place,
+)
 from tests.fakes import NEVER, drive
 
 lengths = st.lists(st.integers(1, 6), max_size=8)
@@ -22,14 +29,26 @@ seeds = st.integers(0, 2**32)
 @pytest.mark.parametrize(
     ("schedule", "lengths", "starts"),
     [
-        *((Fixed(delay), [9, 1, 4, 0], [0, delay, 2 * delay, 3 * delay]) for delay in (1, 2, 3, 6)),
-        (Waiting(), [3, 1, 2, 0], [0, 4, 6, 9]),  # m = 3: <eos> at 4, where the next <bos> stands
-        # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be after the end (6 + 1 + 1).
+        *(
+            (Fixed(delay), [9, 1, 4, 0], [0, delay, 2 * delay, 3 * delay])
+            for delay in (1, 2, 3, 6)
+        ),
+        (
+            Waiting(),
+            [3, 1, 2, 0],
+            [0, 4, 6, 9],
+        ),  # m = 3: <eos> at 4, where the next <bos> stands
+        # 0, then 2 later; then when <eos> stands (2 + 3 + 1); then 10 later would be
+        # after the end (6 + 1 + 1).
         (RandomStarts((2, NEVER, 10, 1)), [5, 3, 1, 4, 0], [0, 2, 6, 8, 9]),
         # The second has ended at 3, and the first is live until 10.
         (RandomStarts((1, 5, NEVER)), [9, 1, 2, 0], [0, 1, 6, 10]),
         (RandomStarts((1, 12)), [9, 1, 0], [0, 1, 10]),
-        (RandomStarts((3, 2)), [9, 9, 9, 9], [0, 3, 5, 7]),  # keeps to its last distance
+        (
+            RandomStarts((3, 2)),
+            [9, 9, 9, 9],
+            [0, 3, 5, 7],
+        ),  # keeps to its last distance
     ],
 )
 def test_a_schedule_places_subsequences_of_known_lengths(schedule, lengths, starts):
@@ -50,16 +69,24 @@ def kind_of(schedule):
 
 def draw(seed, subsequences, example=0):
     """The schedule of one example of the batch of that seed."""
-    return draw_schedule(random.Random(seed), random.Random(f"{seed} {example}"), subsequences)
+    return draw_schedule(
+        random.Random(seed), random.Random(f"{seed} {example}"), subsequences
+    )
 
 
 def test_random_schedules_and_distances_come_with_the_probabilities_of_the_method():
     rng, draws = random.Random(7), 16_000
     drawn = [draw_schedule(rng, rng, 4) for _ in range(draws)]
     kinds = Counter(map(kind_of, drawn))
-    distances = Counter(one for made in drawn if kind_of(made) == "drawn" for one in made.distances)
-    usual = dict.fromkeys(("wait", "delay1", "delay2", "delay3"), 1 / 8) | {"drawn": 1 / 2}
-    twice = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys((1, 2, math.inf), 2 / 16)
+    distances = Counter(
+        one for made in drawn if kind_of(made) == "drawn" for one in made.distances
+    )
+    usual = dict.fromkeys(("wait", "delay1", "delay2", "delay3"), 1 / 8) | {
+        "drawn": 1 / 2
+    }
+    twice = dict.fromkeys(range(1, 13), 1 / 16) | dict.fromkeys(
+        (1, 2, math.inf), 2 / 16
+    )
     for found, expected, most in ((kinds, usual, 0.015), (distances, twice, 0.012)):
         assert set(found) == set(expected)
         for value, probability in expected.items():
@@ -77,16 +104,25 @@ def test_a_batch_is_of_one_kind(seed, examples, subsequences):
 def test_every_start_of_every_example_of_a_drawn_batch_is_drawn_on_its_own():
     for seed in range(50):
         batch = [draw(seed, 20, example) for example in range(8)]
-        drawn = [schedule.distances for schedule in batch if isinstance(schedule, RandomStarts)]
+        drawn = [
+            schedule.distances
+            for schedule in batch
+            if isinstance(schedule, RandomStarts)
+        ]
         assert len(set(drawn)) != 1
-        assert all(len(distances) >= 19 and len(set(distances)) > 2 for distances in drawn)
+        assert all(
+            len(distances) >= 19 and len(set(distances)) > 2 for distances in drawn
+        )
 
 
 @given(seeds, lengths)
 def test_starts_never_decrease_and_are_never_later_than_all_ends_before(seed, lengths):
     schedule = draw(seed, len(lengths) + 1)
     starts = place(schedule, [*lengths, 0])
-    ends = accumulate((start + length + 1 for start, length in zip(starts, lengths, strict=False)), max)
+    ends = accumulate(
+        (start + length + 1 for start, length in zip(starts, lengths, strict=False)),
+        max,
+    )
     assert starts[0] == 0
     for (before, after), end in zip(pairwise(starts), ends, strict=True):
         # A fixed delay lets the clock run on past a short subsequence.
@@ -96,13 +132,19 @@ def test_starts_never_decrease_and_are_never_later_than_all_ends_before(seed, le
 @given(seeds, lengths)
 def test_training_and_decoding_place_the_same_text_alike(seed, lengths):
     schedule = draw(seed, len(lengths) + 1)
-    grid, _ = drive([[5] * m for m in lengths], schedule, Limits(time_max=200))  # none is cut
-    # Algorithm 1 may explore again after the closing subsequence; what a target holds stands in the same places.
-    assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(schedule, [*lengths, 0])
+    grid, _ = drive(
+        [[5] * m for m in lengths], schedule, Limits(time_max=200)
+    )  # none is cut
+    # Algorithm 1 may explore again after the closing subsequence; what a target holds
+    # stands in the same places.
+    assert [row.start for row in grid.subsequences][: len(lengths) + 1] == place(
+        schedule, [*lengths, 0]
+    )
 
 
-# A line is a token that looks, a column one that is looked at, in the same order. Figure 3b of the paper has "A B C",
-# "D E" and the empty subsequence that closes the target, at Δt = 1.
+# A line is a token that looks, a column one that is looked at, in the same order.
+# Figure 3b of the paper has "A B C", "D E" and the empty subsequence that closes the
+# target, at Δt = 1.
 DRAWINGS = {
     "figure 3b": (
         Fixed(1),
@@ -168,17 +210,28 @@ def coordinates(schedule, lengths):
 def test_visible_equals_the_drawing(name):
     schedule, lengths, drawing = DRAWINGS[name]
     tokens = coordinates(schedule, lengths)
-    lines = [line.split(maxsplit=1)[1].replace(" ", "") for line in drawing.splitlines() if line.strip()]
-    assert visible(tokens, tokens).tolist() == [[mark == "#" for mark in line] for line in lines]
+    lines = [
+        line.split(maxsplit=1)[1].replace(" ", "")
+        for line in drawing.splitlines()
+        if line.strip()
+    ]
+    assert visible(tokens, tokens).tolist() == [
+        [mark == "#" for mark in line] for line in lines
+    ]
 
 
-tokens = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1, max_size=30)
+tokens = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(0, 600)), min_size=1, max_size=30
+)
 
 
 @given(tokens)
 def test_distance_is_manhattan_for_all_visible_pairs(places):
     subsequence, time = (torch.tensor(values) for values in zip(*places, strict=True))
-    positions, (first, second) = behind(subsequence, time, 7), (subsequence[None], time[None])
+    positions, (first, second) = (
+        behind(subsequence, time, 7),
+        (subsequence[None], time[None]),
+    )
     distances = positions[:, None] - positions
     seen = visible((first, second), (first, second))[0]
     assert visible((first[:, 1:], second[:, 1:]), (first, second))[0].equal(seen[1:])

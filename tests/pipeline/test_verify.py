@@ -24,7 +24,11 @@ def checked(script, source=(0,), limits=SEQUENTIAL_LIMITS, **how):
 def behind(tokens, text, after=None):
     """Slowly: the place in `tokens` behind the last 3, 2 or 1 of a text, the last one or the first beyond `after`."""
     for n in (3, 2, 1):
-        places = [p for p in range(n, len(tokens)) if len(text) >= n and tokens[p - n : p] == text[-n:]]
+        places = [
+            p
+            for p in range(n, len(tokens))
+            if len(text) >= n and tokens[p - n : p] == text[-n:]
+        ]
         places = [p for p in places if after is None or p > after]
         if places:
             return places[-1 if after is None else 0]
@@ -67,37 +71,64 @@ def calls_of(text, draft, source, max_tokens):
 
 
 tokens = st.lists(st.integers(2, 5), max_size=14)
-sources = st.lists(st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size=1, max_size=4)
+sources = st.lists(
+    st.lists(st.integers(2, 5), min_size=1, max_size=9), min_size=1, max_size=4
+)
 
 
-@given(tokens, tokens, st.lists(st.integers(2, 5), min_size=1, max_size=9), st.integers(1, 16))
-@example([2, 3, 4, 5, 6], [2, 3, 4, 5, 6], [0], 3)  # no longer than it may be, whatever the draft knows
+@given(
+    tokens,
+    tokens,
+    st.lists(st.integers(2, 5), min_size=1, max_size=9),
+    st.integers(1, 16),
+)
+@example(
+    [2, 3, 4, 5, 6], [2, 3, 4, 5, 6], [0], 3
+)  # no longer than it may be, whatever the draft knows
 def test_the_guesses_are_those_that_the_rule_names(text, draft, source, max_tokens):
     drafts = {0: [*draft, EOS]} if draft else {}
     calls, end = checked([text], source, Limits(None, None, max_tokens), drafts=drafts)
     assert end.texts == ([text[:max_tokens]] if text else [])
     assert end.grid.truncated == ("max_tokens" if len(text) >= max_tokens else None)
-    expected = calls_of([*text, EOS], [*draft, EOS] if draft else [], source, max_tokens)
+    expected = calls_of(
+        [*text, EOS], [*draft, EOS] if draft else [], source, max_tokens
+    )
     assert [*map(len, calls)] == expected
     agreed = len(end.grid.subsequences[0].tokens)
     assert (end.grid.steps, end.grid.wrong) == (len(expected), sum(expected) - agreed)
 
 
 @settings(max_examples=80)
-@given(sources, st.lists(tokens, max_size=4), st.booleans(), st.integers(1, 5), st.integers(1, 20))
+@given(
+    sources,
+    st.lists(tokens, max_size=4),
+    st.booleans(),
+    st.integers(1, 5),
+    st.integers(1, 20),
+)
 def test_whatever_the_draft_the_text_is_the_plain_models_in_any_batch(
     texts, drafts, jacobi, size, max_tokens
 ):
     limits = Limits(None, None, max_tokens)
     plain = finished(HashedModel(), texts, Method(Whole(), BOS, EOS, limits))
     given_drafts = {number: [*draft, EOS] for number, draft in enumerate(drafts)}
-    model, method = HashedModel(), Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts)
+    model, method = (
+        HashedModel(),
+        Verify(BOS, EOS, limits, jacobi=jacobi, drafts=given_drafts),
+    )
     events = list(decode(model, list(enumerate(texts)), method, size))
     found = {event.example: event for event in events if isinstance(event, Finished)}
     for number, end in plain.items():
-        assert (found[number].texts, found[number].grid.truncated) == (end.texts, end.grid.truncated)
+        assert (found[number].texts, found[number].grid.truncated) == (
+            end.texts,
+            end.grid.truncated,
+        )
         assert found[number].grid.steps <= end.grid.steps
-        steps = [event.step for event in events if isinstance(event, Stepped) and event.example == number]
+        steps = [
+            event.step
+            for event in events
+            if isinstance(event, Stepped) and event.example == number
+        ]
         made = [slot for step in steps for slot in step.made]
         assert [slot.token for slot in made] == end.grid.subsequences[0].tokens
         assert [slot.time for slot in made] == list(range(1, len(made) + 1))

@@ -57,10 +57,16 @@ def test_a_byte_order_mark_is_passed_over(pipelined):  # noqa: F811
 
 @pytest.mark.parametrize("coding", ["gzip", "br", None])
 @pytest.mark.parametrize("is_compressed", [True, False])
-def test_a_compressed_body_is_refused_by_its_header_or_its_bytes(pipelined, coding, is_compressed):  # noqa: F811
+def test_a_compressed_body_is_refused_by_its_header_or_its_bytes(
+    pipelined,  # noqa: F811
+    coding,
+    is_compressed,
+):
     content = json.dumps(GOOD).encode()
     headers = {"Content-Encoding": coding} if coding else {}
-    status, answer, _ = ask(pipelined, gzip.compress(content) if is_compressed else content, **headers)
+    status, answer, _ = ask(
+        pipelined, gzip.compress(content) if is_compressed else content, **headers
+    )
     if not coding and not is_compressed:
         assert status == 200
         return
@@ -81,7 +87,9 @@ def test_half_a_surrogate_pair_in_a_text_is_replaced_with_a_warning(pipelined, c
     body = {"model": "chat", "messages": messages, "max_tokens": 4}
     status, answer, _ = ask(chat, body, "chat/completions")
     assert (status, "messages" in answer["pipedec_warning"]) == (200, True)
-    assert "pipedec_warning" not in ask(pipelined, {**GOOD, "prompt": "a\ud83d\ude00"})[1], "a whole pair"
+    assert (
+        "pipedec_warning" not in ask(pipelined, {**GOOD, "prompt": "a\ud83d\ude00"})[1]
+    ), "a whole pair"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,10 @@ def test_half_a_surrogate_pair_in_a_text_is_replaced_with_a_warning(pipelined, c
         ({"stop": "\ud800"}, "stop"),
         ({"response_format": {"type": "json_object", "\udfff": 1}}, "response_format"),
         ({"max_tokens": float("nan")}, "max_tokens"),
-        ({"response_format": {"type": "json_object", "minimum": float("inf")}}, "response_format"),
+        (
+            {"response_format": {"type": "json_object", "minimum": float("inf")}},
+            "response_format",
+        ),
         ({"\ud800": 1}, "\ufffd"),
         ({"colour": 1}, "colour"),
         ({"c" * 999: 1}, "c" * 80),
@@ -114,7 +125,11 @@ def test_the_default_temperature_is_taken_with_a_warning(pipelined, value):  # n
     answer = pipelined.client.completions.create(**GOOD, temperature=value)
     assert answer.choices[0].text == WHOLE
     assert "temperature" in answer.pipedec_warning
-    parts = list(pipelined.client.completions.create(**GOOD, temperature=value, stream=True))
+    parts = list(
+        pipelined.client.completions.create(**GOOD, temperature=value, stream=True)
+    )
     assert "".join(part.choices[0].text for part in parts) == WHOLE
     assert "temperature" in parts[0].pipedec_warning
-    assert not hasattr(pipelined.client.completions.create(**GOOD, temperature=0), "pipedec_warning")
+    assert not hasattr(
+        pipelined.client.completions.create(**GOOD, temperature=0), "pipedec_warning"
+    )

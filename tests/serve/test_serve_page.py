@@ -9,7 +9,12 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium, models, width, tmp_path):  # noqa: F811
+def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(
+    chromium,
+    models,  # noqa: F811
+    width,
+    tmp_path,
+):
     from playwright.sync_api import expect
 
     source, told = TOLD[3]
@@ -20,10 +25,15 @@ def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium,
         page.on("pageerror", lambda error: failed.append(str(error)))
         url = f"http://127.0.0.1:{made.address[1]}/"
         page.goto(url)
-        page.locator("#key").fill("sesame")  # it is asked for, because the server has keys
+        page.locator("#key").fill(
+            "sesame"
+        )  # it is asked for, because the server has keys
         page.locator("#example").click()
         example = page.locator("#source").input_value()
-        assert example == page.locator("#source").get_attribute("placeholder") and example.count(".") > 1
+        assert (
+            example == page.locator("#source").get_attribute("placeholder")
+            and example.count(".") > 1
+        )
         page.locator("#source").fill(source)
         page.locator("#go").click()
         expect(page.locator("#status")).to_contain_text("decoder calls")
@@ -32,8 +42,12 @@ def test_the_page_shows_grid_and_text_and_loads_nothing_from_elsewhere(chromium,
         assert [name.split()[0] for name in names[: len(told)]] == ["✓"] * len(told)
         assert "∅" in names[-1]
         said = page.locator("#result > p").all_inner_texts()
-        assert said[0].startswith("Each row is a sentence or a key, and each column is a time-step")
-        assert said[1].startswith("▸ live") and "∅ empty" in said[1] and "■ end" in said[1]
+        assert said[0].startswith(
+            "Each row is a sentence or a key, and each column is a time-step"
+        )
+        assert (
+            said[1].startswith("▸ live") and "∅ empty" in said[1] and "■ end" in said[1]
+        )
         row = page.locator("#grid tr").nth(3).locator("td").all_inner_texts()
         assert "".join(row).replace(" ", "") == f"{told[3]}■".replace(" ", "")
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -3,12 +3,14 @@
     python -m tests.trials.evidence MODEL.gguf DATA OUT --sets sroie,e2e_fields --shots 0,2,4 [--code FOLDER]
     python -m tests.trials.evidence MODEL.gguf DATA OUT --ordinary PYTHON     # the ordinary way, by tests.trials.ordinary
 
-DATA has a folder for each set, with train.jsonl (or .jsonl.gz) and dev.jsonl. The keys of a set are those that enough of its first
-training records have; other keys are left out of all targets. The examples are the first training records. Without examples both
-the chat template and none are tried, and the better is shown. `--code` is a folder with another version of the package. What OUT
-holds already is not made again.
+DATA has a folder for each set, with train.jsonl (or .jsonl.gz) and dev.jsonl. The keys
+of a set are those that enough of its first training records have; other keys are left
+out of all targets. The examples are the first training records. Without examples both
+the chat template and none are tried, and the better is shown. `--code` is a folder with
+another version of the package. What OUT holds already is not made again.
 
-Seconds are those of the processor in one thread, the start of the program among them: others may use the machine meanwhile.
+Seconds are those of the processor in one thread, the start of the program among them:
+others may use the machine meanwhile.
 """
 
 import argparse
@@ -63,7 +65,9 @@ def values_of(records: Sequence[dict[str, Any]], key: str) -> list[Any]:
     return [target[key] for target in targets if key in target]
 
 
-def schema_of(records: Sequence[dict[str, Any]], share: float, choices: Sequence[str]) -> dict[str, Any]:
+def schema_of(
+    records: Sequence[dict[str, Any]], share: float, choices: Sequence[str]
+) -> dict[str, Any]:
     """The schema of the keys that at least the share of the first records have, in the order in which they come."""
     first = records[:LOOKED_AT]
     properties: dict[str, Any] = {}
@@ -80,12 +84,20 @@ def schema_of(records: Sequence[dict[str, Any]], share: float, choices: Sequence
     return {"type": "object", "properties": properties}
 
 
-def write_lines(path: Path, records: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
+def write_lines(
+    path: Path, records: Sequence[dict[str, Any]], keys: Sequence[str]
+) -> None:
     """Write records whose targets have these keys alone."""
     with path.open("w", encoding="utf-8") as file:
         for number, record in enumerate(records, start=1):
-            target = {key: value for key, value in record["target"].items() if key in keys}
-            line = {"id": str(record.get("id", number)), "source": record["source"], "target": target}
+            target = {
+                key: value for key, value in record["target"].items() if key in keys
+            }
+            line = {
+                "id": str(record.get("id", number)),
+                "source": record["source"],
+                "target": target,
+            }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
@@ -94,7 +106,9 @@ def prepare(asked: argparse.Namespace, name: str) -> None:
     folder = asked.data / name
     training = [*read(folder / "train.jsonl")]
     schema = schema_of(training, asked.share, CHOICES.get(name, ()))
-    (asked.out / f"{name}.schema.json").write_text(json.dumps(schema, indent=1), encoding="utf-8")
+    (asked.out / f"{name}.schema.json").write_text(
+        json.dumps(schema, indent=1), encoding="utf-8"
+    )
     keys = [*schema["properties"]]
     texts = [*islice(read(folder / "dev.jsonl"), asked.limit)]
     write_lines(asked.out / f"{name}.dev.jsonl", texts, keys)
@@ -106,7 +120,10 @@ def options_of(asked: argparse.Namespace, run: Run) -> list[str]:
     """The options that both ways have."""
     options = ["--schema", str(asked.out / f"{run.data}.schema.json")]
     if run.shots:
-        options += ["--shots", f"{asked.out / run.data}.first{run.shots}.jsonl:{run.shots}"]
+        options += [
+            "--shots",
+            f"{asked.out / run.data}.first{run.shots}.jsonl:{run.shots}",
+        ]
     elif not run.chat:
         options.append("--no-chat")
     return options
@@ -206,7 +223,9 @@ def row(asked: argparse.Namespace, name: str, shots: int) -> str:
 
 def main() -> None:
     """Print the table, a row as soon as it is there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     add = parser.add_argument
     add("model")
     add("data", type=Path)
@@ -214,7 +233,12 @@ def main() -> None:
     add("--sets", default=",".join(SETS))
     add("--shots", default="0,2,4")
     add("--limit", type=int, default=100)
-    add("--share", type=float, default=0.05, help="the least share of records that have a key")
+    add(
+        "--share",
+        type=float,
+        default=0.05,
+        help="the least share of records that have a key",
+    )
     add("--dtype", default="bfloat16")
     add("--code", type=Path, default=ROOT)
     add("--ordinary", metavar="PYTHON", help="an interpreter that has llama-cpp-python")
@@ -225,7 +249,8 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.shots = [int(count) for count in asked.shots.split(",")]
     print(
-        "| set | examples | F1 | objects right | calls a text | processor s a text | F1 by key |", flush=True
+        "| set | examples | F1 | objects right | calls a text | processor s a text | F1 by key |",
+        flush=True,
     )
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in asked.sets.split(","):

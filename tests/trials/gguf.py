@@ -2,8 +2,10 @@
 
     python -m tests.trials.gguf FILE.gguf [PROMPTS]     # a text a line; without them, facts of the demo's data
 
-In float32 and greedy: 20 chat prompts of up to 128 tokens against `transformers.generate` with `gguf_file=`, then the first
-50 tokens of 10 of them in llama.cpp, if llama-cpp-python is installed. For that the file is written again in float32.
+In float32 and greedy: 20 chat prompts of up to 128 tokens against
+`transformers.generate` with `gguf_file=`, then the first 50 tokens of 10 of them in
+llama.cpp, if llama-cpp-python is installed. For that the file is written again in
+float32.
 """
 
 import sys
@@ -24,8 +26,15 @@ FEW, FIRST = 10, 50
 
 def prompts_of(file):
     if file:
-        return [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()][:COUNT]
-    return [f"Write a short text about this: {one['source']}" for one in islice(make_demo(COUNT, 0), COUNT)]
+        return [
+            line
+            for line in Path(file).read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ][:COUNT]
+    return [
+        f"Write a short text about this: {one['source']}"
+        for one in islice(make_demo(COUNT, 0), COUNT)
+    ]
 
 
 def ours(name, prompts):
@@ -33,7 +42,9 @@ def ours(name, prompts):
     decoder = load(name)
     decoder.read_sources(chat=True)
     made = decoder.texts(prompts, decoder.method(max_tokens=TOKENS))
-    return [(list(one.source_ids), list(one.grid[0][1])) for one in made], decoder.checkpoint.eos
+    return [
+        (list(one.source_ids), list(one.grid[0][1])) for one in made
+    ], decoder.checkpoint.eos
 
 
 def theirs(name, prompts, eos):
@@ -42,14 +53,21 @@ def theirs(name, prompts, eos):
 
     place, given = str(Path(name).parent), {"gguf_file": Path(name).name}
     tokenizer = AutoTokenizer.from_pretrained(place, **given)
-    model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **given).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        place, dtype=torch.float32, **given
+    ).eval()
     for prompt in prompts:
         turns = [{"role": "user", "content": prompt}]
         how = {"return_tensors": "pt", "return_dict": True}
         chat = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **how)
         length = chat["input_ids"].shape[1]
         with torch.inference_mode():
-            how = {"do_sample": False, "max_new_tokens": TOKENS, "eos_token_id": eos, "pad_token_id": eos}
+            how = {
+                "do_sample": False,
+                "max_new_tokens": TOKENS,
+                "eos_token_id": eos,
+                "pad_token_id": eos,
+            }
             made = model.generate(**chat, **how)
         yield chat["input_ids"][0].tolist(), made[0, length:].tolist()
 
@@ -59,11 +77,19 @@ def llama_cpp(file, prompts):
     import llama_cpp
 
     model = llama_cpp.Llama(
-        file, n_ctx=1024, logits_all=False, verbose=False, type_k=0, type_v=0, flash_attn=False
+        file,
+        n_ctx=1024,
+        logits_all=False,
+        verbose=False,
+        type_k=0,
+        type_v=0,
+        flash_attn=False,
     )
     for ids in prompts:
         model.reset()
-        yield list(islice(model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0), FIRST))
+        yield list(
+            islice(model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0), FIRST)
+        )
 
 
 def ended(tokens, eos):
@@ -74,10 +100,15 @@ def main():
     name, prompts = sys.argv[1], prompts_of(sys.argv[2] if len(sys.argv) > 2 else None)
     made, eos = ours(name, prompts)
     equal = 0
-    for (prompt, tokens), (their_prompt, their_tokens) in zip(made, theirs(name, prompts, eos), strict=True):
+    for (prompt, tokens), (their_prompt, their_tokens) in zip(
+        made, theirs(name, prompts, eos), strict=True
+    ):
         same = prompt == their_prompt and ended(tokens, eos) == ended(their_tokens, eos)
         equal += same
-        print(f"{'equal' if same else 'DIFFERENT'}: {len(prompt)} and {len(tokens)} tokens", flush=True)
+        print(
+            f"{'equal' if same else 'DIFFERENT'}: {len(prompt)} and {len(tokens)} tokens",
+            flush=True,
+        )
     print(f"{equal} of {len(made)} equal transformers' in float32")
     with TemporaryDirectory() as folder:
         file = f"{folder}/float32.gguf"
@@ -88,7 +119,10 @@ def main():
         ):
             same = ended(tokens[:FIRST], eos) == ended(their_tokens, eos)
             again += same
-            print(f"{'equal' if same else 'DIFFERENT'}: {len(their_tokens)} tokens", flush=True)
+            print(
+                f"{'equal' if same else 'DIFFERENT'}: {len(their_tokens)} tokens",
+                flush=True,
+            )
     print(f"{again} of {FEW} equal llama.cpp's in float32, {FIRST} tokens each")
     sys.exit(equal < len(made) or again < FEW)
 

@@ -1,8 +1,10 @@
 """The keyphrase scripts of Chan et al. and of Chen et al., as plain readings of their rules, beside our chan2019.
 
-``python -m tests.trials.keyphrases FILE...`` prints docs/metrics.md's table for JSON lines with `source` and `keyphrases`. The
-predictions are made up: of the right answers, each kept with probability 1/2, and of five runs of 1 to 3 words of the
-source, in random order; one document in five has an empty phrase, as where a model writes two separators in a row.
+``python -m tests.trials.keyphrases FILE...`` prints docs/metrics.md's table for JSON
+lines with `source` and `keyphrases`. The predictions are made up: of the right answers,
+each kept with probability 1/2, and of five runs of 1 to 3 words of the source, in
+random order; one document in five has an empty phrase, as where a model writes two
+separators in a row.
 """
 
 import json
@@ -35,7 +37,9 @@ def chan(documents: Sequence[Document]) -> Values:
 
     def phrases(line: str, *, predicted: bool) -> list[str]:
         words = [phrase.split(" ") for phrase in line.strip().split(";")]
-        kept = [one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))]
+        kept = [
+            one for one in words if not (predicted and {",", ".", "<unk>"} & set(one))
+        ]
         return [" ".join(_STEM(word.strip().lower()) for word in one) for one in kept]
 
     return _scores(documents, phrases)
@@ -55,16 +59,24 @@ def chen(documents: Sequence[Document]) -> Values:
 def ours(documents: Sequence[Document]) -> Values:
     """The protocol chan2019, for data that are tokenised already."""
     items = [
-        ScoringItem(str(number), "", made.split(";"), gold=right.split(";"), source=source)
+        ScoringItem(
+            str(number), "", made.split(";"), gold=right.split(";"), source=source
+        )
         for number, (source, right, made) in enumerate(documents)
     ]
     values = score(items, Chan2019(pretokenized=True)).values
-    return {name: value or 0.0 for name, value in values.items() if name in Chan2019.headline}
+    return {
+        name: value or 0.0
+        for name, value in values.items()
+        if name in Chan2019.headline
+    }
 
 
 def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) -> Values:
     """F1 of the mean precision and the mean recall over all documents, which both scripts take."""
-    parts: dict[str, list[tuple[float, float]]] = {name: [] for name in Chan2019.headline}
+    parts: dict[str, list[tuple[float, float]]] = {
+        name: [] for name in Chan2019.headline
+    }
     for document in documents:
         source = f" {' '.join(map(_STEM, document.source.lower().split()))} "
         predicted = list(dict.fromkeys(phrases(document.predictions, predicted=True)))
@@ -76,7 +88,9 @@ def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) ->
             for cut, first in (("5", 5), ("M", len(made))):
                 hits = len(wanted.intersection(made[:first]))
                 precision = hits / first if made else 0.0
-                parts[f"{kind}_f1@{cut}"].append((precision, hits / len(wanted) if wanted else 0.0))
+                parts[f"{kind}_f1@{cut}"].append(
+                    (precision, hits / len(wanted) if wanted else 0.0)
+                )
     values = {}
     for name, pairs in parts.items():
         p, r = (100 * sum(column) / len(pairs) for column in zip(*pairs, strict=True))
@@ -87,7 +101,9 @@ def _scores(documents: Sequence[Document], phrases: Callable[..., list[str]]) ->
 SCRIPTS = {"Chan et al.": chan, "Chen et al.": chen, "`chan2019`": ours}
 
 
-def made_up(rows: Iterable[dict[str, list[str] | str]], seed: int = 0) -> list[Document]:
+def made_up(
+    rows: Iterable[dict[str, list[str] | str]], seed: int = 0
+) -> list[Document]:
     """Documents with predictions that are partly right, each word and punctuation mark between spaces."""
     chance = random.Random(seed)
     documents = []
@@ -96,10 +112,14 @@ def made_up(rows: Iterable[dict[str, list[str] | str]], seed: int = 0) -> list[D
         right = [" ".join(_words(phrase)) for phrase in row["keyphrases"]]
         starts = [chance.randrange(len(words)) for _ in range(5)]
         predicted = [one for one in right if chance.random() < 0.5]
-        predicted += [" ".join(words[start : start + chance.randint(1, 3)]) for start in starts]
+        predicted += [
+            " ".join(words[start : start + chance.randint(1, 3)]) for start in starts
+        ]
         predicted += [""] if chance.random() < 0.2 else []
         chance.shuffle(predicted)
-        documents.append(Document(" ".join(words), ";".join(right), ";".join(predicted)))
+        documents.append(
+            Document(" ".join(words), ";".join(right), ";".join(predicted))
+        )
     return documents
 
 
@@ -111,10 +131,17 @@ def cleaned(documents: Iterable[Document]) -> list[Document]:
     """Without phrases that hold a `/` or a word `,` or `.`, and without documents that have no phrase left on a side."""
 
     def clean(line: str) -> str:
-        kept = (one for one in line.split(";") if "/" not in one and not {",", "."} & set(one.split()))
+        kept = (
+            one
+            for one in line.split(";")
+            if "/" not in one and not {",", "."} & set(one.split())
+        )
         return ";".join(one for one in kept if one)
 
-    made = [one._replace(targets=clean(one.targets), predictions=clean(one.predictions)) for one in documents]
+    made = [
+        one._replace(targets=clean(one.targets), predictions=clean(one.predictions))
+        for one in documents
+    ]
     return [one for one in made if one.targets and one.predictions]
 
 
@@ -128,7 +155,9 @@ def main(files: Sequence[str]) -> None:
         for name, documents in (("as they are", whole), ("cleaned", cleaned(whole))):
             for script, run in SCRIPTS.items():
                 cells = (f"{value:.2f}" for value in run(documents).values())
-                print(f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|")
+                print(
+                    f"| {len(documents):,} {name} | {script} |", " | ".join(cells), "|"
+                )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Commands that are killed at random moments and run again: `python -m tests.trials.kills --each 50`.
 
-Each is killed with SIGKILL at a moment drawn from the time that it takes, and then the same command is run again, with
---resume where it has one. What stands there in the end must be what an undisturbed run leaves, byte for byte, but for
-times; and what stands there after the kill must be whole, or be refused. A run is a fork of this process, which has
-imported everything already: so the moments are spread over the work, not over the imports.
+Each is killed with SIGKILL at a moment drawn from the time that it takes, and then the
+same command is run again, with --resume where it has one. What stands there in the end
+must be what an undisturbed run leaves, byte for byte, but for times; and what stands
+there after the kill must be whole, or be refused. A run is a fork of this process,
+which has imported everything already: so the moments are spread over the work, not over
+the imports.
 """
 
 import argparse
@@ -42,7 +44,8 @@ State = dict[str, bytes]
 class Trial:
     """One command: where it begins, how it goes on, and what its folder must hold in the end."""
 
-    #: The command, and how it goes on after a kill: by the first of these that does not end in a refusal.
+    #: The command, and how it goes on after a kill: by the first of these that does not
+    #: end in a refusal.
     command: str
     again: tuple[tuple[str, ...], ...] = ((),)
 
@@ -81,7 +84,10 @@ class Generate(Trial):
 
     def state(self, folder: Path) -> State:
         state = super().state(folder)
-        return {name: without_times(state[name]) if name.endswith("l") else state[name] for name in state}
+        return {
+            name: without_times(state[name]) if name.endswith("l") else state[name]
+            for name in state
+        }
 
     def torn(self, folder: Path, whole: State) -> int:
         """All but the last line must be the first ones of an undisturbed run; the last may be cut short."""
@@ -100,14 +106,21 @@ class Train(Trial):
 
     def prepare(self, folder: Path) -> None:
         """An older model stands there, of other weights and settings."""
-        run([*self.arguments(folder), "--seed", "7", "--max-steps", "11"], folder / "older.log")
+        run(
+            [*self.arguments(folder), "--seed", "7", "--max-steps", "11"],
+            folder / "older.log",
+        )
 
     def state(self, folder: Path) -> State:
         state = super().state(folder / "model")
         told = json.loads(state["training.json"])
         told["result"]["seconds"] = 0
         named = ("config.json", "tokenizer.json")
-        kept = {name: state[name] for name in state if name.endswith(".safetensors") or name in named}
+        kept = {
+            name: state[name]
+            for name in state
+            if name.endswith(".safetensors") or name in named
+        }
         return {**kept, "training.json": json.dumps(told).encode()}
 
     def late(self, folder: Path) -> Path:
@@ -120,8 +133,12 @@ class Train(Trial):
             return 0
         told = json.loads((model / "training.json").read_bytes())
         new = told["settings"]["training"]["seed"] == 0
-        mixed = ((model / "model.safetensors").read_bytes() == whole["model.safetensors"]) != new
-        return mixed + sum(not (path / "optimizer.pt").exists() for path in checkpoints(model))
+        mixed = (
+            (model / "model.safetensors").read_bytes() == whole["model.safetensors"]
+        ) != new
+        return mixed + sum(
+            not (path / "optimizer.pt").exists() for path in checkpoints(model)
+        )
 
 
 class Unsaved(Train):
@@ -150,9 +167,7 @@ class Import(Trial):
 
 
 class Report(Trial):
-    command = (
-        "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false"
-    )
+    command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false"
 
     def prepare(self, folder: Path) -> None:
         shutil.copytree(self.ground, folder / "work")
@@ -181,9 +196,17 @@ class Segment(Trial):
         data = folder / "data"
         if not (data / "segmentation.json").exists():
             return 0
-        records = [list(read_split(data / f"{name}.jsonl")) for name in ("train", "dev", "test")]
-        now = {name: (data / Path(name).name).read_bytes() == content for name, content in whole.items()}
-        mixed = any(now[name] for name in now if "sentences" not in name) and not all(now.values())
+        records = [
+            list(read_split(data / f"{name}.jsonl"))
+            for name in ("train", "dev", "test")
+        ]
+        now = {
+            name: (data / Path(name).name).read_bytes() == content
+            for name, content in whole.items()
+        }
+        mixed = any(now[name] for name in now if "sentences" not in name) and not all(
+            now.values()
+        )
         return int(mixed or sum(map(len, records)) != EXAMPLES)
 
 
@@ -200,10 +223,16 @@ TRIALS: Final = {
 EXAMPLES: Final = 400
 
 
-def run(words: Sequence[str], log: Path, after: float | None = None, there: Path | None = None) -> int | None:
+def run(
+    words: Sequence[str],
+    log: Path,
+    after: float | None = None,
+    there: Path | None = None,
+) -> int | None:
     """The exit code of a command in a fork of this process; None if it was killed.
 
-    It is killed after so many seconds, counted from when it began or from when a file is there.
+    It is killed after so many seconds, counted from when it began or from when a file
+    is there.
     """
 
     def work() -> None:
@@ -220,7 +249,9 @@ def run(words: Sequence[str], log: Path, after: float | None = None, there: Path
                 return 0
             time.sleep(0.001)
         time.sleep(after)
-        os.kill(child, signal.SIGKILL)  # there until it is waited for, even if it has ended
+        os.kill(
+            child, signal.SIGKILL
+        )  # there until it is waited for, even if it has ended
     status = os.waitpid(child, 0)[1]
     return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
@@ -250,7 +281,10 @@ def compare(found: State, whole: State) -> Counter[str]:
             counts["unequal"] += 1
             sys.stderr.write(f"{name} is otherwise\n")
         if name.endswith(".jsonl"):
-            rows = (map(json.loads, state.get(name, b"").splitlines()) for state in (whole, found))
+            rows = (
+                map(json.loads, state.get(name, b"").splitlines())
+                for state in (whole, found)
+            )
             old, new = (Counter(str(row["id"]) for row in one) for one in rows)
             counts["lost"] += len(old.keys() - new.keys())
             counts["doubled"] += sum(count > 1 for count in new.values())
@@ -272,27 +306,40 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
     folder, arguments = fresh()
     began = time.monotonic()
     if run(arguments, log) != 0:
-        raise SystemExit(f"the undisturbed run failed: {log.read_text(encoding='utf-8')[-2000:]}")
+        raise SystemExit(
+            f"the undisturbed run failed: {log.read_text(encoding='utf-8')[-2000:]}"
+        )
     takes, whole, counts = time.monotonic() - began, trial.state(folder), Counter[str]()
     while counts["kills"] < each:
         folder, arguments = fresh()
         late = trial.late(folder) if counts["kills"] % 5 == 4 else None
-        if run(arguments, log, rng.uniform(0, 0.03 if late else takes), late) is not None:
+        if (
+            run(arguments, log, rng.uniform(0, 0.03 if late else takes), late)
+            is not None
+        ):
             takes *= 0.95  # a quieter machine than before
             continue
         counts["kills"] += 1
         counts["torn"] += trial.torn(folder, whole)
         for more in trial.again:
-            kept = [word for word in arguments if word != "--overwrite" or "--resume" not in more]
+            kept = [
+                word
+                for word in arguments
+                if word != "--overwrite" or "--resume" not in more
+            ]
             code = run([*kept, *more], log)
             if code != 2:
                 break
         if code:
             counts["failed"] += 1
-            sys.stderr.write(f"{type(trial).__name__}: {log.read_text(encoding='utf-8')[-1000:]}\n")
+            sys.stderr.write(
+                f"{type(trial).__name__}: {log.read_text(encoding='utf-8')[-1000:]}\n"
+            )
         else:
             counts += compare(trial.state(folder), whole)
-        counts["left over"] += len(list(folder.rglob(".*")))  # locks, and what was half written
+        counts["left over"] += len(
+            list(folder.rglob(".*"))
+        )  # locks, and what was half written
     return counts
 
 
@@ -300,15 +347,22 @@ def prepare(ground: Path) -> None:
     """Data, and two models that are tiny: what is tried is the writing."""
     write_json_lines(ground / "data.jsonl", made := make_demo(EXAMPLES, 0))
     for name in ("source", "target"):
-        (ground / f"{name}s.txt").write_text("".join(f"{one[name]}\n" for one in made), encoding="utf-8")
-    if run(f"segment {ground}/data.jsonl --level sentence -w {ground}".split(), ground / "log"):
+        (ground / f"{name}s.txt").write_text(
+            "".join(f"{one[name]}\n" for one in made), encoding="utf-8"
+        )
+    if run(
+        f"segment {ground}/data.jsonl --level sentence -w {ground}".split(),
+        ground / "log",
+    ):
         raise SystemExit((ground / "log").read_text(encoding="utf-8"))
 
     def models() -> None:
         from tests.checkpoints import tiny_checkpoint
 
         for decoder in ("pipelined", "sequential"):
-            tiny_checkpoint(ground / "models" / decoder, decoder=decoder, level="sentence")
+            tiny_checkpoint(
+                ground / "models" / decoder, decoder=decoder, level="sentence"
+            )
 
     # Autograd's threads do not live on in a fork: they must not be started here
     if os.waitpid(forked(models), 0)[1]:
@@ -324,13 +378,24 @@ def start() -> None:
     """Kill what is asked for, print the table, and end with 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--each", type=int, default=50, help="kills of each command")
-    parser.add_argument("--only", choices=[*TRIALS], action="append", help="these commands")
+    parser.add_argument(
+        "--only", choices=[*TRIALS], action="append", help="these commands"
+    )
     given = parser.parse_args()
-    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     for name in HEAVY.split():
         importlib.import_module(name)
     faults = 0
-    print(row("command", *COLUMNS), row(*["---"] * (len(COLUMNS) + 1)), sep="\n", flush=True)
+    print(
+        row("command", *COLUMNS),
+        row(*["---"] * (len(COLUMNS) + 1)),
+        sep="\n",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as scratch:
         prepare(Path(scratch, "ground"))
         for name in given.only or TRIALS:

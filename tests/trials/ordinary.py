@@ -1,9 +1,11 @@
 """The ordinary way to an object without training: it is written as JSON in one go, under a grammar, by llama.cpp.
 
-    python -m tests.trials.ordinary MODEL.gguf dev.jsonl predictions.jsonl --fields "name, area" --shots train.jsonl:4
+    python -m tests.trials.ordinary MODEL.gguf dev.jsonl predictions.jsonl --fields
+    "name, area" --shots train.jsonl:4
 
-It is greedy and takes one text at a time. The keys and the examples are those of `pipedec generate` with the same options, and
-`pipedec score` scores the predictions. Each key stands in the object, null without a value. Without examples the model's own
+It is greedy and takes one text at a time. The keys and the examples are those of
+`pipedec generate` with the same options, and `pipedec score` scores the predictions.
+Each key stands in the object, null without a value. Without examples the model's own
 chat template is taken, if `--no-chat` does not forbid it.
 
 It takes llama-cpp-python, and no torch.
@@ -30,7 +32,12 @@ from pipedec_cli.jobs.settings import parse_shots
 Schema = dict[str, Any]
 #: Examples are chosen from so many records, as in `pipedec generate`.
 CHOSEN_FROM = 2_000
-TYPES = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
+TYPES = {
+    "string": "string",
+    "number": "number",
+    "integer": "integer",
+    "boolean": "boolean",
+}
 CHAT_PROMPT = (
     "Text: {source}\n\nAnswer with a JSON object with these keys: {keys}. Take the values from the text. A key that the text "
     "says nothing of is null."
@@ -48,7 +55,9 @@ def keys_of(schema: str | None, fields: str | None) -> Keys:
     """The keys of the options --schema or --fields."""
     if schema is not None:
         given = load_schema(schema)
-        return Keys([*tree_in(given.schema, given.where).values()], with_nulls(given.schema))
+        return Keys(
+            [*tree_in(given.schema, given.where).values()], with_nulls(given.schema)
+        )
     if fields is None:
         raise UserError("no keys are given", todo="give --fields or --schema")
     read = [settled(field) for field in read_short(fields).values()]
@@ -73,7 +82,11 @@ def schema_of(fields: Sequence[Field]) -> Schema:
 
 def values_of(field: Field) -> Schema:
     """The JSON Schema of a key's values."""
-    scalar: Schema = {"enum": [*field.enum]} if field.enum else {"type": TYPES.get(field.kind, "string")}
+    scalar: Schema = (
+        {"enum": [*field.enum]}
+        if field.enum
+        else {"type": TYPES.get(field.kind, "string")}
+    )
     if field.kind == "list":
         return {"type": "array", "items": scalar}
     return scalar
@@ -88,7 +101,11 @@ def with_nulls(schema: Schema) -> Schema:
         nullable = {}
         for key, part in schema["properties"].items():
             nullable[key] = {"anyOf": [with_nulls(part), {"type": "null"}]}
-        changed |= {"properties": nullable, "required": [*nullable], "additionalProperties": False}
+        changed |= {
+            "properties": nullable,
+            "required": [*nullable],
+            "additionalProperties": False,
+        }
     return changed
 
 
@@ -97,7 +114,10 @@ def with_all_keys(schema: Schema, value: Any) -> Any:
     if "anyOf" in schema:
         return with_all_keys(schema["anyOf"][0], value)
     if isinstance(value, Mapping) and "properties" in schema:
-        return {key: with_all_keys(part, value.get(key)) for key, part in schema["properties"].items()}
+        return {
+            key: with_all_keys(part, value.get(key))
+            for key, part in schema["properties"].items()
+        }
     if isinstance(value, list) and "items" in schema:
         return [with_all_keys(schema["items"], item) for item in value]
     return value
@@ -108,7 +128,9 @@ def shots_of(option: str | None, fields: Sequence[Field]) -> list[Record]:
     if option is None:
         return []
     location, count = parse_shots(option)
-    records = (record for record in read_records(location) if record.target_fields is not None)
+    records = (
+        record for record in read_records(location) if record.target_fields is not None
+    )
     return choose_shots([*islice(records, CHOSEN_FROM)], fields, count)
 
 
@@ -117,22 +139,32 @@ def prompt_of(source: str, shots: Sequence[Record], schema: Schema) -> str:
     lines = []
     for shot in shots:
         target = with_all_keys(schema, shot.target_fields)
-        lines.append(f"Text: {shot.source}\nJSON: {json.dumps(target, ensure_ascii=False)}\n\n")
+        lines.append(
+            f"Text: {shot.source}\nJSON: {json.dumps(target, ensure_ascii=False)}\n\n"
+        )
     return f"{''.join(lines)}Text: {source}\nJSON: "
 
 
 class Writer:
     """llama.cpp with a model, a schema and examples."""
 
-    def __init__(self, model: str, keys: Keys, shots: Sequence[Record], asked: argparse.Namespace) -> None:
+    def __init__(
+        self, model: str, keys: Keys, shots: Sequence[Record], asked: argparse.Namespace
+    ) -> None:
         from llama_cpp import Llama
         from llama_cpp.llama_grammar import LlamaGrammar
 
         threads = asked.threads
         self.model = Llama(
-            model, n_ctx=asked.context, n_threads=threads, n_threads_batch=threads, verbose=False
+            model,
+            n_ctx=asked.context,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
         )
-        self.grammar = LlamaGrammar.from_json_schema(json.dumps(keys.schema), verbose=False)
+        self.grammar = LlamaGrammar.from_json_schema(
+            json.dumps(keys.schema), verbose=False
+        )
         self.keys = keys
         self.shots = shots
         self.chat = not shots and asked.chat
@@ -140,14 +172,22 @@ class Writer:
 
     def answer(self, source: str) -> tuple[str, int]:
         """What the model writes about a text, and the number of its tokens."""
-        options = {"max_tokens": self.max_tokens, "temperature": 0.0, "grammar": self.grammar}
+        options = {
+            "max_tokens": self.max_tokens,
+            "temperature": 0.0,
+            "grammar": self.grammar,
+        }
         if self.chat:
             names = json.dumps([*self.keys.schema["properties"]], ensure_ascii=False)
             content = CHAT_PROMPT.format(source=source, keys=names[1:-1])
-            made = self.model.create_chat_completion([{"role": "user", "content": content}], **options)
+            made = self.model.create_chat_completion(
+                [{"role": "user", "content": content}], **options
+            )
             text = made["choices"][0]["message"]["content"]
         else:
-            made = self.model.create_completion(prompt_of(source, self.shots, self.keys.schema), **options)
+            made = self.model.create_completion(
+                prompt_of(source, self.shots, self.keys.schema), **options
+            )
             text = made["choices"][0]["text"]
         return text, made["usage"]["completion_tokens"]
 
@@ -169,7 +209,11 @@ class Writer:
             "tokens": tokens,
             "truncated": truncated,
         }
-        return made | {"seconds": round(seconds, 6), "source": record.source, "target": record.target_fields}
+        return made | {
+            "seconds": round(seconds, 6),
+            "source": record.source,
+            "target": record.target_fields,
+        }
 
 
 def lines_of(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -183,7 +227,9 @@ def lines_of(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Write the predictions, and say how long it took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("data")
     parser.add_argument("out", type=Path)
@@ -211,7 +257,9 @@ def main() -> None:
                 tokens += line["tokens"]
     except UserError as error:
         sys.exit(str(error))
-    print(f"{count} texts, {cut} cut: {tokens / count:.1f} tokens and {seconds / count:.2f} s a text")
+    print(
+        f"{count} texts, {cut} cut: {tokens / count:.1f} tokens and {seconds / count:.2f} s a text"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The pictures of the README: the upper part of a report's page, and the live grid of a workspace's first test example::
 
-    python -m tests.trials.picture pipedec-workspace/report/report.html docs/images/report.png
-    python -m tests.trials.picture demo docs/images/live-grid.svg
+    python -m tests.trials.picture pipedec-workspace/report/report.html
+    docs/images/report.png python -m tests.trials.picture demo docs/images/live-grid.svg
 
-A page takes chromium and playwright; a grid takes a workspace with a pipelined model and a test set.
+A page takes chromium and playwright; a grid takes a workspace with a pipelined model
+and a test set.
 """
 
 import io
@@ -21,22 +22,33 @@ from pipedec_cli.view.live import LiveGrid
 from tests.browser import chromium, lacking
 
 
-def draw_picture(path: Path, workspace: Path, *, delay: int = 2, steps: int = 14) -> None:
+def draw_picture(
+    path: Path, workspace: Path, *, delay: int = 2, steps: int = 14
+) -> None:
     """Save the live grid of a workspace's first test example after `steps` decoder calls, as SVG."""
     place = Workspace.find(workspace)
     source = next(read_split(place.data / "test.jsonl", need_target=False)).source
     decoder, finished = load(place.model("pipelined")), None
-    view = LiveGrid(Generating(None, f"Δt = {delay}", decoder.text.decode, name=lambda _: source))
+    view = LiveGrid(
+        Generating(None, f"Δt = {delay}", decoder.text.decode, name=lambda _: source)
+    )
     for event in decoder.run([source], decoder.method(delay)):
         if isinstance(event, Event):
             finished = view.on(event)
         if isinstance(event, Stepped) and event.step.number == steps:
             break
     console = Console(
-        record=True, width=116, height=40, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+        record=True,
+        width=116,
+        height=40,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
     )
     console.print(finished or view)
-    write_text(path, console.export_svg(title="pipedec generate --live", unique_id=path.stem))
+    write_text(
+        path, console.export_svg(title="pipedec generate --live", unique_id=path.stem)
+    )
 
 
 def main() -> None:

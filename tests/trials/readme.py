@@ -1,9 +1,12 @@
 """Run the commands of README and docs again, and compare what they print with the figures that stand there.
 
-``python -m tests.trials.readme [--data FOLDER] [--write] [BLOCK...]`` takes the blocks that are marked ``<!-- figures: NAME -->``. It
-runs the commands of each block in a fresh folder that holds the files of FOLDER/NAME. It compares line by line, in order, and ignores
-white space. Counts and steps must be equal. Figures of a model that was trained in the block may differ by `TOLERANCE`. Times and
-what follows from them belong to the machine: they are shown, and not compared. ``--write`` puts the new figures into the page.
+``python -m tests.trials.readme [--data FOLDER] [--write] [BLOCK...]`` takes the blocks
+that are marked ``<!-- figures: NAME -->``. It runs the commands of each block in a
+fresh folder that holds the files of FOLDER/NAME. It compares line by line, in order,
+and ignores white space. Counts and steps must be equal. Figures of a model that was
+trained in the block may differ by `TOLERANCE`. Times and what follows from them belong
+to the machine: they are shown, and not compared. ``--write`` puts the new figures into
+the page.
 """
 
 import argparse
@@ -22,11 +25,16 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-#: How far a figure may be off after a training on another machine: a share of it, or so many units.
+#: How far a figure may be off after a training on another machine: a share of it, or so
+#: many units.
 TOLERANCE: Final = (0.05, 1.0)
-_BLOCK: Final = re.compile(r"(<!-- figures: (\S+) -->\n+```\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
+_BLOCK: Final = re.compile(
+    r"(<!-- figures: (\S+) -->\n+```\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE
+)
 _NUMBER: Final = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
-_OF_THE_MACHINE: Final = re.compile(r"×|times as fast|\bms\b|/s\b|GB|threads|trained in|: about")
+_OF_THE_MACHINE: Final = re.compile(
+    r"×|times as fast|\bms\b|/s\b|GB|threads|trained in|: about"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,12 @@ def printed(lines: Sequence[str], folder: Path) -> str:
     """All that the commands of a block print when they run in a folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
-    options = {"check": True, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    options = {
+        "check": True,
+        "text": True,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
     run = partial(subprocess.run, cwd=folder, env=environment, **options)
     return "".join(run(["bash", "-c", command]).stdout for command in commands(lines))
 
@@ -66,16 +79,25 @@ def compared(lines: Sequence[str], output: str) -> Iterator[Line]:
             trained |= "pipedec train" in line
             yield Line(line, line, holds=True)
             continue
-        pattern = re.compile(f"({_NUMBER.pattern})".join(map(re.escape, _NUMBER.split(words))))
+        pattern = re.compile(
+            f"({_NUMBER.pattern})".join(map(re.escape, _NUMBER.split(words)))
+        )
         old = _NUMBER.findall(words)
-        # Several lines may have these words. Take the line that begins with these figures, else the next line.
-        likely = max(pattern.finditer(text, at), key=lambda found: _alike(old, found.groups()), default=None)
+        # Several lines may have these words. Take the line that begins with these
+        # figures, else the next line.
+        likely = max(
+            pattern.finditer(text, at),
+            key=lambda found: _alike(old, found.groups()),
+            default=None,
+        )
         if likely is None:
             yield Line(line, None, holds=False)
             continue
         at, new = likely.end(), iter(likely.groups())
         pairs = zip(old, likely.groups(), strict=True)
-        same = all(before == now or (trained and _near(before, now)) for before, now in pairs)
+        same = all(
+            before == now or (trained and _near(before, now)) for before, now in pairs
+        )
         now = _NUMBER.sub(lambda _, new=new: next(new), line)  # type: ignore[misc]
         yield Line(line, now, same or bool(_OF_THE_MACHINE.search(line)))
 
@@ -86,7 +108,9 @@ def _words(text: str) -> str:
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:
     """How many figures are equal, counted from the first."""
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
+    return len(
+        list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True)))
+    )
 
 
 def _near(old: str, now: str) -> bool:
@@ -97,8 +121,12 @@ def _near(old: str, now: str) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Compare all pages. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("blocks", nargs="*", help="names of blocks; without any, all of them")
-    parser.add_argument("--data", type=Path, help="a folder of files for each block that needs data")
+    parser.add_argument(
+        "blocks", nargs="*", help="names of blocks; without any, all of them"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="a folder of files for each block that needs data"
+    )
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)
     held = [_compare_page(page, asked) for page in PAGES]
@@ -116,9 +144,15 @@ def _compare_page(page: Path, asked: argparse.Namespace) -> bool:
             found = list(compared(lines, printed(lines, Path(folder))))
         for line in found:
             mark = " " if line.shown == line.now else "~" if line.holds else "!"
-            print(mark, line.shown, *([] if mark == " " else [f"\n{mark} {line.now or 'not printed'}"]))
+            print(
+                mark,
+                line.shown,
+                *([] if mark == " " else [f"\n{mark} {line.now or 'not printed'}"]),
+            )
         held &= all(line.holds for line in found)
-        text = text.replace("\n".join(lines), "\n".join(line.now or line.shown for line in found))
+        text = text.replace(
+            "\n".join(lines), "\n".join(line.now or line.shown for line in found)
+        )
     if asked.write:
         page.write_text(text, encoding="utf-8")
     return held

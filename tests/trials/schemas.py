@@ -1,7 +1,8 @@
 """The schema reader on schemas that chance has made: `python -m tests.trials.schemas --random 2000 --hostile 200 --seed 1`.
 
-Each is taken, or refused in one line: by the command line and with the limits of the server, within 2 seconds and 200 MB.
-Where it is taken, objects of any texts validate against it, and blind rows can be made of it.
+Each is taken, or refused in one line: by the command line and with the limits of the
+server, within 2 seconds and 200 MB. Where it is taken, objects of any texts validate
+against it, and blind rows can be made of it.
 """
 
 import argparse
@@ -33,12 +34,67 @@ from tests.trials.fuzz import call, wrong_with
 from tests.trials.targets import lines
 
 SECONDS, KILOBYTES = 2.0, 200_000
-TYPES = ["string", "string", "number", "integer", "boolean", "array", "object", "null", ["string", "null"]]
-VALUES = ["a", "b", "", "1", "true", 1, 1.0, 2.5, -3, 10**20, True, False, None, "ä", "a b", "x|y"]
-ODD = [None, True, 0, -1, 1e308, float("nan"), " ", "\ud800", [], {}, [[]], [None], {"type": 5}, "#", 10**400]
-#: What a validator says of an object that lacks a value, also of one of several alternatives.
+TYPES = [
+    "string",
+    "string",
+    "number",
+    "integer",
+    "boolean",
+    "array",
+    "object",
+    "null",
+    ["string", "null"],
+]
+VALUES = [
+    "a",
+    "b",
+    "",
+    "1",
+    "true",
+    1,
+    1.0,
+    2.5,
+    -3,
+    10**20,
+    True,
+    False,
+    None,
+    "ä",
+    "a b",
+    "x|y",
+]
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    float("nan"),
+    " ",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    [None],
+    {"type": 5},
+    "#",
+    10**400,
+]
+#: What a validator says of an object that lacks a value, also of one of several
+#: alternatives.
 LACKING = "is a required property|is not valid under any of the schemas"
-KEYWORDS = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items", "properties", "description"]
+KEYWORDS = [
+    "type",
+    "enum",
+    "const",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "items",
+    "properties",
+    "description",
+]
 
 
 def part_of(chance: Random, depth: int = 0) -> Any:
@@ -46,9 +102,16 @@ def part_of(chance: Random, depth: int = 0) -> Any:
     part: dict[str, Any] = {}
     for _ in range(chance.choice((1, 1, 1, 1, 2, 3))):
         word = chance.choice(KEYWORDS[:2] * 4 + KEYWORDS[: 3 if depth > 3 else 10])
-        values = chance.choice([chance.sample(VALUES, 3), ["a", "b"], ["b", "c", None], [1, 2]])
-        names = chance.sample(["a", "b", "c.d", "ü", "e f", "g[]"], chance.randrange(1, 4))
-        inner = {name: part_of(chance, depth + 1) for name in (names if word[-1] in "fs" else ())}
+        values = chance.choice(
+            [chance.sample(VALUES, 3), ["a", "b"], ["b", "c", None], [1, 2]]
+        )
+        names = chance.sample(
+            ["a", "b", "c.d", "ü", "e f", "g[]"], chance.randrange(1, 4)
+        )
+        inner = {
+            name: part_of(chance, depth + 1)
+            for name in (names if word[-1] in "fs" else ())
+        }
         if word == "properties":
             part |= {"type": "object", word: inner, "required": chance.sample(names, 1)}
         elif word == "items":
@@ -56,7 +119,10 @@ def part_of(chance: Random, depth: int = 0) -> Any:
         else:
             others = [*inner.values(), {"type": "null"}][: chance.randrange(1, 5)]
             alone = {"type": chance.choice(TYPES), "enum": values, "const": values[0]}
-            alone |= {"description": "{question}", "$ref": f"#/$defs/{chance.choice('ABC')}"}
+            alone |= {
+                "description": "{question}",
+                "$ref": f"#/$defs/{chance.choice('ABC')}",
+            }
             part[word] = others if word.endswith("Of") else alone[word]
     if chance.random() < 0.01:
         part[chance.choice([*KEYWORDS, "not", "required"])] = chance.choice(ODD)
@@ -66,9 +132,16 @@ def part_of(chance: Random, depth: int = 0) -> Any:
 def random_schema(chance: Random) -> Any:
     """Some keys, and definitions that they may refer to."""
     names = [f"k{number}" for number in range(chance.randrange(1, 4))]
-    schema = {"properties": {name: part_of(chance) for name in names}, "required": chance.sample(names, 1)}
+    schema = {
+        "properties": {name: part_of(chance) for name in names},
+        "required": chance.sample(names, 1),
+    }
     schema["$defs"] = {name: part_of(chance, 2) for name in "ABC"}
-    return schema | ({"$schema": "http://json-schema.org/draft-07/schema#"} if chance.random() < 0.1 else {})
+    return schema | (
+        {"$schema": "http://json-schema.org/draft-07/schema#"}
+        if chance.random() < 0.1
+        else {}
+    )
 
 
 def hostile_schema(chance: Random) -> Any:
@@ -84,7 +157,10 @@ def hostile_schema(chance: Random) -> Any:
         lambda one: {word: [one, {"enum": texts[:500]}], "properties": {"k": one}},
     ]  # fmt: skip
     around = chance.choice(ways)
-    links = {f"D{number}": around({"$ref": f"#/$defs/D{number + 1}"}) for number in range(levels)}
+    links = {
+        f"D{number}": around({"$ref": f"#/$defs/D{number + 1}"})
+        for number in range(levels)
+    }
     deep: Any = {"type": "string"}
     doubles = around is ways[-1]
     for _ in range(90 if width == 1 and not doubles else 12 // width.bit_length()):
@@ -114,14 +190,20 @@ def hostile_schema(chance: Random) -> Any:
 def say(rows: Iterable[Asked], chance: Random, texts: dict[Keys, str | None]) -> None:
     """Any text for each row, and for those that it opens."""
     for asked in rows:
-        text = chance.choice(["", None, "1", "2.5", "true", "a", "a | b", *asked.part.field.enum[:9]])
+        text = chance.choice(
+            ["", None, "1", "2.5", "true", "a", "a | b", *asked.part.field.enum[:9]]
+        )
         texts[asked.at] = text
         if asked.part.shape == "choice":
             say(asked.chosen(text or ""), chance, texts)
         elif asked.part.shape != "value" and len(texts) < 200:
             is_list = asked.part.shape == "list"
             named = names_in(text or "")
-            names = numbered(enumerate(named, start=1) if is_list else ((name, name) for name in named))
+            names = numbered(
+                enumerate(named, start=1)
+                if is_list
+                else ((name, name) for name in named)
+            )
             if asked.part.name_key:
                 texts |= {asked.named(name.key): name.name for name in names}
             say(asked.items(names), chance, texts)
@@ -132,22 +214,34 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
     is_taken, text = False, json.dumps(schema)
     with tempfile.TemporaryDirectory() as name:
         Path(name, "s.json").write_text(text, encoding="utf-8")
-        Path(name, "d.jsonl").write_bytes(lines([{"source": "a", "target": {"k": "b"}}]))
+        Path(name, "d.jsonl").write_bytes(
+            lines([{"source": "a", "target": {"k": "b"}}])
+        )
         command = "segment d.jsonl --level field --schema s.json --out out"
         wrong = wrong_with(call(command.split(), Path(name)))
     for most in ((ServeSettings.max_keys, ServeSettings.max_choices), MOST):
         try:
             given, warnings = json.loads(text), list[str]()
-            held, peak = psutil.Process().memory_info().rss // 1024, getrusage(RUSAGE_SELF).ru_maxrss
+            held, peak = (
+                psutil.Process().memory_info().rss // 1024,
+                getrusage(RUSAGE_SELF).ru_maxrss,
+            )
             began = time.process_time()
             try:
                 tree = tree_in(given, "x", warnings.append, most)
             finally:
-                seconds, now = time.process_time() - began, getrusage(RUSAGE_SELF).ru_maxrss
+                seconds, now = (
+                    time.process_time() - began,
+                    getrusage(RUSAGE_SELF).ru_maxrss,
+                )
                 wrong += [f"{seconds:.1f} s with {most}"] if seconds > SECONDS else []
-                wrong += [f"{now - held:,} kB"] if now > max(peak, held + KILOBYTES) else []
+                wrong += (
+                    [f"{now - held:,} kB"] if now > max(peak, held + KILOBYTES) else []
+                )
             is_taken = True
-            for _ in range(4 if len(text) < 20_000 else 0):  # the validator takes minutes of longer ones
+            for _ in range(
+                4 if len(text) < 20_000 else 0
+            ):  # the validator takes minutes of longer ones
                 texts = dict[Keys, str | None]()
                 say(asked_of(Asked(tree)), chance, texts)
                 value = ObjectOf(tree, texts).read()
@@ -156,7 +250,11 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
                 if not named:
                     jsonschema.validate(value, schema)
                 elif not any("no row is held to" in warning for warning in warnings):
-                    wrong += [f"not said: {what}" for what in named if not re.search(LACKING, what)]
+                    wrong += [
+                        f"not said: {what}"
+                        for what in named
+                        if not re.search(LACKING, what)
+                    ]
             if most != MOST:
                 blind_decoder(plain, Rows(tree)).method()
         except UserError as error:
@@ -182,7 +280,10 @@ def swept(
             schema = make(chance)
             is_taken, wrong = wrong_of(schema, plain, chance)
             taken[is_taken] += 1
-            found += [f"{make.__name__} {number}: {what}: {json.dumps(schema)[:500]}" for what in wrong]
+            found += [
+                f"{make.__name__} {number}: {what}: {json.dumps(schema)[:500]}"
+                for what in wrong
+            ]
     return taken, found
 
 

@@ -1,14 +1,19 @@
 """`pipedec serve` under load and under fire: `python -m tests.trials.serve --model M --data docs.jsonl [--schema S.json]`.
 
-A server runs in a process of its own, and clients ask it over HTTP. Every answer must be what `pipedec generate` writes, whatever
-others do: broken bodies, slow clients, clients that leave, a full queue, a kill and a restart, SIGTERM. Then 1, 4 and 16 clients ask
-in a closed loop for some seconds each. What follows ``--`` goes to both commands.
+A server runs in a process of its own, and clients ask it over HTTP. Every answer must
+be what `pipedec generate` writes, whatever others do: broken bodies, slow clients,
+clients that leave, a full queue, a kill and a restart, SIGTERM. Then 1, 4 and 16
+clients ask in a closed loop for some seconds each. What follows ``--`` goes to both
+commands.
 
-``--shared N`` makes N documents of pieces of these: they share beginnings of any length. It sends ``--cases`` requests instead, and
-other clients leave. ``--cache-mb`` should be small. The trial fails if a text is wrong, or if nothing was taken over or dropped.
+``--shared N`` makes N documents of pieces of these: they share beginnings of any
+length. It sends ``--cases`` requests instead, and other clients leave. ``--cache-mb``
+should be small. The trial fails if a text is wrong, or if nothing was taken over or
+dropped.
 
-``--beside COMMAND --body FILE`` puts the load on another server instead, whose texts are not compared: a command with --port, and
-the JSON of a request in whose prompt ``{source}`` stands.
+``--beside COMMAND --body FILE`` puts the load on another server instead, whose texts
+are not compared: a command with --port, and the JSON of a request in whose prompt
+``{source}`` stands.
 """
 
 import argparse
@@ -49,9 +54,21 @@ main()
 class Server:
     """A server in a process. `wanted` are the right texts by source."""
 
-    def __init__(self, options: list[str], wanted: dict[str, str], schema: Any, port: int = 0) -> None:
+    def __init__(
+        self, options: list[str], wanted: dict[str, str], schema: Any, port: int = 0
+    ) -> None:
         self.options, self.wanted, self.schema, self.log = options, wanted, schema, []
-        command = [sys.executable, "-m", "pipedec_cli", "serve", "--port", str(port), "--name", "m", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pipedec_cli",
+            "serve",
+            "--port",
+            str(port),
+            "--name",
+            "m",
+            *options,
+        ]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for event in self.events():
             if event["event"] == "ready":
@@ -73,7 +90,10 @@ class Server:
                 yield self.log[-1]
 
     def body(self, source: str, **more: Any) -> bytes:
-        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": self.schema}}
+        form = {
+            "type": "json_schema",
+            "json_schema": {"name": "x", "schema": self.schema},
+        }
         asked = {"response_format": form} if self.schema else {}
         return json.dumps({"model": "m", "prompt": source, **asked, **more}).encode()
 
@@ -83,7 +103,9 @@ class Server:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
-    def send(self, body: bytes, path: str = "/v1/completions") -> tuple[int, bytes, Any]:
+    def send(
+        self, body: bytes, path: str = "/v1/completions"
+    ) -> tuple[int, bytes, Any]:
         made = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             made.request("POST" if body else "GET", path, body, HEAD)
@@ -101,23 +123,38 @@ class Server:
             return "no connection"
         if status != 200:
             assert b"Traceback" not in answer and "error" in json.loads(answer)
-            return f"{status}" if status != 429 or headers["retry-after"] else "429 without Retry-After"
+            return (
+                f"{status}"
+                if status != 429 or headers["retry-after"]
+                else "429 without Retry-After"
+            )
         text, wanted = json.loads(answer)["choices"][0]["text"], self.wanted[source]
         return "answered" if wanted is None else "right" if text == wanted else "WRONG"
 
     def leave(self, _: int) -> None:
         """Ask, and go soon."""
         with socket.create_connection(("127.0.0.1", self.port)) as made:
-            made.sendall(self.raw(random.choice([*self.wanted]), stream=bool(random.randrange(2))))
+            made.sendall(
+                self.raw(
+                    random.choice([*self.wanted]), stream=bool(random.randrange(2))
+                )
+            )
             time.sleep(random.random() / 4)
 
     def counts(self) -> dict[str, int]:
         """The metrics."""
-        from prometheus_client.parser import text_string_to_metric_families  # late: of the extra `serve`
+        from prometheus_client.parser import (
+            text_string_to_metric_families,
+        )  # late: of the extra `serve`
 
-        families = text_string_to_metric_families(self.send(b"", "/metrics")[1].decode())
+        families = text_string_to_metric_families(
+            self.send(b"", "/metrics")[1].decode()
+        )
         samples = [sample for family in families for sample in family.samples]
-        return {sample.name.removeprefix("pipedec_"): int(sample.value) for sample in samples}
+        return {
+            sample.name.removeprefix("pipedec_"): int(sample.value)
+            for sample in samples
+        }
 
     def places(self) -> tuple[int, int]:
         """How many requests run and wait."""
@@ -133,7 +170,10 @@ class Server:
 
     def together(self, count: int, work: Callable[[int], Any]) -> list[Any]:
         found: list[Any] = [None] * count
-        threads = [threading.Thread(target=lambda n=n: found.__setitem__(n, work(n))) for n in range(count)]
+        threads = [
+            threading.Thread(target=lambda n=n: found.__setitem__(n, work(n)))
+            for n in range(count)
+        ]
         for one in threads:
             one.start()
         for one in threads:
@@ -165,13 +205,17 @@ class Peer(Server):
         self.wanted, self.form = dict.fromkeys(sources), form
         parts = shlex.split(command)
         self.port = int(parts[parts.index("--port") + 1])
-        self.process = subprocess.Popen(parts, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            parts, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         while self.ask(sources[0]) == "no connection":
             if self.process.poll() is not None:
                 raise SystemExit(f"{command} ended")
 
     def body(self, source: str, **more: Any) -> bytes:
-        return json.dumps(self.form | {"prompt": self.form["prompt"].replace("{source}", source)}).encode()
+        return json.dumps(
+            self.form | {"prompt": self.form["prompt"].replace("{source}", source)}
+        ).encode()
 
 
 def mangled(body: bytes, draw: random.Random) -> bytes:
@@ -189,7 +233,19 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
         return draw.choice([b"{}", b"null", b'"a"', twice, gzip.compress(body), *long])
     given = json.loads(body)
     names = ["max_tokens", "stream", "stream_options", "response_format", "temperature"]
-    odd = [None, -1, 2**70, 1e308, "", "\ud800", [], {}, True, [[]], {"type": "json_schema"}]
+    odd = [
+        None,
+        -1,
+        2**70,
+        1e308,
+        "",
+        "\ud800",
+        [],
+        {},
+        True,
+        [[]],
+        {"type": "json_schema"},
+    ]
     given[draw.choice([*given, *names])] = draw.choice(odd)
     return json.dumps(given).encode()
 
@@ -201,14 +257,18 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
     def broken(_: int) -> Counter[Any]:
         ends = Counter[Any]()
         for _ in range(cases // 4):
-            status, answer, _ = server.send(mangled(server.body(draw.choice(sources)), draw))
+            status, answer, _ = server.send(
+                mangled(server.body(draw.choice(sources)), draw)
+            )
             assert b"Traceback" not in answer
             ends[status] += 1
         return ends
 
     def slow(number: int) -> None:
         with socket.create_connection(("127.0.0.1", server.port)) as made:
-            for byte in server.raw(sources[0], stream=True)[: 60 if number % 2 else None]:
+            for byte in server.raw(sources[0], stream=True)[
+                : 60 if number % 2 else None
+            ]:
                 made.sendall(bytes([byte]))
                 time.sleep(0.1 if number % 2 else 0.002)
             for _ in range(20 if number % 2 == 0 else 0):
@@ -221,8 +281,13 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
         with server.others() as ends:
             found = server.together(count, work)
         told = sum(filter(None, found), Counter()) if name == "broken" else count
-        print(f"{name}: {told}; others {dict(ends)}; places left {server.settle()}", flush=True)
-    full = Counter(server.together(150, lambda n: server.ask(sources[n % len(sources)])))
+        print(
+            f"{name}: {told}; others {dict(ends)}; places left {server.settle()}",
+            flush=True,
+        )
+    full = Counter(
+        server.together(150, lambda n: server.ask(sources[n % len(sources)]))
+    )
     print(f"full queue: {dict(full)}; places left {server.settle()}", flush=True)
 
 
@@ -231,7 +296,9 @@ def mixed(sources: list[str], count: int, draw: random.Random) -> list[str]:
     made = dict.fromkeys(sources[:1])
     while len(made) < count:
         one, other = draw.choice([*made]), draw.choice(sources)
-        text = (one[: draw.randrange(len(one))] + other[draw.randrange(len(other)) :]).strip()
+        text = (
+            one[: draw.randrange(len(one))] + other[draw.randrange(len(other)) :]
+        ).strip()
         made |= {text: None} if text else {}
     return [*made]
 
@@ -249,7 +316,9 @@ def shared(server: Server, cases: int) -> None:
         told = Counter(clients.map(work, range(cases)))
     left, found = server.settle(), server.counts()
     hits, evictions = found["cached_tokens_total"], found["cache_evictions_total"]
-    print(f"{dict(told)}; {hits} tokens taken over, {evictions} texts dropped; places left {left}")
+    print(
+        f"{dict(told)}; {hits} tokens taken over, {evictions} texts dropped; places left {left}"
+    )
     if {*told} != {"right"} or not hits or not evictions:
         server.process.terminate()
         raise SystemExit("FAILED")
@@ -262,13 +331,19 @@ def ends(server: Server) -> Server:
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
     again = Server(server.options, server.wanted, server.schema, server.port)
-    print(f"killed: {dict(killed)}; restarted: {Counter(map(again.ask, again.wanted))}", flush=True)
+    print(
+        f"killed: {dict(killed)}; restarted: {Counter(map(again.ask, again.wanted))}",
+        flush=True,
+    )
     with again.others(8) as terminated:
         time.sleep(1)
         again.process.send_signal(signal.SIGTERM)
         began, code = time.perf_counter(), again.process.wait()
     seconds = time.perf_counter() - began
-    print(f"SIGTERM: {dict(terminated)}; exit code {code} after {seconds:.1f} s", flush=True)
+    print(
+        f"SIGTERM: {dict(terminated)}; exit code {code} after {seconds:.1f} s",
+        flush=True,
+    )
     return Server(server.options, server.wanted, server.schema)
 
 
@@ -324,7 +399,9 @@ def main() -> None:
 
 def beside(given: argparse.Namespace) -> Server:
     sources = [record.source for record in read_records(given.data)]
-    return Peer(given.beside, sources, json.loads(Path(given.body).read_text(encoding="utf-8")))
+    return Peer(
+        given.beside, sources, json.loads(Path(given.body).read_text(encoding="utf-8"))
+    )
 
 
 def started(given: argparse.Namespace, options: list[str]) -> Server:
@@ -335,12 +412,30 @@ def started(given: argparse.Namespace, options: list[str]) -> Server:
     with TemporaryDirectory() as folder:
         data, out = Path(folder) / "docs.jsonl", Path(folder) / "out.jsonl"
         more = ["--schema", given.schema] if given.schema else []
-        data.write_text("".join(json.dumps({"source": one}) + "\n" for one in sources), encoding="utf-8")
-        command = (sys.executable, "-c", PLAIN, "generate", str(data), "--out", str(out))
+        data.write_text(
+            "".join(json.dumps({"source": one}) + "\n" for one in sources),
+            encoding="utf-8",
+        )
+        command = (
+            sys.executable,
+            "-c",
+            PLAIN,
+            "generate",
+            str(data),
+            "--out",
+            str(out),
+        )
         subprocess.run([*command, *more, *options], check=True)
-        texts = [json.loads(line)["prediction"] for line in out.read_text(encoding="utf-8").splitlines()]
+        texts = [
+            json.loads(line)["prediction"]
+            for line in out.read_text(encoding="utf-8").splitlines()
+        ]
     wanted = dict(zip(sources, texts, strict=True))
-    schema = json.loads(Path(given.schema).read_text(encoding="utf-8")) if given.schema else None
+    schema = (
+        json.loads(Path(given.schema).read_text(encoding="utf-8"))
+        if given.schema
+        else None
+    )
     return Server([*options, "--cache-mb", str(given.cache_mb)], wanted, schema)
 
 

@@ -22,7 +22,8 @@ from tests.data.importers import published
 from tests.model.chats import DATED, foreign
 from tests.running import run
 
-#: Written and read, as counted in a case's folder after a command that succeeded with this on stdout.
+#: Written and read, as counted in a case's folder after a command that succeeded with
+#: this on stdout.
 Count = Callable[[Path, str], tuple[int, int]]
 
 
@@ -32,7 +33,9 @@ class Target:
 
     arguments: tuple[str, ...]
     files: Mapping[str, bytes]
-    hurt: tuple[str, ...]  # names, or ends of names; the content of VALUE stands in the command line
+    hurt: tuple[
+        str, ...
+    ]  # names, or ends of names; the content of VALUE stands in the command line
     counted: Count | None = None
     share: int = 1
 
@@ -43,16 +46,26 @@ class Target:
 
 VALUE = "VALUE"  # the name of a file whose content stands in the command line
 ROWS: Final[list[dict[str, Any]]] = [
-    {"id": str(n), "source": source, "target": " ".join(told), "keyphrases": [*told], "more": {"a": [None]}}
+    {
+        "id": str(n),
+        "source": source,
+        "target": " ".join(told),
+        "keyphrases": [*told],
+        "more": {"a": [None]},
+    }
     for n, (source, told) in enumerate(TOLD * 2)
 ]
-#: Of objects: a key of each kind, one in a part that is referred to, and one in an object within the object.
+#: Of objects: a key of each kind, one in a part that is referred to, and one in an
+#: object within the object.
 SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "name": {"type": ["string", "null"]},
         "stars": {"$ref": "#/$defs/S"},
         "tags": {"type": "array"},
-        "place": {"type": "object", "properties": {"city": {"type": "string", "description": "a town"}}},
+        "place": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "a town"}},
+        },
     },
     "$defs": {"S": {"enum": list(range(9))}},
 }
@@ -63,7 +76,10 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _filled(content: bytes) -> int:
-    return sum(bool(line.removeprefix(b"\xef\xbb\xbf").strip()) for line in content.split(b"\n"))
+    return sum(
+        bool(line.removeprefix(b"\xef\xbb\xbf").strip())
+        for line in content.split(b"\n")
+    )
 
 
 def _filled_lines(*paths: Path) -> int:
@@ -77,24 +93,34 @@ def _records_in(path: Path) -> int:
     if path.suffix in (".csv", ".tsv"):
         text = io.StringIO(content.decode("utf-8-sig"), newline="")
         separator = "," if path.suffix == ".csv" else "\t"
-        return sum(bool(row) for row in csv.reader(text, delimiter=separator, strict=True)) - 1
+        return (
+            sum(bool(row) for row in csv.reader(text, delimiter=separator, strict=True))
+            - 1
+        )
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
         return int(parquet.read_table(path).num_rows)
-    if path.suffix == ".json" and content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+    if path.suffix == ".json" and content.removeprefix(
+        b"\xef\xbb\xbf"
+    ).lstrip().startswith(b"["):
         return len(json.loads(content.decode("utf-8-sig")))
     return _filled_lines(path)
 
 
 def segmented(name: str) -> Count:
-    return lambda folder, _: (_filled_lines(*folder.glob("out/*.jsonl")), _records_in(folder / name))
+    return lambda folder, _: (
+        _filled_lines(*folder.glob("out/*.jsonl")),
+        _records_in(folder / name),
+    )
 
 
 def generated(folder: Path, stdout: str) -> tuple[int, int]:
     """Those that were set aside are counted as written."""
     aside = folder.glob("out.invalid.jsonl")
-    return _filled_lines(folder / "out.jsonl", *aside), _records_in(folder / "data.jsonl")
+    return _filled_lines(folder / "out.jsonl", *aside), _records_in(
+        folder / "data.jsonl"
+    )
 
 
 def generated_of_text(folder: Path, stdout: str) -> tuple[int, int]:
@@ -103,13 +129,17 @@ def generated_of_text(folder: Path, stdout: str) -> tuple[int, int]:
 
 
 def merged(folder: Path, stdout: str) -> tuple[int, int]:
-    return _filled_lines(folder / "made/predictions.jsonl"), _filled_lines(*folder.glob("made/part-*.jsonl"))
+    return _filled_lines(folder / "made/predictions.jsonl"), _filled_lines(
+        *folder.glob("made/part-*.jsonl")
+    )
 
 
 def imported(folder: Path, stdout: str) -> tuple[int, int]:
     """Each file has as many lines as were counted; that nothing else was left out, JSON lines can tell."""
     files = json.loads(stdout)["files"]
-    return _filled_lines(*(folder / file["path"] for file in files)), sum(file["examples"] for file in files)
+    return _filled_lines(*(folder / file["path"] for file in files)), sum(
+        file["examples"] for file in files
+    )
 
 
 def imported_lines(folder: Path, stdout: str) -> tuple[int, int]:
@@ -125,7 +155,10 @@ def scored(folder: Path, stdout: str) -> tuple[int, int]:
 
 def _table(rows: Iterable[Mapping[str, Any]], separator: str) -> bytes:
     text = io.StringIO()
-    cells = [("id", "source", "target"), *((row["id"], row["source"], row["target"]) for row in rows)]
+    cells = [
+        ("id", "source", "target"),
+        *((row["id"], row["source"], row["target"]) for row in rows),
+    ]
     csv.writer(text, delimiter=separator).writerows(cells)
     return text.getvalue().encode()
 
@@ -149,26 +182,42 @@ def _segment_targets() -> Iterable[Target]:
         ("data.parquet", _parquet(ROWS)),
     ):
         words = ("segment", name, "--level", "phrase", "--out", "out", "--json")
-        yield Target(words, {name: content}, (name,), segmented(name), share=4 if name == "data.jsonl" else 2)
+        yield Target(
+            words,
+            {name: content},
+            (name,),
+            segmented(name),
+            share=4 if name == "data.jsonl" else 2,
+        )
     words = ("segment", "-", "--level", "phrase", "--out", "out", "--json")
-    yield Target(words, {"stdin.jsonl": lines(ROWS)}, ("stdin.jsonl",), segmented("stdin.jsonl"))
-    sources = {"data.jsonl": lines({"id": row["id"], "source": row["source"]} for row in ROWS)}
+    yield Target(
+        words, {"stdin.jsonl": lines(ROWS)}, ("stdin.jsonl",), segmented("stdin.jsonl")
+    )
+    sources = {
+        "data.jsonl": lines({"id": row["id"], "source": row["source"]} for row in ROWS)
+    }
     words = ("segment", "data.jsonl", "--sources-only", "--out", "out", "--json")
     yield Target(words, sources, ("data.jsonl",), segmented("data.jsonl"))
     config = b'level = "clause"\nheld-out = 0.2\n[segment]\nsub_max = 5\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
-    yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3)
-    recipe = (
-        b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = ";"\n'
+    yield Target(
+        words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3
     )
+    recipe = b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = ";"\n'
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": recipe}, ("c.toml",))
     files = {f"set/{name}.jsonl": lines(ROWS[:4]) for name in ("train", "dev", "test")}
     yield Target(("segment", "set", "--out", "out"), files, tuple(files))
     objects = [
-        {"source": f"case {n}", "target": {"name": f"n {n}", "stars": n, "tags": ["a", "b"]} | more}
+        {
+            "source": f"case {n}",
+            "target": {"name": f"n {n}", "stars": n, "tags": ["a", "b"]} | more,
+        }
         for n, more in enumerate([{"place": {"city": "Rome"}}, {"place": {}}, {}] * 3)
     ]
-    files = {"data.jsonl": lines(objects), "s.json": json.dumps(SCHEMA, indent=1).encode()}
+    files = {
+        "data.jsonl": lines(objects),
+        "s.json": json.dumps(SCHEMA, indent=1).encode(),
+    }
     words = ("segment", "data.jsonl", "--level", "field", "--out", "out", "--json")
     yield Target(words, files, ("data.jsonl",), segmented("data.jsonl"), share=3)
     yield Target((*words, "--schema", "s.json"), files, ("s.json",), share=2)
@@ -178,16 +227,38 @@ def _import_targets() -> Iterable[Target]:
     for name, write in published.WRITERS.items():
         with TemporaryDirectory() as folder:
             write(Path(folder))
-            files = {f"set/{path.name}": path.read_bytes() for path in Path(folder).iterdir()}
+            files = {
+                f"set/{path.name}": path.read_bytes() for path in Path(folder).iterdir()
+            }
         count = imported_lines if name in ("kp20k", "kptimes", "pubmed") else imported
-        yield Target(("import", name, "set", "--out", "out", "--json"), files, tuple(files), count, share=2)
-    rows = lines({"title": "A b", "abstract": "c d", "keyphrases": [["a", "b"], ["c"]]} for _ in range(4))
-    yield Target(("import", "keyphrases", "k.json", "--out", "o"), {"k.json": rows}, ("k.json",))
+        yield Target(
+            ("import", name, "set", "--out", "out", "--json"),
+            files,
+            tuple(files),
+            count,
+            share=2,
+        )
+    rows = lines(
+        {"title": "A b", "abstract": "c d", "keyphrases": [["a", "b"], ["c"]]}
+        for _ in range(4)
+    )
+    yield Target(
+        ("import", "keyphrases", "k.json", "--out", "o"), {"k.json": rows}, ("k.json",)
+    )
     story = b"It rained.\n\nAnn got wet.\n\n@highlight\n\nIt rained\n\n@highlight\n\nAnn got wet\n"
-    yield Target(("import", "cnn_dailymail", "s", "--out", "o"), {"s/1.story": story}, ("s/1.story",))
-    tagged = {"a.conll": b"-DOCSTART- O\n\nAnn NNP B-PER\nLee NNP I-PER\nof x O\n\nRome\tU-LOC\n"}
+    yield Target(
+        ("import", "cnn_dailymail", "s", "--out", "o"),
+        {"s/1.story": story},
+        ("s/1.story",),
+    )
+    tagged = {
+        "a.conll": b"-DOCSTART- O\n\nAnn NNP B-PER\nLee NNP I-PER\nof x O\n\nRome\tU-LOC\n"
+    }
     yield Target(("import", "conll", "a.conll", "--out", "o"), tagged, ("a.conll",))
-    texts = {"a_src.txt": b"one text\nanother <eos> text\n", "a_trg.txt": b"a;b\nc;<peos>;d\n"}
+    texts = {
+        "a_src.txt": b"one text\nanother <eos> text\n",
+        "a_trg.txt": b"a;b\nc;<peos>;d\n",
+    }
     yield Target(("import", "parallel", "a_src.txt", "--out", "o"), texts, tuple(texts))
 
 
@@ -195,29 +266,55 @@ def _score_targets() -> Iterable[Target]:
     made = {"steps": 3, "tokens": 9, "truncated": None, "seconds": 0.1}
     made |= {"grid": [{"start": 1, "tokens": [4, 1]}], "source_token_ids": [3]}
     predictions = [
-        {"id": row["id"], "prediction": row["target"], "segments": row["keyphrases"], **made}
+        {
+            "id": row["id"],
+            "prediction": row["target"],
+            "segments": row["keyphrases"],
+            **made,
+        }
         | {name: row[name] for name in ("source", "target", "keyphrases")}
         for row in ROWS
     ]
     segmentation = {"level": "sentence", "separators": [], "joiner": " ", "sub_max": 20}
-    manifest = {"examples": 12, "settings": {"delay": 2, "limit": 12}, "segmentation": segmentation}
-    manifest |= {"inputs": [], "model": {"name": "m", "sha256": "0"}, "data": {"name": "d", "sha256": "1"}}
+    manifest = {
+        "examples": 12,
+        "settings": {"delay": 2, "limit": 12},
+        "segmentation": segmentation,
+    }
+    manifest |= {
+        "inputs": [],
+        "model": {"name": "m", "sha256": "0"},
+        "data": {"name": "d", "sha256": "1"},
+    }
     manifest |= {"versions": {"pipedec": "0.1.0", "torch": None}}
-    files = {"p.jsonl": lines(predictions), "p.manifest.json": json.dumps(manifest, indent=2).encode()}
+    files = {
+        "p.jsonl": lines(predictions),
+        "p.manifest.json": json.dumps(manifest, indent=2).encode(),
+    }
     yield Target(("score", "p.jsonl", "--json"), files, ("p.jsonl",), scored, share=4)
     yield Target(("score", "p.jsonl"), files, ("p.manifest.json",), share=3)
     keyphrases = ("score", "p.jsonl", "--task", "keyphrases", "--json")
     yield Target(keyphrases, files, ("p.jsonl",), scored, share=2)
     yield Target(("score", "p.jsonl", "p.jsonl"), files, ("p.jsonl",))
     objects = {"name": "Ann", "stars": 2.5, "tags": ["a", "b"], "open": None}
-    rows = lines({"id": n, "prediction": "{}", "fields": objects, "target": objects} for n in range(4))
-    yield Target(("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2)
+    rows = lines(
+        {"id": n, "prediction": "{}", "fields": objects, "target": objects}
+        for n in range(4)
+    )
+    yield Target(
+        ("score", "p.jsonl", "--json"), {"p.jsonl": rows}, ("p.jsonl",), share=2
+    )
     guessed = lines({"id": row["id"], "prediction": "a"} for row in ROWS)
     gold = {"p.jsonl": guessed, "g.jsonl": lines(ROWS)}
     yield Target(("score", "p.jsonl", "--gold", "g.jsonl"), gold, tuple(gold), share=3)
     asked = published.questions_file(published.question(), published.question(id="q2"))
-    answers = {"a.json": b'{"q1": ["Ann", "Bo"], "q2": []}', "g.json": json.dumps(asked).encode()}
-    yield Target(("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4)
+    answers = {
+        "a.json": b'{"q1": ["Ann", "Bo"], "q2": []}',
+        "g.json": json.dumps(asked).encode(),
+    }
+    yield Target(
+        ("score", "a.json", "--gold", "g.json"), answers, tuple(answers), share=4
+    )
     texts = {"p.txt": b"a;b\nc\n", "g.txt": b"a;b\nc;d\n", "s.txt": b"a b c\nc and e\n"}
     words = ("score", "p.txt", "--gold", "g.txt", "--sources", "s.txt")
     yield Target(words, texts, tuple(texts), share=2)
@@ -244,17 +341,31 @@ def _value_targets() -> Iterable[Target]:
         yield Target((*words, VALUE), {VALUE: value.encode()}, (VALUE,))
 
 
-# ---- what a model reads ------------------------------------------------------------------------------------------------
+# ---- what a model reads
+# ------------------------------------------------------------------------------------------------
 
 Files = Mapping[str, bytes]
 
 GENERATE: Final = ("generate", "data.jsonl", "--model", "model", "--out", "out.jsonl")
-FEW: Final = ("--max-steps", "2", "--batch-size", "2", "--set", "dev_examples=1", "--set", "evaluations=2")
+FEW: Final = (
+    "--max-steps",
+    "2",
+    "--batch-size",
+    "2",
+    "--set",
+    "dev_examples=1",
+    "--set",
+    "evaluations=2",
+)
 DATA: Final = {"data.jsonl": lines(ROWS[:3])}
 
 
 def _files(folder: Path) -> Files:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def _left(files: Files, *words: str) -> Files:
@@ -281,7 +392,9 @@ def _model(**settings: Any) -> Files:
 def _shards(whole: Files) -> Files:
     """The lines of a run as its three shards would have them, with their manifests."""
     parts = {}
-    for number, line in enumerate(whole["out.jsonl"].splitlines(keepends=True), start=1):
+    for number, line in enumerate(
+        whole["out.jsonl"].splitlines(keepends=True), start=1
+    ):
         manifest = json.loads(whole["out.manifest.json"]) | {
             "examples": 1,
             "shard": {"number": number, "of": 3, "records": 3},
@@ -297,13 +410,25 @@ def _shards(whole: Files) -> Files:
 def _checkpoint_targets() -> Iterable[Target]:
     """The files of models."""
     shown = ("generate", "--text", "a", "--model", "model", "--max-tokens", "20")
-    for ending in ("/config.json", "tokenizer.json", "_config.json", "sentences.json", ".safetensors"):
+    for ending in (
+        "/config.json",
+        "tokenizer.json",
+        "_config.json",
+        "sentences.json",
+        ".safetensors",
+    ):
         yield Target(shown, _model(level="sentence"), (ending,), share=2)
     for family in ("llama", "gemma3"):
         yield Target(shown, _model(family=family), ("/config.json",), share=3)
         yield Target(shown, _model(family=family), (".safetensors",))
-    taught = json.dumps({"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}).encode()
-    yield Target(shown, {**_model(level="sentence"), "model/training.json": taught}, ("training.json",))
+    taught = json.dumps(
+        {"settings": {"teacher": {"name": "t5", "sha256": "0"}}, "result": {}}
+    ).encode()
+    yield Target(
+        shown,
+        {**_model(level="sentence"), "model/training.json": taught},
+        ("training.json",),
+    )
     chat = _made(lambda folder: foreign(folder / "model", template=DATED))
     yield Target((*shown, "--chat"), chat, ("chat_template.jinja",), share=3)
     inside = {**json.loads(chat["model/tokenizer_config.json"]), "chat_template": DATED}
@@ -313,8 +438,19 @@ def _checkpoint_targets() -> Iterable[Target]:
     if find_spec("gguf"):
         from tests.model.test_gguf import written
 
-        file = {**_made(written), "cache/kept": b""}  # the cache holds the folder that is made of the file
-        words = ("generate", "--text", "a", "--model", "tiny.gguf", "--set", "time_max=9")
+        file = {
+            **_made(written),
+            "cache/kept": b"",
+        }  # the cache holds the folder that is made of the file
+        words = (
+            "generate",
+            "--text",
+            "a",
+            "--model",
+            "tiny.gguf",
+            "--set",
+            "time_max=9",
+        )
         yield Target(words, file, ("tiny.gguf",), share=2)
 
 
@@ -327,11 +463,29 @@ def _decoding_targets() -> Iterable[Target]:
     words = ("generate", "-", "--plain", "--model", "model", "--out", "out.jsonl")
     yield Target(words, {**_model(), **texts}, ("stdin.txt",), generated_of_text)
     made = _left({**_model(), **DATA}, *GENERATE)
-    begun = {**made, "out.jsonl": b"".join(made["out.jsonl"].splitlines(keepends=True)[:2])}
-    yield Target((*GENERATE, "--resume"), begun, ("out.jsonl", "out.manifest.json"), generated, share=3)
-    yield Target(("shard", "merge", "made"), _shards(made), (".jsonl", ".json"), merged, share=2)
-    objects = [{"source": f"case {n}", "target": {"name": f"n {n}", "stars": n}} for n in range(6)]
-    asked = {**DATA, "s.json": json.dumps(SCHEMA).encode(), "shots.jsonl": lines(objects)}
+    begun = {
+        **made,
+        "out.jsonl": b"".join(made["out.jsonl"].splitlines(keepends=True)[:2]),
+    }
+    yield Target(
+        (*GENERATE, "--resume"),
+        begun,
+        ("out.jsonl", "out.manifest.json"),
+        generated,
+        share=3,
+    )
+    yield Target(
+        ("shard", "merge", "made"), _shards(made), (".jsonl", ".json"), merged, share=2
+    )
+    objects = [
+        {"source": f"case {n}", "target": {"name": f"n {n}", "stars": n}}
+        for n in range(6)
+    ]
+    asked = {
+        **DATA,
+        "s.json": json.dumps(SCHEMA).encode(),
+        "shots.jsonl": lines(objects),
+    }
     asked |= _made(lambda folder: foreign(folder / "model"))
     asked[VALUE] = b"name, age int, kind: pub|restaurant, address.city"
     for words, name in (
@@ -340,7 +494,13 @@ def _decoding_targets() -> Iterable[Target]:
         (("--fields", VALUE), VALUE),
         (("--ask", VALUE), VALUE),
     ):
-        yield Target((*GENERATE, "--set", "time_max=3", *words), asked, (name,), generated, share=2)
+        yield Target(
+            (*GENERATE, "--set", "time_max=3", *words),
+            asked,
+            (name,),
+            generated,
+            share=2,
+        )
 
 
 def _training_targets() -> Iterable[Target]:
@@ -350,17 +510,46 @@ def _training_targets() -> Iterable[Target]:
     files = ("data/segmentation.json", "data/sentences.json", "data/test.jsonl")
     yield Target(("generate", "--model", "model"), plain, files, share=2)
     trained = ("train", "--model", "model", *FEW, "--out", "t")
-    manifest = json.dumps({"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}).encode()
-    files = ("data/segmentation.json", "data/sentences.json", "data/train.jsonl", "t/manifest.json")
-    yield Target((*trained, "--overwrite"), {**_model(), **data, "t/manifest.json": manifest}, files)
+    manifest = json.dumps(
+        {"settings": {"training": {"seed": 1}}, "versions": {}, "inputs": []}
+    ).encode()
+    files = (
+        "data/segmentation.json",
+        "data/sentences.json",
+        "data/train.jsonl",
+        "t/manifest.json",
+    )
+    yield Target(
+        (*trained, "--overwrite"),
+        {**_model(), **data, "t/manifest.json": manifest},
+        files,
+    )
     taught = ("train", "--teacher", "model", *FEW, "--out", "t")
-    texts = {name: text for name, text in _left(plain, *taught).items() if not name.startswith("t/")}
-    written = tuple(name for name in texts if "/generations/" in name and "-train-" in name)
+    texts = {
+        name: text
+        for name, text in _left(plain, *taught).items()
+        if not name.startswith("t/")
+    }
+    written = tuple(
+        name for name in texts if "/generations/" in name and "-train-" in name
+    )
     yield Target(taught, texts, written, share=2)
     left = _left({**_model(), **data}, *trained)
-    stopped = {name: left[name] for name in left if not name.startswith("t/") or "checkpoint-1" in name}
-    stopped["t/training.json"] = json.dumps({**json.loads(left["t/training.json"]), "result": None}).encode()
-    files = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "t/training.json")
+    stopped = {
+        name: left[name]
+        for name in left
+        if not name.startswith("t/") or "checkpoint-1" in name
+    }
+    stopped["t/training.json"] = json.dumps(
+        {**json.loads(left["t/training.json"]), "result": None}
+    ).encode()
+    files = (
+        "trainer_state.json",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state.pth",
+        "t/training.json",
+    )
     yield Target((*trained, "--resume"), stopped, files, share=2)
 
 

@@ -18,15 +18,31 @@ pytestmark = pytest.mark.extra("uvicorn")
 def test_no_answer_is_wrong_and_no_place_is_lost(tmp_path):
     write_lines(tmp_path / "docs.jsonl", *({"source": source} for source, _ in TOLD))
     model = ("--model", str(tiny_checkpoint(tmp_path / "model")), "--device", "cpu")
-    trial = (sys.executable, "-m", "tests.trials.serve", "--data", str(tmp_path / "docs.jsonl"), *model)
+    trial = (
+        sys.executable,
+        "-m",
+        "tests.trials.serve",
+        "--data",
+        str(tmp_path / "docs.jsonl"),
+        *model,
+    )
     short = ("--cases", "40", "--seconds", "1", "--clients", "1,4")
-    done = subprocess.run([*trial, *short], capture_output=True, text=True, timeout=900, check=True)
+    done = subprocess.run(
+        [*trial, *short], capture_output=True, text=True, timeout=900, check=True
+    )
     assert "WRONG" not in done.stdout and "Traceback" not in done.stderr
-    assert done.stdout.count("places left (0, 0)") == 4 and done.stdout.count("exit code 0") == 2
+    assert (
+        done.stdout.count("places left (0, 0)") == 4
+        and done.stdout.count("exit code 0") == 2
+    )
 
 
 def test_each_line_of_the_log_is_json_whatever_comes_over_the_wire(tmp_path, capsys):
-    server = Server(["--model", str(tiny_checkpoint(tmp_path / "model")), "--device", "cpu"], {}, None)
+    server = Server(
+        ["--model", str(tiny_checkpoint(tmp_path / "model")), "--device", "cpu"],
+        {},
+        None,
+    )
     with socket.create_connection(("127.0.0.1", server.port)) as made:
         made.sendall(b"no request\r\n\r\n")
         assert made.recv(99).startswith(b"HTTP/1.1 400")

@@ -1,7 +1,7 @@
 """Texts of sentences in English and German, made by a small grammar: `python -m tests.trials.translation FOLDER`.
 
-It writes train.jsonl and test.jsonl. A text has 6 to 12 sentences. The order of words differs between the languages, and
-German has cases and genders.
+It writes train.jsonl and test.jsonl. A text has 6 to 12 sentences. The order of words
+differs between the languages, and German has cases and genders.
 """
 
 import json
@@ -43,7 +43,9 @@ def main(folder: Path, train: int = 20_000, test: int = 200) -> None:
     for name, count in (("train", train), ("test", test)):
         with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             for _ in range(count):
-                english, german = zip(*(sentence(draw) for _ in range(draw.randint(6, 12))), strict=True)
+                english, german = zip(
+                    *(sentence(draw) for _ in range(draw.randint(6, 12))), strict=True
+                )
                 line = {"source": " ".join(english), "target": " ".join(german)}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 

@@ -22,8 +22,12 @@ from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.conftest import Clock, showing
 
 
-def make_terminal(*, terminal: bool = False, quiet: bool = False, no_color: bool = False) -> Terminal:
-    screen = Console(width=100, file=io.StringIO(), force_terminal=terminal, no_color=no_color)
+def make_terminal(
+    *, terminal: bool = False, quiet: bool = False, no_color: bool = False
+) -> Terminal:
+    screen = Console(
+        width=100, file=io.StringIO(), force_terminal=terminal, no_color=no_color
+    )
     return Terminal(quiet=quiet, console=screen)
 
 
@@ -40,7 +44,9 @@ def watch(
     model = ScriptedModel([[[2, 3, 4], [5, 6]], [[2, 3]], [[4]]])
     method = Method(Fixed(1), bos=BOS, eos=EOS, empty_rows="stop")
     with showing(progress):
-        for event in decode(model, [(index, [index]) for index in range(3)], method, sequences):
+        for event in decode(
+            model, [(index, [index]) for index in range(3)], method, sequences
+        ):
             clock.now += seconds
             progress.on(event)
             yield event
@@ -61,7 +67,9 @@ def ticking(clock: Clock, *seconds: float) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
-def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(clock, sequences):
+def test_examples_tokens_without_eos_and_rates_are_counted_from_the_first_event_on(
+    clock, sequences
+):
     progress = GenerationProgress(make_terminal().talk, 3)
     clock.now += 1000  # a model that is slow to load is no slow decoder
     list(watch(progress, clock, sequences=sequences))
@@ -81,7 +89,9 @@ def test_off_a_terminal_a_line_comes_every_ten_seconds_and_no_oftener(clock):
 
 
 @pytest.mark.parametrize(("total", "shown"), [(3, "2/3"), (None, "2/?")])
-def test_on_a_terminal_a_bar_comes_and_goes_while_stdout_keeps_its_data(clock, capsys, total, shown):
+def test_on_a_terminal_a_bar_comes_and_goes_while_stdout_keeps_its_data(
+    clock, capsys, total, shown
+):
     terminal = make_terminal(terminal=True)
     progress = GenerationProgress(terminal.talk, total)
     for event in watch(progress, clock, 1.0):
@@ -95,7 +105,8 @@ def test_on_a_terminal_a_bar_comes_and_goes_while_stdout_keeps_its_data(clock, c
 
 
 @pytest.mark.parametrize(
-    ("settings", "seconds"), [({}, 0.0), ({"quiet": True}, 10.0), ({"quiet": True, "terminal": True}, 10.0)]
+    ("settings", "seconds"),
+    [({}, 0.0), ({"quiet": True}, 10.0), ({"quiet": True, "terminal": True}, 10.0)],
 )
 def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
     terminal = make_terminal(**settings)
@@ -105,14 +116,20 @@ def test_short_work_and_quiet_work_say_nothing(clock, settings, seconds):
     assert written(terminal) == ""
 
 
-@pytest.mark.parametrize(("quiet", "shown"), [(False, ["50 % of [red]a␛[2J"]), (True, [])])
+@pytest.mark.parametrize(
+    ("quiet", "shown"), [(False, ["50 % of [red]a␛[2J"]), (True, [])]
+)
 def test_a_terminal_shows_what_is_logged_as_data_and_each_warning_once(quiet, shown):
     earlier, terminal = make_terminal(), make_terminal(quiet=quiet)
     with stage(terminal, "reading"):
         log.info("50 % of [red]a\x1b[2J")
         for text in ("%s is odd", "%s is odd", "so is %d"):
             log.warning(text)
-    assert written(terminal).splitlines() == [*shown, "warning: %s is odd", "warning: so is %d"]
+    assert written(terminal).splitlines() == [
+        *shown,
+        "warning: %s is odd",
+        "warning: so is %d",
+    ]
     assert written(earlier) == "", "a new terminal takes its place"
 
 
@@ -130,14 +147,18 @@ def test_short_stages_show_no_bar_and_a_long_one_shows_how_far_it_is(monkeypatch
     assert written(terminal) == ""
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.01)
     with stage(terminal, "learning", 2) as advance:
-        while "learning" not in written(terminal):  # it says nothing, and is shown all the same
+        while "learning" not in written(
+            terminal
+        ):  # it says nothing, and is shown all the same
             time.sleep(0.01)
         advance()
     assert "1/2" in written(terminal)
     assert "\x1b[?25h" in written(terminal), "the cursor comes back"
 
 
-def test_track_draws_items_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(monkeypatch, clock):
+def test_track_draws_items_one_at_a_time_and_puts_the_bar_away_when_its_caller_stops(
+    monkeypatch, clock
+):
     monkeypatch.setattr("pipedec_cli.view.progress.PATIENCE", 0.0)
     terminal, left = make_terminal(terminal=True), ticking(clock, *[0] * 9)
     items = track(terminal, left, 9, "reading")
@@ -151,16 +172,23 @@ def test_track_draws_items_one_at_a_time_and_puts_the_bar_away_when_its_caller_s
 def test_each_evaluation_of_a_training_leaves_a_line():
     terminal = make_terminal(terminal=True)
     terminal(training := Training("F1"))
-    for progress in (TrainingProgress(1, 2, 0.5, 2.5), TrainingProgress(2, 2, 1.0, 1.5, 1.25, 50.0)):
+    for progress in (
+        TrainingProgress(1, 2, 0.5, 2.5),
+        TrainingProgress(2, 2, 1.0, 1.5, 1.25, 50.0),
+    ):
         terminal(progress)
     terminal(Ended(training))
     text = written(terminal)
-    assert "update: 2 of 2, epoch 1.00, loss 1.500, dev loss 1.250, dev F1 50.0\n" in text
+    assert (
+        "update: 2 of 2, epoch 1.00, loss 1.500, dev loss 1.250, dev F1 50.0\n" in text
+    )
     assert "update: 1 of 2" not in text
     assert text.rstrip().endswith("\x1b[2K"), "the line of the bar is cleared"
 
 
-def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluations_are_in_it(clock):
+def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluations_are_in_it(
+    clock,
+):
     terminal = make_terminal()
     terminal(Training("F1"))
     for figures in (
@@ -180,8 +208,16 @@ def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluation
     ("steps", "drafts", "said"),
     [
         (12, 5, None),
-        (13, 5, "13 calls, the drafts' 5 among them, where the sequential model alone makes 13"),
-        (18, 5, "no guess has saved a decoder call: one more guess makes a call 3 times as long here"),
+        (
+            13,
+            5,
+            "13 calls, the drafts' 5 among them, where the sequential model alone makes 13",
+        ),
+        (
+            18,
+            5,
+            "no guess has saved a decoder call: one more guess makes a call 3 times as long here",
+        ),
     ],
 )
 def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, said):
@@ -195,7 +231,13 @@ def test_texts_that_were_stopped_on_repeat_are_counted_and_named(caplog):
     caplog.set_level("INFO", "pipedec")
     tally = Tally(seconds=1.0)
     for stopped_on_repeat in (True, False, True):
-        made = Generated(text="a", segments=("a",), steps=2, tokens=1, stopped_on_repeat=stopped_on_repeat)
+        made = Generated(
+            text="a",
+            segments=("a",),
+            steps=2,
+            tokens=1,
+            stopped_on_repeat=stopped_on_repeat,
+        )
         tally.add(made, None, None)
     assert tally.stopped_on_repeat == 2
     tally.report({"max_source_tokens": 9, "sub_max": 9})

@@ -16,7 +16,8 @@ __all__ = ["IMPORTERS", "CleaningCounts", "Example", "cleaned", "parallel", "spl
 #: Gives the examples of a location and a split; None for a single file.
 Importer = Callable[[str, SplitName | None], Iterator[Example]]
 
-#: What `pipedec import` reads, with the level of its subsequences: the paper's six data sets, then the general ones.
+#: What `pipedec import` reads, with the level of its subsequences: the paper's six data
+#: sets, then the general ones.
 IMPORTERS: Final[Mapping[str, tuple[Level, Importer]]] = {
     "msqa": ("phrase", multispanqa),
     "kp20k": ("phrase", keyphrases),
@@ -53,19 +54,29 @@ class CleaningCounts:
 
     def notes(self) -> list[str]:
         """A sentence for each note that was counted, with the first place."""
-        places = ((note, place) for note in _NOTES if (place := self._first_places.get(note)))
-        return [f"{self.times[note]:,} {_NOTES[note]} (first: {place})" for note, place in places]
+        places = (
+            (note, place) for note in _NOTES if (place := self._first_places.get(note))
+        )
+        return [
+            f"{self.times[note]:,} {_NOTES[note]} (first: {place})"
+            for note, place in places
+        ]
 
     def as_json(self) -> dict[str, int]:
         """The counts by name."""
-        return {"examples": self.examples, **{note: self.times[note] for note in _NOTES}}
+        return {
+            "examples": self.examples,
+            **{note: self.times[note] for note in _NOTES},
+        }
 
 
-def cleaned(examples: Iterable[Example], counts: CleaningCounts) -> Iterator[dict[str, Any]]:
+def cleaned(
+    examples: Iterable[Example], counts: CleaningCounts
+) -> Iterator[dict[str, Any]]:
     """The objects to write: ``id``, ``source``, ``target`` and further fields of each example that has a source.
 
-    A target of segments is a list. An example without an identifier gets its number; one whose identifier is taken
-    gets it with ``-2``, ``-3`` and so on.
+    A target of segments is a list. An example without an identifier gets its number;
+    one whose identifier is taken gets it with ``-2``, ``-3`` and so on.
     """
     taken: set[str] = set()
     for number, example in enumerate(examples, start=1):
@@ -80,7 +91,11 @@ def cleaned(examples: Iterable[Example], counts: CleaningCounts) -> Iterator[dic
         counts.examples += 1
         fields: dict[str, Any] = {"id": identifier, "source": example.source}
         if example.target is not None:
-            fields["target"] = list(example.target) if isinstance(example.target, tuple) else example.target
+            fields["target"] = (
+                list(example.target)
+                if isinstance(example.target, tuple)
+                else example.target
+            )
         notes = {
             "renamed": identifier != wanted,
             "without_target": example.target is None,

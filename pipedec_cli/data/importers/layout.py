@@ -12,13 +12,27 @@ from pipedec_cli.data.reading import checked, missing_field, some_names
 from pipedec_cli.data.records import SPLIT_NAMES, SplitName
 
 _DATA_SUFFIXES: Final = (
-    *(".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".src", ".source"),
+    *(
+        ".jsonl",
+        ".json",
+        ".ndjson",
+        ".csv",
+        ".tsv",
+        ".parquet",
+        ".txt",
+        ".src",
+        ".source",
+    ),
     *(".conll", ".bio", ".iob2"),
 )
-#: A folder with one of these is a data set without splits: stories of CNN/DailyMail, summaries of SumPubMed.
+#: A folder with one of these is a data set without splits: stories of CNN/DailyMail,
+#: summaries of SumPubMed.
 _NO_SPLITS: Final = ("*.story", "shorter_abstract/")
-#: The name of a split as a word of a file's name: ``kp20k_training.json``, ``KPTimes.train.jsonl.gz``.
-_SPLIT_WORD: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE)
+#: The name of a split as a word of a file's name: ``kp20k_training.json``,
+#: ``KPTimes.train.jsonl.gz``.
+_SPLIT_WORD: Final = re.compile(
+    rf"(?<![a-z0-9])({'|'.join(SPLIT_NAMES)})(?![a-z0-9])", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,9 @@ class Example:
     where: str
     id: str | None
     source: str  # may be empty
-    target: str | tuple[str, ...] | Mapping[str, Any] | None  # text, segments, an object; None: unlabelled
+    target: (
+        str | tuple[str, ...] | Mapping[str, Any] | None
+    )  # text, segments, an object; None: unlabelled
     extra: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
 
@@ -58,15 +74,23 @@ def files_of(
     return found[split]
 
 
-def split_files(folder: Path, accepts: Callable[[Path], bool] | None = None) -> dict[SplitName, list[Path]]:
+def split_files(
+    folder: Path, accepts: Callable[[Path], bool] | None = None
+) -> dict[SplitName, list[Path]]:
     """The data files of each split in a folder, or in its folder ``data``, found by their names."""
-    accepts = accepts or (lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES))
+    accepts = accepts or (
+        lambda file: file.name.lower().removesuffix(".gz").endswith(_DATA_SUFFIXES)
+    )
     for place in (folder, folder / "data"):
         if place.is_dir() and (found := files_by_split(place, _SPLIT_WORD, accepts)):
             return found
     what = "a folder without a file for any split (train…, valid…, test…)"
     inside = some_names(sorted(file.name for file in folder.iterdir()))
-    raise UserError(what, where=str(folder), todo=f"give a file or another folder; it holds {inside}")
+    raise UserError(
+        what,
+        where=str(folder),
+        todo=f"give a file or another folder; it holds {inside}",
+    )
 
 
 class Fields:
@@ -93,7 +117,9 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A field that must be a list of strings."""
-        return checked(self.values[self.first_of(name)], tuple[str, ...], self.where, field=name)
+        return checked(
+            self.values[self.first_of(name)], tuple[str, ...], self.where, field=name
+        )
 
     def example(
         self,
@@ -104,7 +130,9 @@ class Fields:
         extra: Mapping[str, Any] = {},
     ) -> Example:
         """The example of the row; its identifier is the first of `id_names` that is there and not empty."""
-        name = next((name for name in id_names if self.values.get(name) not in (None, "")), None)
+        name = next(
+            (name for name in id_names if self.values.get(name) not in (None, "")), None
+        )
         identifier: Any = None
         if name:
             kind: Any = str | int

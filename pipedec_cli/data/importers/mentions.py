@@ -1,7 +1,7 @@
 """Named-entity data in CoNLL's layout, as objects: a label is a key, and its mentions in a sentence are a list.
 
-A line holds a token and, in the last column, its tag; a blank line ends a sentence. Tags are IOB1, IOB2 (BIO), BIOES or
-BILOU.
+A line holds a token and, in the last column, its tag; a blank line ends a sentence.
+Tags are IOB1, IOB2 (BIO), BIOES or BILOU.
 """
 
 import re
@@ -21,8 +21,9 @@ _TAG: Final = re.compile(r"([BIESLU])-(\S+)|O")
 def conll(location: str, split: SplitName | None) -> Iterator[Example]:
     """The sentences of a file, or of the files of a split in a folder.
 
-    The source is the tokens with a space between them. The target has a key for each label of the sentence with its
-    mentions in order, each once. ``-DOCSTART-`` lines and comments are skipped.
+    The source is the tokens with a space between them. The target has a key for each
+    label of the sentence with its mentions in order, each once. ``-DOCSTART-`` lines
+    and comments are skipped.
     """
     for file in files_of(Path(location), split):
         tokens, tags, begins = list[str](), list[str](), 0
@@ -30,14 +31,21 @@ def conll(location: str, split: SplitName | None) -> Iterator[Example]:
             columns = line.split("\t") if "\t" in line.strip(" \t\r") else line.split()
             if not columns or columns[0] == "-DOCSTART-":
                 if tokens:
-                    yield Example(f"{file}:{begins}", None, " ".join(tokens), _target(tokens, tags))
+                    yield Example(
+                        f"{file}:{begins}",
+                        None,
+                        " ".join(tokens),
+                        _target(tokens, tags),
+                    )
                 tokens, tags = [], []
             elif len(columns) > 1 and _TAG.fullmatch(columns[-1]):
                 begins = begins if tokens else number
                 tokens.append(columns[0])
                 tags.append(columns[-1])
             elif columns[0] != "#":
-                found = f"expected a token and its tag (O, B-…, I-…), found {line[:40]!r}"
+                found = (
+                    f"expected a token and its tag (O, B-…, I-…), found {line[:40]!r}"
+                )
                 raise UserError(found, where=f"{file}:{number}")
 
 
@@ -51,4 +59,7 @@ def _target(tokens: Sequence[str], tags: Sequence[str]) -> dict[str, list[str]]:
         elif label:
             found[label][-1].append(token)
         before = "" if prefix in "ESLU" else label
-    return {label: list(dict.fromkeys(map(" ".join, mentions))) for label, mentions in found.items()}
+    return {
+        label: list(dict.fromkeys(map(" ".join, mentions)))
+        for label, mentions in found.items()
+    }

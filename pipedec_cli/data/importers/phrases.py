@@ -1,7 +1,8 @@
 """Data sets whose targets are lists of phrases: keyphrases, the spans of MultiSpanQA, and parallel text files.
 
-docs/datasets.md says where each is published and in which layouts: KP20k (Meng et al. 2017), KPTimes (Gallina et al. 2019)
-and the hub's copies of both, MultiSpanQA (Li et al. 2022), parallel text as in Chan et al. (2019).
+docs/datasets.md says where each is published and in which layouts: KP20k (Meng et al.
+2017), KPTimes (Gallina et al. 2019) and the hub's copies of both, MultiSpanQA (Li et
+al. 2022), parallel text as in Chan et al. (2019).
 """
 
 import re
@@ -11,41 +12,64 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import Example, Fields, files_of, one_line, parts, qa_source, rows_at
+from pipedec_cli.data.importers.layout import (
+    Example,
+    Fields,
+    files_of,
+    one_line,
+    parts,
+    qa_source,
+    rows_at,
+)
 from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.reading import as_json, checked
 from pipedec_cli.data.records import SplitName
 
-_SOURCE_NAME: Final = re.compile(r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE)
+_SOURCE_NAME: Final = re.compile(
+    r"(?<![a-z0-9])(src|source)(?![a-z0-9])", re.IGNORECASE
+)
 
 
 def keyphrases(location: str, split: SplitName | None) -> Iterator[Example]:
     """The documents of a file, a folder or a hub data set.
 
-    The source is the title and the body with a space between them, as the evaluation of Chan et al. (2019) reads
-    them. The target is the phrases in their order. If a keyphrase has variants, the first is the target; all of them are
-    kept in the field ``keyphrase_variants``.
+    The source is the title and the body with a space between them, as the evaluation of
+    Chan et al. (2019) reads them. The target is the phrases in their order. If a
+    keyphrase has variants, the first is the target; all of them are kept in the field
+    ``keyphrase_variants``.
     """
     for fields in rows_at(location, split):
         phrases, extra = _phrases(fields)
         name = fields.first_of("abstract", "body", "text", "document", "source")
         body = " ".join(fields.texts(name)) if name == "document" else fields.text(name)
         title = fields.text("title") if name != "source" and fields.has("title") else ""
-        yield fields.example(" ".join(filter(None, (title.strip(), body.strip()))), phrases, extra=extra)
+        yield fields.example(
+            " ".join(filter(None, (title.strip(), body.strip()))), phrases, extra=extra
+        )
 
 
 def _phrases(fields: Fields) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The keyphrases, and the field with all their variants if one has several."""
     name = fields.first_of("keyphrases", "keywords", "keyword", "extractive_keyphrases")
     if name == "extractive_keyphrases":
-        absent = fields.texts("abstractive_keyphrases") if fields.has("abstractive_keyphrases") else ()
+        absent = (
+            fields.texts("abstractive_keyphrases")
+            if fields.has("abstractive_keyphrases")
+            else ()
+        )
         return parts((*fields.texts(name), *absent)), {}
     value = fields.values[name]
-    if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(item, list) for item in value)
+    ):
         lists = checked(value, tuple[tuple[str, ...], ...], fields.where, field=name)
         groups = [list(variants) for variants in map(parts, lists) if variants]
         several = any(len(variants) > 1 for variants in groups)
-        return tuple(first for first, *_ in groups), {"keyphrase_variants": groups} if several else {}
+        return tuple(first for first, *_ in groups), {
+            "keyphrase_variants": groups
+        } if several else {}
     kind: Any = str | tuple[str, ...]
     given = checked(value, kind, fields.where, field=name)
     return parts(given.split(";") if isinstance(given, str) else given), {}
@@ -54,9 +78,10 @@ def _phrases(fields: Fields) -> tuple[tuple[str, ...], dict[str, Any]]:
 def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
     """The questions of a file, a folder or a hub data set.
 
-    The source is ``question: … context: …``. The target is the spans in the order of the passage, their tokens joined
-    by a space, as the published evaluation compares them. The field ``answers`` keeps them for scoring: no later step
-    joins or merges it. A split without labels has neither.
+    The source is ``question: … context: …``. The target is the spans in the order of
+    the passage, their tokens joined by a space, as the published evaluation compares
+    them. The field ``answers`` keeps them for scoring: no later step joins or merges
+    it. A split without labels has neither.
     """
     for fields in _questions(location, split):
         question, context = fields.texts("question"), fields.texts("context")
@@ -69,20 +94,31 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
                 raise UserError(f"field 'label': {what}", where=fields.where)
             answers = spans(labels, context)
         source = qa_source(" ".join(question), " ".join(context)) if context else ""
-        yield fields.example(source, answers, extra={} if answers is None else {"answers": list(answers)})
+        yield fields.example(
+            source, answers, extra={} if answers is None else {"answers": list(answers)}
+        )
 
 
 def _questions(location: str, split: SplitName | None) -> Iterator[Fields]:
     """The questions of JSON files with ``{"data": […]}`` or a list, on any number of lines, or of rows."""
     path = Path(location)
     files = files_of(path, split) if path.exists() else []
-    if not all(file.name.lower().removesuffix(".gz").endswith(".json") for file in files) or not files:
+    if (
+        not all(
+            file.name.lower().removesuffix(".gz").endswith(".json") for file in files
+        )
+        or not files
+    ):
         yield from rows_at(location, split)
         return
     for file in files:
-        value = as_json("".join(f"{line}\n" for _, line in text_lines(file)).encode(), str(file))
+        value = as_json(
+            "".join(f"{line}\n" for _, line in text_lines(file)).encode(), str(file)
+        )
         found = value.get("data", [value]) if isinstance(value, Mapping) else value
-        for number, question in enumerate(checked(found, list[Any], str(file), field="data"), start=1):
+        for number, question in enumerate(
+            checked(found, list[Any], str(file), field="data"), start=1
+        ):
             yield Fields(question, f"{file} question {number}")
 
 
@@ -98,35 +134,59 @@ def spans(labels: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
 
 
 def parallel(
-    location: str, split: SplitName | None, *, targets: Path | None = None, separator: str | None = None
+    location: str,
+    split: SplitName | None,
+    *,
+    targets: Path | None = None,
+    separator: str | None = None,
 ) -> Iterator[Example]:
     """The lines of a source file, or of the source files of a split, with the lines of their target files.
 
-    Without `targets` the target file is found by its name (``trg``, ``tgt`` or ``target`` for ``src``). The separator
-    of phrases is ``;`` by default; with ``""`` a target is plain text.
+    Without `targets` the target file is found by its name (``trg``, ``tgt`` or
+    ``target`` for ``src``). The separator of phrases is ``;`` by default; with ``""`` a
+    target is plain text.
     """
     for source in files_of(Path(location), split, _is_source):
-        words = ("trg", "tgt", "target") if targets is None and _is_source(source) else ()
-        tried = [source.with_name(_SOURCE_NAME.sub(word, source.name)) for word in words]
+        words = (
+            ("trg", "tgt", "target") if targets is None and _is_source(source) else ()
+        )
+        tried = [
+            source.with_name(_SOURCE_NAME.sub(word, source.name)) for word in words
+        ]
         if (target_file := targets or next(filter(Path.is_file, tried), None)) is None:
             names = ", ".join(file.name for file in tried)
             what = (
-                f"expected one of {names} beside it, found none" if tried else "which file holds its targets?"
+                f"expected one of {names} beside it, found none"
+                if tried
+                else "which file holds its targets?"
             )
             raise UserError(what, where=str(source), todo="name it with --targets FILE")
         lines = zip_longest(text_lines(source), text_lines(target_file))
         for number, (left, right) in enumerate(lines, start=1):
             if left is None or right is None:
-                longer, shorter = (target_file, source) if left is None else (source, target_file)
+                longer, shorter = (
+                    (target_file, source) if left is None else (source, target_file)
+                )
                 what = f"has no partner: {shorter} ends with line {number - 1}"
                 raise UserError(what, where=f"{longer}:{number}")
-            target = right[1].strip() if separator == "" else split_phrases(right[1], separator or ";")
-            yield Example(f"{source}:{number}", None, one_line(left[1].replace("<eos>", " ")), target)
+            target = (
+                right[1].strip()
+                if separator == ""
+                else split_phrases(right[1], separator or ";")
+            )
+            yield Example(
+                f"{source}:{number}",
+                None,
+                one_line(left[1].replace("<eos>", " ")),
+                target,
+            )
 
 
 def split_phrases(line: str, separator: str = ";") -> tuple[str, ...]:
     """The phrases of a line of parallel text, without empty ones and ``<peos>``."""
-    return tuple(phrase for phrase in parts(line.split(separator)) if phrase != "<peos>")
+    return tuple(
+        phrase for phrase in parts(line.split(separator)) if phrase != "<peos>"
+    )
 
 
 def _is_source(file: Path) -> bool:

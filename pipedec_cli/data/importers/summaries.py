@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.importers.layout import Example, files_of, one_line, parts, qa_source, rows_at
+from pipedec_cli.data.importers.layout import (
+    Example,
+    files_of,
+    one_line,
+    parts,
+    qa_source,
+    rows_at,
+)
 from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
 
@@ -20,13 +27,20 @@ _SHORT_SUMMARY = "shorter_abstract"
 def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
     """The answered questions of the released files or of a flat copy, in the order of ``summary.txt``.
 
-    The source is ``question: … context: …`` with the answer as context, the target the summary. Pairs with label 0
-    serve answer selection and are left out.
+    The source is ``question: … context: …`` with the answer as context, the target the
+    summary. Pairs with label 0 serve answer selection and are left out.
     """
     path = Path(location)
     folder = path if path.is_dir() else path.parent
-    found = [folder / name for name in ("summary.txt", "summary.txt.gz") if (folder / name).is_file()]
-    if found and (path.is_dir() or (path.is_file() and path.name.removesuffix(".gz").endswith(".txt"))):
+    found = [
+        folder / name
+        for name in ("summary.txt", "summary.txt.gz")
+        if (folder / name).is_file()
+    ]
+    if found and (
+        path.is_dir()
+        or (path.is_file() and path.name.removesuffix(".gz").endswith(".txt"))
+    ):
         for pairs in files_of(path, split):
             yield from _answered(pairs, found[0])
         return
@@ -39,17 +53,32 @@ def wikihowqa(location: str, split: SplitName | None) -> Iterator[Example]:
 
 def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
     """The positive pairs of a split. The summaries are streamed: with their answers they are far larger."""
-    questions: dict[str, list[tuple[str, str]]] = {}  # question and place, by the id of the answer
-    for where, question, identifier, label in _rows(pairs, "question", "answer id", "label"):
+    questions: dict[
+        str, list[tuple[str, str]]
+    ] = {}  # question and place, by the id of the answer
+    for where, question, identifier, label in _rows(
+        pairs, "question", "answer id", "label"
+    ):
         if label not in ("0", "1"):
-            raise UserError(f"column 'label': expected 0 or 1, found {label!r}", where=where)
+            raise UserError(
+                f"column 'label': expected 0 or 1, found {label!r}", where=where
+            )
         if label == "1":
             questions.setdefault(identifier, []).append((question.strip(), where))
-    for where, identifier, answer, summary in _rows(summaries, "answer id", "answer", "summary"):
+    for where, identifier, answer, summary in _rows(
+        summaries, "answer id", "answer", "summary"
+    ):
         for question, _ in questions.pop(identifier, ()):
-            yield Example(where, identifier, qa_source(question, answer) if answer else "", summary)
+            yield Example(
+                where,
+                identifier,
+                qa_source(question, answer) if answer else "",
+                summary,
+            )
     for identifier, asked in questions.items():
-        raise UserError(f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1])
+        raise UserError(
+            f"answer id {identifier!r} is not in {summaries.name}", where=asked[0][1]
+        )
 
 
 def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
@@ -64,17 +93,26 @@ def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
 def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     """The articles of a place or of story files; the target is the highlights, each a sentence."""
     place = Path(location)
-    stories = [place] if place.suffix == ".story" and place.is_file() else sorted(place.glob("*.story"))
+    stories = (
+        [place]
+        if place.suffix == ".story" and place.is_file()
+        else sorted(place.glob("*.story"))
+    )
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
-            raise UserError(f"expected a line {_HIGHLIGHT!r}, found none", where=str(path))
+            raise UserError(
+                f"expected a line {_HIGHLIGHT!r}, found none", where=str(path)
+            )
         end = lines.index(_HIGHLIGHT)
         highlights = parts(line for line in lines[end:] if line != _HIGHLIGHT)
         yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
     if not stories:
         for fields in rows_at(location, split):
-            yield fields.example(fields.text("article").strip(), parts(fields.text("highlights").split("\n")))
+            yield fields.example(
+                fields.text("article").strip(),
+                parts(fields.text("highlights").split("\n")),
+            )
 
 
 def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
@@ -82,17 +120,27 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
     folder = Path(location)
     if (folder / "text").is_dir() and (folder / _SHORT_SUMMARY).is_dir():
         # By rising number.
-        articles = sorted((folder / "text").glob("text_*.txt"), key=lambda path: (len(path.name), path.name))
+        articles = sorted(
+            (folder / "text").glob("text_*.txt"),
+            key=lambda path: (len(path.name), path.name),
+        )
         if not articles:
             raise UserError(
-                "expected files text_1.txt, text_2.txt, …, found none", where=str(folder / "text")
+                "expected files text_1.txt, text_2.txt, …, found none",
+                where=str(folder / "text"),
             )
         for article in articles:
             number = article.stem.removeprefix("text_")
             summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
             if not summary.is_file():
-                raise UserError(f"expected its summary {summary}, found no such file", where=str(article))
-            texts, sentences = (parts(line for _, line in text_lines(path)) for path in (article, summary))
+                raise UserError(
+                    f"expected its summary {summary}, found no such file",
+                    where=str(article),
+                )
+            texts, sentences = (
+                parts(line for _, line in text_lines(path))
+                for path in (article, summary)
+            )
             yield Example(str(article), number, " ".join(texts), sentences)
         return
     target: str | tuple[str, ...]
@@ -100,12 +148,21 @@ def pubmed(location: str, split: SplitName | None) -> Iterator[Example]:
         layout = fields.first_of("article_text", "article", "text")
         if layout == "article_text":
             source = " ".join(map(one_line, fields.texts("article_text")))
-            target = parts(_SENTENCE_MARKS.sub(" ", sentence) for sentence in fields.texts("abstract_text"))
+            target = parts(
+                _SENTENCE_MARKS.sub(" ", sentence)
+                for sentence in fields.texts("abstract_text")
+            )
         elif layout == "article":
-            source, target = fields.text("article").strip(), fields.text("abstract").strip()
+            source, target = (
+                fields.text("article").strip(),
+                fields.text("abstract").strip(),
+            )
         else:
             source, abstract = fields.text("text").strip(), fields.text(_SHORT_SUMMARY)
-            # One sentence a line as released; the copy on the hub has lost its line ends, and is text.
+            # One sentence a line as released; the copy on the hub has lost its line
+            # ends, and is text.
             lines = parts(abstract.split("\n"))
             target = lines if len(lines) > 1 else abstract.strip()
-        yield fields.example(source, target, id_names=("article_id", "id", "filename_text"))
+        yield fields.example(
+            source, target, id_names=("article_id", "id", "filename_text")
+        )

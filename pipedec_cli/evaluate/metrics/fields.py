@@ -1,7 +1,8 @@
 """F1 of the (path, value) pairs of objects, and the share of objects that are completely right: protocol ``fields``.
 
-The items of a list of objects have no order: each predicted item is compared with one right item, so that most pairs agree.
-A key may have a metric of its own: ``words``, or a tolerance of its numbers, such as ``0.5`` or ``5%``.
+The items of a list of objects have no order: each predicted item is compared with one
+right item, so that most pairs agree. A key may have a metric of its own: ``words``, or
+a tolerance of its numbers, such as ``0.5`` or ``5%``.
 """
 
 import re
@@ -15,7 +16,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from pipedec_cli.data.fields import split_pair
-from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
+from pipedec_cli.evaluate.metrics.measure import (
+    PERCENT,
+    Floats,
+    Measure,
+    ScoringItem,
+    harmonic_mean,
+)
 
 #: The share of right values that a threshold is to keep, in per cent.
 PRECISION: Final = 95.0
@@ -39,8 +46,9 @@ class Group:
 class Reliability:
     """What confidence says about values: those of each tenth of confidence, and how well it tells right from wrong.
 
-    `auc` is the area under the ROC curve, 0 to 1: the share of pairs of a right and a wrong value in which the right one
-    is surer, ties half; None without such pairs. `threshold` is the least that keeps 95 % right values; None if there is none.
+    `auc` is the area under the ROC curve, 0 to 1: the share of pairs of a right and a
+    wrong value in which the right one is surer, ties half; None without such pairs.
+    `threshold` is the least that keeps 95 % right values; None if there is none.
     """
 
     bins: Sequence[Group]
@@ -73,7 +81,8 @@ def kept(judged: Sequence[Judged], least: float, below: float = 2.0) -> Group:
 
 
 Pair = tuple[str, str]
-#: The path of a value in an item of a list of objects: the list, the item, and the rest.
+#: The path of a value in an item of a list of objects: the list, the item, and the
+#: rest.
 _ITEM: Final = re.compile(r"(.*?)\[([0-9]+)\](\..*)", re.DOTALL)
 
 
@@ -86,7 +95,9 @@ def agreement(metric: str, value: str, right: str) -> float:
         number, meant = float(value), float(right)
     except ValueError:
         return 0.0
-    most = float(metric.rstrip("%")) * (abs(meant) / PERCENT if metric.endswith("%") else 1)
+    most = float(metric.rstrip("%")) * (
+        abs(meant) / PERCENT if metric.endswith("%") else 1
+    )
     return float(abs(number - meant) <= most * (1 + 1e-9))  # 0.3 − 0.2 is within 0.1
 
 
@@ -94,15 +105,24 @@ def agreement(metric: str, value: str, right: str) -> float:
 class Fields(Measure):
     """Micro F1: an object is a set of ``path: value`` pairs, with a pair for each item of a list.
 
-    `metrics` are those of keys such as ``menu[].price``. The values of all other keys are equal or not.
+    `metrics` are those of keys such as ``menu[].price``. The values of all other keys
+    are equal or not.
     """
 
     metrics: tuple[Pair, ...] = ()
     name: ClassVar[str] = "fields"
-    headline: ClassVar[Mapping[str, str]] = {"fields_f1": "fields F1", "fields_exact": "exact objects"}
+    headline: ClassVar[Mapping[str, str]] = {
+        "fields_f1": "fields F1",
+        "fields_exact": "exact objects",
+    }
     primary: ClassVar[str] = "fields_f1"
     part: ClassVar[str] = "field"
-    columns: ClassVar[tuple[str, ...]] = ("fields_f1", "fields_exact", "fields_p", "fields_r")
+    columns: ClassVar[tuple[str, ...]] = (
+        "fields_f1",
+        "fields_exact",
+        "fields_p",
+        "fields_r",
+    )
     counted: ClassVar[tuple[str, ...]] = ("predicted_pairs", "right_pairs")
     precision_recall: ClassVar = {"fields_f1": ("fields_p", "fields_r")}
 
@@ -121,7 +141,9 @@ class Fields(Measure):
         hits, exact, predicted, right = np.moveaxis(means, -1, 0)
         neither = np.where((predicted == 0) & (right == 0), PERCENT, 0.0)
         both = ((predicted, neither.copy()), (right, neither.copy()))
-        p, r = (np.divide(PERCENT * hits, of, out=usual, where=of > 0) for of, usual in both)
+        p, r = (
+            np.divide(PERCENT * hits, of, out=usual, where=of > 0) for of, usual in both
+        )
         return np.stack([harmonic_mean(p, r), PERCENT * exact, p, r], axis=-1)
 
     def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
@@ -132,14 +154,19 @@ class Fields(Measure):
             groups: dict[str, tuple[set[Pair], set[Pair]]] = {}
             for side, pairs in enumerate(sides):
                 for pair in pairs:
-                    groups.setdefault(_ITEM.sub(r"\1[]\3", pair[0]), (set(), set()))[side].add(pair)
+                    groups.setdefault(_ITEM.sub(r"\1[]\3", pair[0]), (set(), set()))[
+                        side
+                    ].add(pair)
             for key, (one, other) in groups.items():
-                # An object without the key on both sides is right. So all count as right until a pair shows up.
+                # An object without the key on both sides is right. So all count as
+                # right until a pair shows up.
                 sums.setdefault(key, np.array([0.0, len(both), 0.0, 0.0]))
                 sums[key] += self._row(one, other)
                 sums[key][1] -= 1
         found = {}
-        for key, total in sorted(sums.items(), key=lambda entry: (-entry[1][3], entry[0])):
+        for key, total in sorted(
+            sums.items(), key=lambda entry: (-entry[1][3], entry[0])
+        ):
             values = [*self.corpus(total / len(both)).tolist(), *total[2:].tolist()]
             found[key] = dict(zip((*self.columns, *self.counted), values, strict=True))
         return found
@@ -150,17 +177,28 @@ class Fields(Measure):
             return []
         moved, right = self.renumbered(item.segments, item.gold), _pairs(item.gold)
         credit = self._credit(_pairs(moved), right)
-        return [at for at, one in enumerate(moved) if min(credit[pair] for pair in _pairs([one])) < 1]
+        return [
+            at
+            for at, one in enumerate(moved)
+            if min(credit[pair] for pair in _pairs([one])) < 1
+        ]
 
     def judged(self, item: ScoringItem) -> list[Judged]:
         """The confidence of each value of an object, and whether it is right: all its pairs, and no others, are in the target."""
-        moved, right = self.renumbered(item.segments, item.gold or ()), _pairs(item.gold or ())
+        moved, right = (
+            self.renumbered(item.segments, item.gold or ()),
+            _pairs(item.gold or ()),
+        )
         credit, found = self._credit(_pairs(moved), right), dict[str, set[Pair]]()
         for pair, place in zip(item.segments, moved, strict=True):
             found.setdefault(split_pair(pair)[0], set()).update(_pairs([place]))
         wanted, of = Counter(key for key, _ in right), item.confidence
         return [
-            (of[key], min(credit[pair] for pair in pairs) == 1 and len(pairs) == wanted[next(iter(pairs))[0]])
+            (
+                of[key],
+                min(credit[pair] for pair in pairs) == 1
+                and len(pairs) == wanted[next(iter(pairs))[0]],
+            )
             for key, pairs in found.items()
             if key in of
         ]
@@ -177,28 +215,49 @@ class Fields(Measure):
         numbers = self._matching(predicted, right)
         return {(_moved(key, numbers), value) for key, value in predicted}, right
 
-    def _row(self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> tuple[float, ...]:
+    def _row(
+        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
+    ) -> tuple[float, ...]:
         hits = sum(self._credit(predicted, right).values())
-        return hits, float(hits == len(predicted) == len(right)), len(predicted), len(right)
+        return (
+            hits,
+            float(hits == len(predicted) == len(right)),
+            len(predicted),
+            len(right),
+        )
 
-    def _credit(self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> dict[Pair, float]:
+    def _credit(
+        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
+    ) -> dict[Pair, float]:
         """How right each predicted pair is, 0 to 1. By its key's metric it agrees with one right pair that no other agrees with."""
         credit = {pair: float(pair in right) for pair in predicted}
         metrics = dict(self.metrics)
-        left: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-        for side, pairs in enumerate((predicted - right, right - predicted) if metrics else ()):
+        left: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(
+            lambda: ([], [])
+        )
+        for side, pairs in enumerate(
+            (predicted - right, right - predicted) if metrics else ()
+        ):
             for key, value in sorted(pairs):
                 left[key][side].append(value)
         for key, (ours, theirs) in left.items():
             if metric := metrics.get(re.sub(r"\[[0-9]+\]", "[]", key)):
-                agree = [[agreement(metric, one, other) for other in theirs] for one in ours]
-                credit |= {(key, ours[row]): agree[row][column] for row, column in _assigned(agree)}
+                agree = [
+                    [agreement(metric, one, other) for other in theirs] for one in ours
+                ]
+                credit |= {
+                    (key, ours[row]): agree[row][column]
+                    for row, column in _assigned(agree)
+                }
         return credit
 
-    def _matching(self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]) -> dict[tuple[str, str], int]:
+    def _matching(
+        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
+    ) -> dict[tuple[str, str], int]:
         """The number of the right item for each predicted item, by its list and number; other items come after the right ones.
 
-        It solves the assignment problem: as many pairs as possible are in both items, and then as many numbers as possible stay.
+        It solves the assignment problem: as many pairs as possible are in both items,
+        and then as many numbers as possible stay.
         """
         ours, theirs = _items(predicted), _items(right)
         numbers: dict[tuple[str, str], int] = {}
@@ -212,7 +271,9 @@ class Fields(Measure):
                 for at, one in items.items()
             ]
             mine, right_numbers = list(items), list(map(int, others))
-            places = {mine[row]: right_numbers[column] for row, column in _assigned(agree)}
+            places = {
+                mine[row]: right_numbers[column] for row, column in _assigned(agree)
+            }
             spare = [at for at in items if at not in places]
             places |= {
                 at: max(right_numbers, default=0) + extra
@@ -228,7 +289,12 @@ def _assigned(agree: list[list[float]]) -> list[tuple[int, int]]:
         return []
     from scipy.optimize import linear_sum_assignment
 
-    return [*zip(*map(np.ndarray.tolist, linear_sum_assignment(agree, maximize=True)), strict=True)]
+    return [
+        *zip(
+            *map(np.ndarray.tolist, linear_sum_assignment(agree, maximize=True)),
+            strict=True,
+        )
+    ]
 
 
 def normalise_value(text: str) -> str:
@@ -241,7 +307,9 @@ def _items(pairs: AbstractSet[Pair]) -> dict[str, dict[str, set[Pair]]]:
     found: dict[str, dict[str, set[Pair]]] = {}
     for key, value in sorted(pairs):
         if match := _ITEM.fullmatch(key):
-            found.setdefault(match[1], {}).setdefault(match[2], set()).add((f"{match[1]}[]{match[3]}", value))
+            found.setdefault(match[1], {}).setdefault(match[2], set()).add(
+                (f"{match[1]}[]{match[3]}", value)
+            )
     return found
 
 

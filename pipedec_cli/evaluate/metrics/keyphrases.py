@@ -1,8 +1,9 @@
 """F1@5 and F1@M of present and absent keyphrases: protocols ``chan2019`` and ``meng2017``.
 
-chan2019 is Chan et al., "Neural Keyphrase Generation via Reinforcement Learning with Adaptive Rewards" (ACL 2019), as
-Chen et al. (ACL 2020) and the pipelined decoder's paper use it. meng2017 is Meng et al., "Deep Keyphrase Generation"
-(ACL 2017), as in the authors' later evaluation script.
+chan2019 is Chan et al., "Neural Keyphrase Generation via Reinforcement Learning with
+Adaptive Rewards" (ACL 2019), as Chen et al. (ACL 2020) and the pipelined decoder's
+paper use it. meng2017 is Meng et al., "Deep Keyphrase Generation" (ACL 2017), as in the
+authors' later evaluation script.
 """
 
 import re
@@ -16,15 +17,23 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 import regex
 
-from pipedec_cli.evaluate.metrics.measure import PERCENT, Floats, Measure, ScoringItem, harmonic_mean
+from pipedec_cli.evaluate.metrics.measure import (
+    PERCENT,
+    Floats,
+    Measure,
+    ScoringItem,
+    harmonic_mean,
+)
 
-#: ``edges``: at white space, with punctuation split off the ends of words. ``meng2017``: punctuation split off everywhere.
-#: ``whitespace``: at white space alone, for tokenised text.
+#: ``edges``: at white space, with punctuation split off the ends of words.
+#: ``meng2017``: punctuation split off everywhere. ``whitespace``: at white space alone,
+#: for tokenised text.
 Tokenizer = Literal["edges", "meng2017", "whitespace"]
 Stems = tuple[str, ...]
 
 CUTOFF: Final = 5
-#: A prediction with one of these words is dropped: two phrases in one, or a word that the model does not know.
+#: A prediction with one of these words is dropped: two phrases in one, or a word that
+#: the model does not know.
 INVALID_WORDS: Final = frozenset({",", ".", "<unk>"})
 
 # A full stop or comma at the start of a word stays: `.net` and `.5` are words.
@@ -33,8 +42,9 @@ _CLOSING = frozenset(".,;:!?)]}\"'”’»…")
 _ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")  # u.s., e.g.
 _POSSESSIVE = re.compile(r"(.+)(['’]s)")
 
-# Meng et al. pad the marks _ < > , ( ) . ' with spaces, and cut at everything but letters, digits, # & + and *.
-# Their letters are ASCII. Ours are Unicode's with their marks: a word cut at its accents could match a wrong one.
+# Meng et al. pad the marks _ < > , ( ) . ' with spaces, and cut at everything but
+# letters, digits, # & + and *. Their letters are ASCII. Ours are Unicode's with their
+# marks: a word cut at its accents could match a wrong one.
 _MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
 
 
@@ -42,20 +52,31 @@ _MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
 class _Keyphrases(Measure):
     """Keyphrases by either protocol.
 
-    With `pretokenized`, text, targets and predictions are cut at white space alone. With `hard`, precision at 5 divides
-    by 5 even if fewer phrases were predicted.
+    With `pretokenized`, text, targets and predictions are cut at white space alone.
+    With `hard`, precision at 5 divides by 5 even if fewer phrases were predicted.
     """
 
     pretokenized: bool = False
 
     headline: ClassVar[Mapping[str, str]] = {
-        f"{kind}_f1@{cut}": f"{kind} F1@{cut}" for kind in ("present", "absent") for cut in ("5", "M")
+        f"{kind}_f1@{cut}": f"{kind} F1@{cut}"
+        for kind in ("present", "absent")
+        for cut in ("5", "M")
     }
     primary: ClassVar[str] = "present_f1@M"
-    precision_recall: ClassVar = {f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline}
-    columns: ClassVar[tuple[str, ...]] = (*headline, *chain.from_iterable(precision_recall.values()))
+    precision_recall: ClassVar = {
+        f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline
+    }
+    columns: ClassVar[tuple[str, ...]] = (
+        *headline,
+        *chain.from_iterable(precision_recall.values()),
+    )
     counted: ClassVar[tuple[str, ...]] = (
-        *(f"{kind}_{what}" for kind in ("present", "absent") for what in ("targets", "predictions")),
+        *(
+            f"{kind}_{what}"
+            for kind in ("present", "absent")
+            for what in ("targets", "predictions")
+        ),
         *("duplicate_predictions", "invalid_predictions"),
     )
     hard: ClassVar[bool] = True
@@ -65,7 +86,10 @@ class _Keyphrases(Measure):
 
     @property
     def _settings(self) -> str:
-        kept, divisor = "+targets" if self.deduplicate_targets else "", "5" if self.hard else "min"
+        kept, divisor = (
+            "+targets" if self.deduplicate_targets else "",
+            "5" if self.hard else "min",
+        )
         words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:predictions{kept}"
         return f"{words}|p@5:of-{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
 
@@ -77,15 +101,24 @@ class _Keyphrases(Measure):
         """The `_row` of the document's precision and recall at 5 and at M, and counts."""
         assert item.gold is not None, "an item without right answers is refused before"
         source = stems(item.source, self._tokenizer)
-        predicted, duplicates, invalid = self.split(item.segments, source, predicted=True)
+        predicted, duplicates, invalid = self.split(
+            item.segments, source, predicted=True
+        )
         right, _, _ = self.split(item.gold, source, predicted=False)
         parts: list[tuple[float, float]] = []
         for guesses, targets in zip(predicted, right, strict=True):
             at_five = CUTOFF if self.hard else min(CUTOFF, len(guesses))
             for cut, divisor in ((CUTOFF, at_five), (len(guesses), len(guesses))):
                 hits = sum(guess in targets for guess in guesses[:cut])
-                parts.append((hits / divisor if divisor else 0.0, hits / len(targets) if targets else 0.0))
-        counts = (len(group) for pair in zip(right, predicted, strict=True) for group in pair)
+                parts.append(
+                    (
+                        hits / divisor if divisor else 0.0,
+                        hits / len(targets) if targets else 0.0,
+                    )
+                )
+        counts = (
+            len(group) for pair in zip(right, predicted, strict=True) for group in pair
+        )
         return (*self._row(parts), *counts, duplicates, invalid)
 
     def split(
@@ -93,20 +126,25 @@ class _Keyphrases(Measure):
     ) -> tuple[tuple[list[Stems], list[Stems]], int, int]:
         """Stem phrases and split them into present ones (contiguous runs of the source's stems) and absent ones.
 
-        A phrase without a word is no phrase. Repeats, and predictions with a word of `INVALID_WORDS`, are left out; their
-        numbers come second and third.
+        A phrase without a word is no phrase. Repeats, and predictions with a word of
+        `INVALID_WORDS`, are left out; their numbers come second and third.
         """
-        # Stems have no spaces, so with spaces around each, a run of stems is a substring.
+        # Stems have no spaces, so with spaces around each, a run of stems is a
+        # substring.
         haystack = f" {' '.join(source)} "
         present, absent, seen = list[Stems](), list[Stems](), set[Stems]()
         duplicates = invalid = 0
-        for phrase in filter(None, (tuple(stems(text, self._tokenizer)) for text in phrases)):
+        for phrase in filter(
+            None, (tuple(stems(text, self._tokenizer)) for text in phrases)
+        ):
             if phrase in seen and (predicted or self.deduplicate_targets):
                 duplicates += 1
             elif predicted and not INVALID_WORDS.isdisjoint(phrase):
                 invalid += 1
             else:
-                (present if f" {' '.join(phrase)} " in haystack else absent).append(phrase)
+                (present if f" {' '.join(phrase)} " in haystack else absent).append(
+                    phrase
+                )
             seen.add(phrase)
         return (present, absent), duplicates, invalid
 
@@ -119,7 +157,8 @@ class _Keyphrases(Measure):
 class Chan2019(_Keyphrases):
     """Macro F1: the harmonic mean of precision and of recall, each averaged over all documents.
 
-    P@5 always divides by 5, P@M by the number of predictions. A document without a target or a prediction counts as 0.
+    P@5 always divides by 5, P@M by the number of predictions. A document without a
+    target or a prediction counts as 0.
     """
 
     name: ClassVar[str] = "chan2019"
@@ -130,7 +169,9 @@ class Chan2019(_Keyphrases):
     def corpus(self, means: Floats) -> Floats:
         """F1 is the harmonic mean of mean precision and mean recall."""
         parts = PERCENT * means[..., : -len(self.counted)]
-        return np.concatenate([harmonic_mean(parts[..., 0::2], parts[..., 1::2]), parts], axis=-1)
+        return np.concatenate(
+            [harmonic_mean(parts[..., 0::2], parts[..., 1::2]), parts], axis=-1
+        )
 
 
 @dataclass(frozen=True)
@@ -145,12 +186,17 @@ class Meng2017(_Keyphrases):
     macro: ClassVar[str] = "mean-f1"
 
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
-        return (*(2 * p * r / (p + r) if p + r else 0.0 for p, r in parts), *super()._row(parts))
+        return (
+            *(2 * p * r / (p + r) if p + r else 0.0 for p, r in parts),
+            *super()._row(parts),
+        )
 
 
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:
     """The stems of a text's lower-cased words, by nltk's Porter stemmer in its default mode."""
-    return [stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)]
+    return [
+        stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)
+    ]
 
 
 @lru_cache(maxsize=1 << 18)
@@ -161,11 +207,17 @@ def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
     parts = [word]
     if tokenizer == "meng2017":
         parts = _MENG.findall(word)
-    elif tokenizer == "edges":  # ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay
+    elif (
+        tokenizer == "edges"
+    ):  # ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay
         start, end = 0, len(word)
         while start < end and word[start] in _OPENING:
             start += 1
-        while end > start and word[end - 1] in _CLOSING and not _ABBREVIATION.fullmatch(word, start, end):
+        while (
+            end > start
+            and word[end - 1] in _CLOSING
+            and not _ABBREVIATION.fullmatch(word, start, end)
+        ):
             end -= 1
         core = word[start:end]
         possessive = _POSSESSIVE.fullmatch(core)

@@ -20,9 +20,11 @@ PERCENT = 100.0
 class ScoringItem:
     """One prediction and its right answers.
 
-    `target` is the right answer as one string, `gold` its subsequences (sentences, phrases, spans); None if not known.
-    `references` are all right answers, for tasks that score text; `truncated` and `stopped_on_repeat` are as in `Generated`.
-    `confidence` and `forced` are those of the values of an object, by the names of their paths.
+    `target` is the right answer as one string, `gold` its subsequences (sentences,
+    phrases, spans); None if not known. `references` are all right answers, for tasks
+    that score text; `truncated` and `stopped_on_repeat` are as in `Generated`.
+    `confidence` and `forced` are those of the values of an object, by the names of
+    their paths.
     """
 
     id: str
@@ -38,10 +40,13 @@ class ScoringItem:
     forced: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A string is a sequence of strings, its letters. As a list it would give a score that looks real.
+        # A string is a sequence of strings, its letters. As a list it would give a
+        # score that looks real.
         for name in ("segments", "gold", "references"):
             if isinstance(value := getattr(self, name), str):
-                raise TypeError(f"{name} must be a list of strings, not the string {value[:40]!r}")
+                raise TypeError(
+                    f"{name} must be a list of strings, not the string {value[:40]!r}"
+                )
 
     @property
     def right(self) -> tuple[object, ...]:
@@ -52,9 +57,10 @@ class ScoringItem:
 class Measure(ABC):
     """A scoring protocol with its settings.
 
-    Each protocol gives an example a row of statistics. The value of a corpus is a function of the means of these rows:
-    the mean of an F1, the harmonic mean of two means, a ratio of two sums. So one pair of methods serves a corpus, one
-    example, a subset, and the bootstrap over thousands of resamples at once.
+    Each protocol gives an example a row of statistics. The value of a corpus is a
+    function of the means of these rows: the mean of an F1, the harmonic mean of two
+    means, a ratio of two sums. So one pair of methods serves a corpus, one example, a
+    subset, and the bootstrap over thousands of resamples at once.
     """
 
     name: ClassVar[str]
@@ -62,8 +68,12 @@ class Measure(ABC):
     primary: ClassVar[str]  # the headline metric of curves and advice
     part: ClassVar[str] = "subsequence"  # the name of a part of an answer
     columns: ClassVar[tuple[str, ...]]  # the names of the numbers of `corpus`
-    counted: ClassVar[tuple[str, ...]] = ()  # the counts at the end of a row of statistics
-    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}  # precision and recall of a headline F1
+    counted: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the counts at the end of a row of statistics
+    precision_recall: ClassVar[
+        Mapping[str, tuple[str, str]]
+    ] = {}  # precision and recall of a headline F1
     unscorable: ClassVar[str] = ""  # why an example may have no statistics
 
     @property
@@ -92,15 +102,17 @@ class Measure(ABC):
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
     """F1 of precision and recall, elementwise; 0 where both are 0."""
     both = precision + recall
-    return np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+    return np.divide(
+        2 * precision * recall, both, out=np.zeros_like(both), where=both > 0
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """The scores of predictions by a protocol.
 
-    `ids` are the scored examples in input order, `statistics` their rows [scored, numbers in a row]. Examples that are
-    `not_scorable` are in no mean.
+    `ids` are the scored examples in input order, `statistics` their rows [scored,
+    numbers in a row]. Examples that are `not_scorable` are in no mean.
     """
 
     measure: Measure
@@ -119,7 +131,13 @@ class Scores:
         rows = self.statistics[[example in wanted for example in self.ids]]
         if not len(rows):
             return dict.fromkeys(self.measure.columns)
-        return dict(zip(self.measure.columns, self.measure.corpus(rows.mean(axis=0)).tolist(), strict=True))
+        return dict(
+            zip(
+                self.measure.columns,
+                self.measure.corpus(rows.mean(axis=0)).tolist(),
+                strict=True,
+            )
+        )
 
     @property
     def examples(self) -> dict[str, dict[str, float | None]]:
@@ -145,12 +163,22 @@ class Scores:
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores must know."""
-        lost, of = len(self.not_scorable), f"of {len(self.ids) + len(self.not_scorable)} examples"
-        return [f"{lost} {of} are not scorable and left out: {self.measure.unscorable}"] if lost else []
+        lost, of = (
+            len(self.not_scorable),
+            f"of {len(self.ids) + len(self.not_scorable)} examples",
+        )
+        return (
+            [f"{lost} {of} are not scorable and left out: {self.measure.unscorable}"]
+            if lost
+            else []
+        )
 
 
 def score(
-    items: Iterable[ScoringItem], measure: Measure, *, on_example: Callable[[], None] = lambda: None
+    items: Iterable[ScoringItem],
+    measure: Measure,
+    *,
+    on_example: Callable[[], None] = lambda: None,
 ) -> Scores:
     """Score predictions; call `on_example` after each. A ValueError if there are none, or two have the same id."""
     rows: dict[str, tuple[float, ...] | None] = {}
@@ -163,4 +191,9 @@ def score(
         raise ValueError("there is nothing to score")
     scored = {example: row for example, row in rows.items() if row is not None}
     statistics = np.array(list(scored.values()), dtype=np.float64)
-    return Scores(measure, tuple(scored), statistics, tuple(name for name in rows if name not in scored))
+    return Scores(
+        measure,
+        tuple(scored),
+        statistics,
+        tuple(name for name in rows if name not in scored),
+    )

@@ -14,8 +14,9 @@ from pipedec_cli.evaluate.metrics.measure import Measure, ScoringItem
 class Rouge(Measure):
     """ROUGE F1: the mean over the examples; with several references, the best F1 of each type.
 
-    ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a predicted or right segment, or a line of a
-    reference without known segments. `stemmer` cuts tokens of more than three characters to their Porter stems.
+    ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a
+    predicted or right segment, or a line of a reference without known segments.
+    `stemmer` cuts tokens of more than three characters to their Porter stems.
     """
 
     stemmer: bool = True
@@ -50,14 +51,17 @@ class Rouge(Measure):
         known = {} if item.gold is None else {item.target: _lines(item.gold)}
         targets = [known.get(reference, reference) for reference in item.references]
         scores |= by_line.score_multi(targets, _lines(item.segments))
-        return (*(float(scores[metric].fmeasure) for metric in self.columns), len(item.references))
+        return (
+            *(float(scores[metric].fmeasure) for metric in self.columns),
+            len(item.references),
+        )
 
 
 def is_scorable(reference: str) -> bool:
     """Whether ROUGE's tokenizer, which keeps only a-z and 0-9, keeps at least half of a text's letters and digits.
 
-    It drops nearly all of a Chinese or Greek text, and gives 0 even to a right prediction. A text without letters and
-    digits is scorable.
+    It drops nearly all of a Chinese or Greek text, and gives 0 even to a right
+    prediction. A text without letters and digits is scorable.
     """
     characters = [character for character in reference.lower() if character.isalnum()]
     return 2 * sum(map(str.isascii, characters)) >= len(characters)
@@ -74,7 +78,13 @@ def _scorers(stemmer: bool) -> list[Any]:
     from rouge_score import rouge_scorer, tokenize
 
     # Most of the tokenizer's time is stemming, and texts repeat their words.
-    remembering = SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem)) if stemmer else None
-    tokenizer = SimpleNamespace(tokenize=lambda text: tokenize.tokenize(text, remembering))
+    remembering = (
+        SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem))
+        if stemmer
+        else None
+    )
+    tokenizer = SimpleNamespace(
+        tokenize=lambda text: tokenize.tokenize(text, remembering)
+    )
     kinds = (["rouge1", "rouge2", "rougeL"], ["rougeLsum"])
     return [rouge_scorer.RougeScorer(types, tokenizer=tokenizer) for types in kinds]

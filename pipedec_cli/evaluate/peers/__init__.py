@@ -44,7 +44,13 @@ class Program:
 
 _PROGRAMS: Final = {
     "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2"),
-    "llama.cpp": Program("llama_cpp", "llama-cpp-python", "llama_cpp:LlamaCpp", gguf=True, largest_batch=1),
+    "llama.cpp": Program(
+        "llama_cpp",
+        "llama-cpp-python",
+        "llama_cpp:LlamaCpp",
+        gguf=True,
+        largest_batch=1,
+    ),
 }
 
 
@@ -59,7 +65,9 @@ def require_peer(name: str) -> None:
         raise UserError(what, todo="`pip install gguf`")
 
 
-def require_gguf(peers: Collection[str], model: str, option: str, file: Path | None) -> None:
+def require_gguf(
+    peers: Collection[str], model: str, option: str, file: Path | None
+) -> None:
     """Raise a UserError if llama.cpp is among the peers, and neither the sequential model nor `file` is a GGUF file.
 
     The `option` of the command names the model.
@@ -68,7 +76,9 @@ def require_gguf(peers: Collection[str], model: str, option: str, file: Path | N
         return
     if file is None and not is_gguf(model):
         todo = f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
-        raise UserError(f"--compare: llama.cpp runs a GGUF file, and {model} is none", todo=todo)
+        raise UserError(
+            f"--compare: llama.cpp runs a GGUF file, and {model} is none", todo=todo
+        )
     if file is not None and not file.is_file():
         raise UserError(f"peer_gguf: no such file: {file}", todo="name a GGUF file")
 
@@ -85,9 +95,11 @@ def make_peer(
 ) -> Runner | Absent:
     """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
 
-    The checkpoint is a sequential model in the dtype and on the device to decode with; a name may give another dtype. A
-    peer with its own model format writes to the folder, which lives as long as the peers; they share it. A prompt has at
-    most `places` tokens together with its text. llama.cpp runs the file `gguf`, or the checkpoint's own GGUF file.
+    The checkpoint is a sequential model in the dtype and on the device to decode with;
+    a name may give another dtype. A peer with its own model format writes to the
+    folder, which lives as long as the peers; they share it. A prompt has at most
+    `places` tokens together with its text. llama.cpp runs the file `gguf`, or the
+    checkpoint's own GGUF file.
     """
     family, _, dtype = name.partition(":")
     if family not in _PROGRAMS:
@@ -106,7 +118,11 @@ def make_peer(
     from pipedec_cli.evaluate.child import PeerProcess
 
     program = _PROGRAMS[family]
-    options = {"device": str(checkpoint.device), "threads": torch.get_num_threads(), "ends": checkpoint.ends}
+    options = {
+        "device": str(checkpoint.device),
+        "threads": torch.get_num_threads(),
+        "ends": checkpoint.ends,
+    }
     options |= {"max_tokens": max_tokens, "exactly": exactly}
     try:
         if program.gguf:
@@ -120,20 +136,34 @@ def make_peer(
             from pipedec_cli.model.gguf import local_files, read_header
 
             path = gguf or local_files(checkpoint.name)[0]
-            metadata, vocabulary = read_header(path).metadata, checkpoint.model.config.vocab_size
+            metadata, vocabulary = (
+                read_header(path).metadata,
+                checkpoint.model.config.vocab_size,
+            )
             if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
-                raise UserError(f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}")
+                raise UserError(
+                    f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}"
+                )
             file_type = metadata.get("general.file_type")
-            matrices = LlamaFileType(file_type).name if file_type in [*LlamaFileType] else "as the file"
+            matrices = (
+                LlamaFileType(file_type).name
+                if file_type in [*LlamaFileType]
+                else "as the file"
+            )
             matrices = matrices.removeprefix("ALL_").removeprefix("MOSTLY_")
             options |= {"file": str(path), "dtype": matrices, "places": places}
         else:
             from pipedec_cli.evaluate.peers import ctranslate2
 
             options |= ctranslate2.prepare(checkpoint, folder / "ctranslate2", dtype)
-        return PeerProcess(f"{__name__}.{program.worker}", options, program.largest_batch)
+        return PeerProcess(
+            f"{__name__}.{program.worker}", options, program.largest_batch
+        )
     except (UserError, RunnerError) as error:
         return Absent(name, error.what if isinstance(error, UserError) else str(error))
     except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
-        return Absent(name, f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}")
+        return Absent(
+            name,
+            f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}",
+        )

@@ -1,7 +1,8 @@
 """The decoding engine: a model's weights laid out for decoding, and cached decoder calls for one example or many.
 
-A call computes the rows of the plan alone; keys and values of source and grid are computed once. A step equals the full
-pass of `training.loss`: in float32 it gives the same tokens, except at near-ties.
+A call computes the rows of the plan alone; keys and values of source and grid are
+computed once. A step equals the full pass of `training.loss`: in float32 it gives the
+same tokens, except at near-ties.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from pipedec_cli.pipeline.grid import Odds
 if TYPE_CHECKING:
     from pipedec_cli.model.engine.torch.layers import StepLayers
 
-#: Rows that are computed at once: memory grows with their number times the number of columns.
+#: Rows that are computed at once: memory grows with their number times the number of
+#: columns.
 MOST_ROWS: Final = 1024
 
 
@@ -37,25 +39,36 @@ class DecoderWeights:
     """All that decoding needs of a model."""
 
     stepping: NativeWeights | StepLayers
-    encoder: PaddingEncoder | NativeEncoder | None  # None: the decoder itself reads its source, a prompt
+    encoder: (
+        PaddingEncoder | NativeEncoder | None
+    )  # None: the decoder itself reads its source, a prompt
     vocabulary: int  # rows of the embedding
-    kernels: str  # what computes the steps, and why nothing faster does, for tables and logs
+    kernels: (
+        str  # what computes the steps, and why nothing faster does, for tables and logs
+    )
     dtype: torch.dtype
 
 
-def lay_out(model: Any, *, consume: bool = False, quantize: torch.dtype | None = None) -> DecoderWeights:
+def lay_out(
+    model: Any, *, consume: bool = False, quantize: torch.dtype | None = None
+) -> DecoderWeights:
     """Lay out a model on its device, in its dtype: for the compiled kernels if they can be used, else for torch.
 
-    With `consume` the kernels empty each matrix that they have copied: only the model's config is of use afterwards.
-    `quantize` rounds matrices to int8 or int4, which only the kernels compute; a UserError if they cannot be used.
+    With `consume` the kernels empty each matrix that they have copied: only the model's
+    config is of use afterwards. `quantize` rounds matrices to int8 or int4, which only
+    the kernels compute; a UserError if they cannot be used.
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
     dtype, vocabulary = quantize or embedding.dtype, len(embedding)
     try:
         packed = pack_native(model, dtype, consume=consume)
-        encoder = None if backbone.prompted else make_encoder(model, packed, consume=consume)
-        return DecoderWeights(packed, encoder, vocabulary, f"native ({packed.library.features})", dtype)
+        encoder = (
+            None if backbone.prompted else make_encoder(model, packed, consume=consume)
+        )
+        return DecoderWeights(
+            packed, encoder, vocabulary, f"native ({packed.library.features})", dtype
+        )
     except BuildError as error:
         if quantize:
             what = f"{str(quantize).removeprefix('torch.')} cannot be had here: {error}"
@@ -67,7 +80,11 @@ def lay_out(model: Any, *, consume: bool = False, quantize: torch.dtype | None =
 
     layers = StepLayers(model)
     encoder = None if backbone.prompted else make_encoder(model)
-    kernels = "CUDA graphs" if wants_graphs(layers.device) else f"transformers' modules{reason}"
+    kernels = (
+        "CUDA graphs"
+        if wants_graphs(layers.device)
+        else f"transformers' modules{reason}"
+    )
     return DecoderWeights(layers, encoder, vocabulary, kernels, dtype)
 
 
@@ -75,7 +92,9 @@ def require_ids(what: str, ids: Sequence[int], vocabulary: int) -> None:
     """Raise a UserError if there are no ids, or ids that are not in the vocabulary."""
     if not ids or min(ids) < 0 or max(ids) >= vocabulary:
         found = f"ids from {min(ids)} to {max(ids)}" if ids else "no token"
-        raise UserError(f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}")
+        raise UserError(
+            f"{what} has {found}, the model's vocabulary goes from 0 to {vocabulary - 1}"
+        )
 
 
 def make_encoder(
@@ -83,15 +102,22 @@ def make_encoder(
 ) -> PaddingEncoder | NativeEncoder:
     """The model's encoder, with the same weights, in the form and dtype that is fastest on this CPU.
 
-    On x86 that is the compiled encoder, for a decoder that is `packed`. Torch's encoder takes bfloat16 where the CPU
-    multiplies it faster, on Arm and with tile registers; else float32.
+    On x86 that is the compiled encoder, for a decoder that is `packed`. Torch's encoder
+    takes bfloat16 where the CPU multiplies it faster, on Arm and with tile registers;
+    else float32.
     """
     backbone = backbone_of(model.config)
     assert backbone.encoder is not None, f"{backbone.name} has no encoder"
     encoder = backbone.encoder(model)
-    if packed is not None and (dtype := kinds.encoder_dtype(packed.library, packed.dtype)):
+    if packed is not None and (
+        dtype := kinds.encoder_dtype(packed.library, packed.dtype)
+    ):
         return NativeEncoder(encoder, packed, dtype, consume=consume)
-    if model.device.type == "cpu" and model.dtype == torch.bfloat16 and not kinds.has_bfloat16_products():
+    if (
+        model.device.type == "cpu"
+        and model.dtype == torch.bfloat16
+        and not kinds.has_bfloat16_products()
+    ):
         encoder = copy.deepcopy(encoder).float()
     return PaddingEncoder(encoder)
 
@@ -107,17 +133,23 @@ class PaddingEncoder(torch.nn.Module):
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Encode sources of token ids, none of them empty: [sources, longest, d_model], anything behind a source's end."""
         longest, device = max(map(len, sources)), self.encoder.device
-        ids = torch.tensor([[*source, *[0] * (longest - len(source))] for source in sources], device=device)
+        ids = torch.tensor(
+            [[*source, *[0] * (longest - len(source))] for source in sources],
+            device=device,
+        )
         lengths = torch.tensor([[len(source)] for source in sources], device=device)
         mask = (torch.arange(longest, device=device) < lengths).long()
-        states: Tensor = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        states: Tensor = self.encoder(
+            input_ids=ids, attention_mask=mask
+        ).last_hidden_state
         return states
 
 
 class Engine:
     """A `StepModel`: a model with room for a number of examples, each in a sequence of its own.
 
-    A call may have several rows of one subsequence, at successive times: each sees those before it.
+    A call may have several rows of one subsequence, at successive times: each sees
+    those before it.
     """
 
     def __init__(self, weights: DecoderWeights, sequences: int = 1) -> None:
@@ -142,7 +174,10 @@ class Engine:
 
     def forget(self) -> None:
         """Let nothing that was read be taken over."""
-        self.stepper.there, self.stepper.kept = [()] * self.sequences, Kept(self.stepper.kept.most)
+        self.stepper.there, self.stepper.kept = (
+            [()] * self.sequences,
+            Kept(self.stepper.kept.most),
+        )
 
     def step(self, rows: Sequence[Row]) -> list[int]:
         """One decoder call: the most probable next token of each row; see `StepModel.step`. A UserError if a logit is NaN."""
@@ -151,18 +186,26 @@ class Engine:
             answers += self.stepper.step(part)
         return _checked(answers)
 
-    def step_with_odds(self, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
+    def step_with_odds(
+        self, rows: Sequence[Row], top: int = 0
+    ) -> tuple[list[int], list[Odds]]:
         """One decoder call: the most probable next token of each row and its `Odds`, a softmax over the tokens that are allowed."""
         answers, odds = list[int](), list[Odds]()
         for part in self._parts(rows):
-            more = odds_of(self.stepper.logits(part), part, top) if top else self.stepper.step_with_odds(part)
+            more = (
+                odds_of(self.stepper.logits(part), part, top)
+                if top
+                else self.stepper.step_with_odds(part)
+            )
             answers, odds = answers + more[0], odds + more[1]
         return _checked(answers), odds
 
     def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
         """The rows in parts of `MOST_ROWS`. The result is the same, since no row sees the rows behind it."""
         self.stepper.settle(rows)  # by all rows, not by those of the first part
-        return [rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)]
+        return [
+            rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS)
+        ]
 
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; see `StepModel.take_back`."""

@@ -27,7 +27,8 @@ def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
     return least
 
 
-#: Copies of at least so many bytes get memory of their own: a process may have some 65,000 mappings.
+#: Copies of at least so many bytes get memory of their own: a process may have some
+#: 65,000 mappings.
 _MAPPED: Final = 1 << 17
 
 

@@ -13,9 +13,11 @@ from pipedec_cli.pipeline.attention import PROMPT_TIME, apart, behind
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
 
-#: Columns for which a cache has room in each sequence at first. The room doubles when it is full.
+#: Columns for which a cache has room in each sequence at first. The room doubles when
+#: it is full.
 FIRST_ROOM: Final = 128
-#: So many tokens more must a prompt have in common with one that is about to be read: it waits for that one.
+#: So many tokens more must a prompt have in common with one that is about to be read:
+#: it waits for that one.
 WORTH_WAITING: Final = 64
 #: From the ids of sources to the states of an encoder, [sources, longest, d_model].
 Encode = Callable[[Sequence[Sequence[int]]], Tensor]
@@ -24,21 +26,25 @@ Encode = Callable[[Sequence[Sequence[int]]], Tensor]
 class Sequences:
     """The sequences of a stepper: how many columns each has filled, and its prompt.
 
-    A subclass runs the calls. It has the methods of `Engine`, and `read`, `remember` and `columns`, which `admit` asks for.
+    A subclass runs the calls. It has the methods of `Engine`, and `read`, `remember`
+    and `columns`, which `admit` asks for.
 
-    A prompt has S tokens, with K places for known tokens behind them. Prompt tokens have the positions 0 … S − 1, a later
-    token has S + K + time + subsequence − 1. K is how far before time 0 the first call after the prompt begins; later calls
-    do not change it. Token j of a blind row, from 0, has S + j.
+    A prompt has S tokens, with K places for known tokens behind them. Prompt tokens
+    have the positions 0 … S − 1, a later token has S + K + time + subsequence − 1. K is
+    how far before time 0 the first call after the prompt begins; later calls do not
+    change it. Token j of a blind row, from 0, has S + j.
 
-    A prompt depends on its own tokens alone, and so do the keys and values of a source as a whole. They stay in the
-    sequence until another one takes its place, and then, as far as there is room, in `kept`.
+    A prompt depends on its own tokens alone, and so do the keys and values of a source
+    as a whole. They stay in the sequence until another one takes its place, and then,
+    as far as there is room, in `kept`.
     """
 
     def __init__(self, sequences: int) -> None:
         self.sequences = sequences
         self.filled = [0] * sequences  # columns in use
         self.kept = Kept()
-        #: The prompt or source whose keys and values stand in each sequence, also after its release.
+        #: The prompt or source whose keys and values stand in each sequence, also after
+        #: its release.
         self.there: list[Ids] = [()] * sequences
         self._lengths = [0] * sequences  # of the prompts
         self._known = [0] * sequences
@@ -62,26 +68,40 @@ class Sequences:
 
     @torch.inference_mode()
     def admit(
-        self, newcomers: Sequence[tuple[int, Sequence[int]]], encode: Encode | None = None
+        self,
+        newcomers: Sequence[tuple[int, Sequence[int]]],
+        encode: Encode | None = None,
     ) -> list[int]:
         """Start sequences anew with prompts, which may be empty, or with sources to `encode`. What was read is taken over.
 
         Returns how many tokens of each were taken over.
         """
-        due, found, encoded = list[tuple[int, Ids, int]](), list[int](), encode is not None
+        due, found, encoded = (
+            list[tuple[int, Ids, int]](),
+            list[int](),
+            encode is not None,
+        )
         for sequence, source in newcomers:
             ids = tuple(source)
-            # States of an encoder depend on the whole source, a prompt's on the tokens before.
+            # States of an encoder depend on the whole source, a prompt's on the tokens
+            # before.
             alike = partial(common, ids, whole=encoded)
             known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
             if any(alike(other) >= known + WORTH_WAITING for _, other, _ in due):
                 self._fill(due, encode)
-                due, (known, columns) = [], self._known_of(sequence, ids, alike, encoded=encoded)
+                due, (known, columns) = (
+                    [],
+                    self._known_of(sequence, ids, alike, encoded=encoded),
+                )
             self._put_aside(sequence, ids, encoded=encoded)
             self.release(sequence)
             self.there[sequence] = ()
             if known:
-                for own, other in zip(self.columns(sequence, known, encoded=encoded), columns, strict=False):
+                for own, other in zip(
+                    self.columns(sequence, known, encoded=encoded),
+                    columns,
+                    strict=False,
+                ):
                     own.copy_(other[tuple(map(slice, own.shape))])
                 self.show(sequence, known, encoded=encoded)
             self.kept.hits += known
@@ -94,11 +114,15 @@ class Sequences:
         self, sequence: int, ids: Ids, alike: Callable[[Ids], int], *, encoded: bool
     ) -> tuple[int, Columns]:
         """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
-        found = [(alike(there), at == sequence, at) for at, there in enumerate(self.there)]
+        found = [
+            (alike(there), at == sequence, at) for at, there in enumerate(self.there)
+        ]
         (known, _, best), kept = max(found), self.kept.find(ids)
         if (stored := alike(kept)) > known:
             return stored, self.kept.take(kept)
-        return known, self.columns(best, known, encoded=encoded) if known and best != sequence else ()
+        return known, self.columns(
+            best, known, encoded=encoded
+        ) if known and best != sequence else ()
 
     def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:
         """Read or encode what is due."""
@@ -108,7 +132,10 @@ class Sequences:
         elif new := [(sequence, ids) for sequence, ids, known in due if not known]:
             self.remember(encode([ids for _, ids in new]), new)
         for sequence, ids, _ in due:
-            self._lengths[sequence], self.there[sequence] = 0 if encode else len(ids), ids
+            self._lengths[sequence], self.there[sequence] = (
+                0 if encode else len(ids),
+                ids,
+            )
 
     def _put_aside(self, sequence: int, ids: Ids, *, encoded: bool) -> None:
         """Keep what stands in a sequence, unless the text that takes its place begins so."""
@@ -120,7 +147,9 @@ class Sequences:
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
         if not 0 <= count <= self.filled[sequence]:
-            raise ValueError(f"{count} rows cannot be taken back from {self.filled[sequence]}")
+            raise ValueError(
+                f"{count} rows cannot be taken back from {self.filled[sequence]}"
+            )
         self.filled[sequence] -= count
 
     def release(self, sequence: int) -> None:
@@ -146,15 +175,24 @@ class Sequences:
         row = branched(slot.subsequence, slot.branch)
         before = self._lengths[sequence]
         if slot.number >= 0:
-            return row, apart(slot.subsequence, slot.number) + slot.lift, before + slot.number
+            return (
+                row,
+                apart(slot.subsequence, slot.number) + slot.lift,
+                before + slot.number,
+            )
         position = behind(slot.subsequence, slot.time, before + self._known[sequence])
         return row, slot.time + slot.lift, position
 
-    def begin(self, sequence: int, prompt: Sequence[int], known: int) -> list[tuple[Row, int]]:
+    def begin(
+        self, sequence: int, prompt: Sequence[int], known: int
+    ) -> list[tuple[Row, int]]:
         """The tokens of a prompt behind those that are `known`, as rows with positions. They want no answer.
 
         Token j has position j, whatever K is.
         """
         self.filled[sequence] = known
         numbered = [*enumerate(prompt)][known:]
-        return [(Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j) for j, token in numbered]
+        return [
+            (Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j)
+            for j, token in numbered
+        ]

@@ -1,8 +1,9 @@
 """The order of the training examples, and records as batches: each target lies on its grid (Eq. 5 of the method).
 
-The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F = [<bos>, <eos>]. <bos> of
-subsequence i stands at time start_i, its j-th token at start_i + j. Each token but the last of its subsequence learns
-the next one: Σ(m_i + 1) + 1 predictions.
+The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F
+= [<bos>, <eos>]. <bos> of subsequence i stands at time start_i, its j-th token at
+start_i + j. Each token but the last of its subsequence learns the next one: Σ(m_i + 1)
++ 1 predictions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from pipedec_cli.model.fields import FieldCodec, place_rows
 from pipedec_cli.model.pretrained import load_config, load_tokenizer, quiet
 from pipedec_cli.pipeline.attention import PADDING
 from pipedec_cli.pipeline.grid import split_opener
-from pipedec_cli.pipeline.schedule import Fixed, Schedule, Together, Whole, draw_schedule, place
+from pipedec_cli.pipeline.schedule import (
+    Fixed,
+    Schedule,
+    Together,
+    Whole,
+    draw_schedule,
+    place,
+)
 
 Example = TypeVar("Example")
 #: The examples of so many updates are sorted by length together.
@@ -46,13 +54,21 @@ class Turn(NamedTuple):
 class Turns(Sampler[Turn]):
     """Draws the turns of one epoch: the examples of an update have similar lengths; the updates come in random order.
 
-    Every update has `size` examples over all processes and all accumulated batches, so that any number of processes
-    learns from the same examples. The last update is filled up with examples that the epoch has had already.
-    `epoch` is called when an epoch begins.
+    Every update has `size` examples over all processes and all accumulated batches, so
+    that any number of processes learns from the same examples. The last update is
+    filled up with examples that the epoch has had already. `epoch` is called when an
+    epoch begins.
     """
 
-    def __init__(self, lengths: Sequence[int], size: int, seed: int, epoch: Callable[[], int]) -> None:
-        self.lengths, self.size, self.seed, self.epoch = torch.tensor(lengths), size, seed, epoch
+    def __init__(
+        self, lengths: Sequence[int], size: int, seed: int, epoch: Callable[[], int]
+    ) -> None:
+        self.lengths, self.size, self.seed, self.epoch = (
+            torch.tensor(lengths),
+            size,
+            seed,
+            epoch,
+        )
         self.updates = -(-len(lengths) // size)
 
     def __len__(self) -> int:
@@ -62,9 +78,17 @@ class Turns(Sampler[Turn]):
         count, epoch = len(self.lengths), self.epoch()
         generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
         shuffled = torch.randperm(count, generator=generator)
-        group = torch.arange(count) // (self.size * max(1, min(_GROUP, count // (4 * self.size))))
-        order = shuffled[(group * (self.lengths.max() + 1) + self.lengths[shuffled]).argsort(stable=True)]
-        examples = order[torch.arange(len(self)) % count].view(-1, self.size)  # [updates, size]
+        group = torch.arange(count) // (
+            self.size * max(1, min(_GROUP, count // (4 * self.size)))
+        )
+        order = shuffled[
+            (group * (self.lengths.max() + 1) + self.lengths[shuffled]).argsort(
+                stable=True
+            )
+        ]
+        examples = order[torch.arange(len(self)) % count].view(
+            -1, self.size
+        )  # [updates, size]
         drawn = torch.randperm(self.updates, generator=generator)
         for number, update in enumerate(drawn, self.updates * epoch):
             for example in examples[update].tolist():
@@ -114,18 +138,29 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
         source, cut = codec.source(record.source)
         if settings.decoder == "sequential":
             values = record.target_segments or ()
-            texts = codec.ids([plain_text(values, fields) if fields else record.target or ""], written=True)
+            texts = codec.ids(
+                [plain_text(values, fields) if fields else record.target or ""],
+                written=True,
+            )
         else:
-            texts = [ids for ids in codec.ids(record.target_segments or (), written=True) if ids or fields]
+            texts = [
+                ids
+                for ids in codec.ids(record.target_segments or (), written=True)
+                if ids or fields
+            ]
         yield Encoded(source, tuple(texts), cut)
 
 
 def check_ids(
-    checkpoint: Checkpoint, folder: Path, records: Iterable[Record], examples: Iterable[Encoded]
+    checkpoint: Checkpoint,
+    folder: Path,
+    records: Iterable[Record],
+    examples: Iterable[Encoded],
 ) -> None:
     """A UserError if the tokenizer in a folder gives a record other ids than those of its example.
 
-    transformers reads the tokenizers of some families in another way than it has written them.
+    transformers reads the tokenizers of some families in another way than it has
+    written them.
     """
     with quiet():
         config, _ = load_config(str(folder), local=True)
@@ -142,8 +177,9 @@ def check_ids(
 def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodSettings:
     """The settings with the time_max and item_max that hold 99.5 % of the targets at the delays that the checkpoint serves.
 
-    time_max is the last time-step of a target; item_max are the items of its longest list, with the empty one. Neither is
-    less than that of the settings. sub_max needs no such fit: targets with more subsequences were merged.
+    time_max is the last time-step of a target; item_max are the items of its longest
+    list, with the empty one. Neither is less than that of the settings. sub_max needs
+    no such fit: targets with more subsequences were merged.
     """
     delays = (1, 2, 3) if settings.delay == "any" else (settings.delay,)
     plans = [_schedule_of(delay) for delay in delays]
@@ -152,8 +188,17 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     ends, items = array("I"), array("I")
     for example in examples:
         lengths = [*map(len, example.texts)]
-        rows = [row for plan in plans for row in _placed(plan, lengths, fields, closing=True)]
-        ends.append(max(start + (0 if at is None else lengths[at]) + 1 for start, _, _, at in rows))
+        rows = [
+            row
+            for plan in plans
+            for row in _placed(plan, lengths, fields, closing=True)
+        ]
+        ends.append(
+            max(
+                start + (0 if at is None else lengths[at]) + 1
+                for start, _, _, at in rows
+            )
+        )
         items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
     time_max, item_max = _most(ends, settings.time_max), _most(items, settings.item_max)
     return replace(settings, time_max=time_max, item_max=item_max)
@@ -163,7 +208,11 @@ def _most(numbers: array[int], least: int) -> int:
     """The number that 99.5 % of these do not exceed, at least `least`."""
     if not numbers:
         return least
-    last = torch.frombuffer(numbers, dtype=torch.int32).kthvalue(math.ceil(_HELD * len(numbers))).values
+    last = (
+        torch.frombuffer(numbers, dtype=torch.int32)
+        .kthvalue(math.ceil(_HELD * len(numbers)))
+        .values
+    )
     return max(least, int(last))
 
 
@@ -175,30 +224,50 @@ def _placed(
         return place_rows(plan, lengths, fields)
     ends = [*lengths, 0] if closing else lengths
     numbers = [*range(len(lengths)), None]
-    return ((start, 0, 0, at) for start, at in zip(place(plan, ends), numbers, strict=False))
+    return (
+        (start, 0, 0, at) for start, at in zip(place(plan, ends), numbers, strict=False)
+    )
 
 
 def collator(
     checkpoint: Checkpoint, seed: int
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
     """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
-    settings, pad = checkpoint.settings or PLAIN, int(checkpoint.model.config.pad_token_id or 0)
-    fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields) if checkpoint.together else None
-    same: Any = {"bos": checkpoint.bos, "eos": checkpoint.eos, "pad": pad, "fields": fields}
+    settings, pad = (
+        checkpoint.settings or PLAIN,
+        int(checkpoint.model.config.pad_token_id or 0),
+    )
+    fields = (
+        FieldCodec(checkpoint.codec(), settings.segmentation.fields)
+        if checkpoint.together
+        else None
+    )
+    same: Any = {
+        "bos": checkpoint.bos,
+        "eos": checkpoint.eos,
+        "pad": pad,
+        "fields": fields,
+    }
     same["closing"] = settings.decoder == "pipelined" and not fields
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
-        plans = [schedule(settings, seed, turn, 1 + len(example.texts)) for turn, example in batch]
+        plans = [
+            schedule(settings, seed, turn, 1 + len(example.texts))
+            for turn, example in batch
+        ]
         return collate([example for _, example in batch], plans, **same)
 
     return lay_out
 
 
-def schedule(settings: MethodSettings, seed: int, turn: Turn, subsequences: int) -> Schedule:
+def schedule(
+    settings: MethodSettings, seed: int, turn: Turn, subsequences: int
+) -> Schedule:
     """The schedule of an example with at most so many subsequences, Y^F included.
 
-    A random schedule depends only on the seed, the update and the example. So a resumed training, and a training in
-    several processes, draw the same schedules as one undisturbed process.
+    A random schedule depends only on the seed, the update and the example. So a resumed
+    training, and a training in several processes, draw the same schedules as one
+    undisturbed process.
     """
     if settings.decoder == "sequential":
         return Whole()
@@ -225,21 +294,29 @@ def collate(
 ) -> dict[str, Tensor]:
     """The arguments of `loss.TeacherForcing.forward`: tensors of int64, [batch, source length] or [batch, grid length].
 
-    Without a `bos`, the last token of the source opens the one subsequence. With `closing`, every target ends with the
-    empty subsequence Y^F. The keys of `fields` stand before the start of each row and are not learnt.
-    Any id may be the `pad`: padding is known by its position.
+    Without a `bos`, the last token of the source opens the one subsequence. With
+    `closing`, every target ends with the empty subsequence Y^F. The keys of `fields`
+    stand before the start of each row and are not learnt. Any id may be the `pad`:
+    padding is known by its position.
     """
     sources, grids = list[Sequence[int]](), []
     for example, plan in zip(batch, plans, strict=True):
         source, opener = split_opener(bos, example.source)
-        rows = _placed(plan, [*map(len, example.texts)], fields.fields if fields else (), closing=closing)
+        rows = _placed(
+            plan,
+            [*map(len, example.texts)],
+            fields.fields if fields else (),
+            closing=closing,
+        )
         cells: list[tuple[int, int, int, int]] = []  # token, subsequence, time, label
         for number, (start, field, item, at) in enumerate(rows, 1):
             key = fields.known_of(max(1, item))[field] if fields else ()
             text = [] if at is None else example.texts[at]
             row = [opener, *key, *text, eos]
             labels = [*[IGNORED] * len(key), *text, eos, IGNORED]
-            for offset, (token, label) in enumerate(zip(row, labels, strict=True), -len(key)):
+            for offset, (token, label) in enumerate(
+                zip(row, labels, strict=True), -len(key)
+            ):
                 cells.append((token, number, start + offset, label))
         sources.append(source)
         grids.append(zip(*cells, strict=True))
@@ -256,4 +333,6 @@ def collate(
 
 def _padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[filling] * (longest - len(row))] for row in rows], dtype=torch.long)
+    return torch.tensor(
+        [[*row, *[filling] * (longest - len(row))] for row in rows], dtype=torch.long
+    )

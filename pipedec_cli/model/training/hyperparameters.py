@@ -23,12 +23,17 @@ def is_main() -> bool:
 class Hyperparameters:
     """How to train. training.json keeps it.
 
-    batch_size: examples of one device in one batch. accumulation: batches of one update.
-    learning_rate: the highest rate. For ``adafactor`` it is relative to the root mean square of each matrix.
+    batch_size: examples of one device in one batch. accumulation: batches of one
+    update.
+    learning_rate: the highest rate. For ``adafactor`` it is relative to the root mean
+    square of each matrix.
     warmup: the share of the updates in which the rate rises.
-    evaluations: how often the dev set is evaluated; None for as often as the length of the training allows.
-    max_steps: the number of updates; None trains for `epochs`. cpu: use the CPU even where there is a GPU.
-    keep: the weights that the training leaves. patience: it ends after so many evaluations without a better one.
+    evaluations: how often the dev set is evaluated; None for as often as the length of
+    the training allows.
+    max_steps: the number of updates; None trains for `epochs`. cpu: use the CPU even
+    where there is a GPU.
+    keep: the weights that the training leaves. patience: it ends after so many
+    evaluations without a better one.
     """
 
     epochs: float
@@ -60,42 +65,56 @@ class Hyperparameters:
 
     def evaluated(self, updates: int) -> int:
         """How often the dev set is evaluated in so many updates."""
-        return self.evaluations or max(1, min(MOST, updates * self.update_size // _PER_EVALUATION))
+        return self.evaluations or max(
+            1, min(MOST, updates * self.update_size // _PER_EVALUATION)
+        )
 
 
 #: The evaluations of a long training.
 MOST: Final = 10
-#: An evaluation takes about as long as learning 125 examples: 200 losses, and 32 texts that are generated. With so many
-#: examples learnt between two evaluations they take a fifth of the time.
+#: An evaluation takes about as long as learning 125 examples: 200 losses, and 32 texts
+#: that are generated. With so many examples learnt between two evaluations they take a
+#: fifth of the time.
 _PER_EVALUATION: Final = 500
 
-#: The default optimizer, batch size and learning rates. Weights made from scratch learn most from many small updates.
-#: For published weights, adamw and its rate are the paper's. The matrices of a fresh T5 differ in size by a factor of
-#: 100 (embeddings 1, queries 0.008), so no absolute rate suits them all. Adafactor's rate is relative.
+#: The default optimizer, batch size and learning rates. Weights made from scratch learn
+#: most from many small updates. For published weights, adamw and its rate are the
+#: paper's. The matrices of a fresh T5 differ in size by a factor of 100 (embeddings 1,
+#: queries 0.008), so no absolute rate suits them all. Adafactor's rate is relative.
 _DEFAULTS: Final[dict[Start, tuple[str, int, dict[str, float]]]] = {
     "fresh": ("adafactor", 8, {"adafactor": 3e-2, "adamw": 1e-3}),
     "from-scratch": ("adafactor", 8, {"adafactor": 1e-2, "adamw": 3e-4}),
     "published": ("adamw", 24, {"adafactor": 1e-3, "adamw": 1e-4}),
     "adapters": ("adamw", 24, {"adafactor": 1e-2, "adamw": 2e-4}),
 }
-#: Adafactor's rate for fresh weights that learn fields. Both decoders learn them sooner and better at this rate.
+#: Adafactor's rate for fresh weights that learn fields. Both decoders learn them sooner
+#: and better at this rate.
 _RATE_OF_FIELDS: Final = 1e-2
 
 
 def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparameters:
     """The settings that were asked for. Where batch_size, optimizer or learning_rate is None, take the default.
 
-    The default depends on the weights to `start` from and on whether the model learns `fields` or texts.
+    The default depends on the weights to `start` from and on whether the model learns
+    `fields` or texts.
     """
     defaults = usual_tuning(start, fields=fields, optimizer=asked["optimizer"])
-    return Hyperparameters(**asked | {key: value for key, value in defaults.items() if asked[key] is None})
+    return Hyperparameters(
+        **asked | {key: value for key, value in defaults.items() if asked[key] is None}
+    )
 
 
-def usual_tuning(start: Start, *, fields: bool, optimizer: str | None = None) -> dict[str, Any]:
+def usual_tuning(
+    start: Start, *, fields: bool, optimizer: str | None = None
+) -> dict[str, Any]:
     """The default optimizer, batch size and learning rate; the rate is that of the `optimizer`, if it is given."""
     usual, batch_size, rates = _DEFAULTS[start]
     optimizer = optimizer or usual
-    rate = _RATE_OF_FIELDS if fields and (optimizer, start) == ("adafactor", "fresh") else rates[optimizer]
+    rate = (
+        _RATE_OF_FIELDS
+        if fields and (optimizer, start) == ("adafactor", "fresh")
+        else rates[optimizer]
+    )
     return {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
 
 
@@ -115,9 +134,11 @@ class TrainingProgress:
 class TrainResult(Struct, frozen=True, omit_defaults=True):
     """The result of a training, as training.json keeps it.
 
-    `loss` is the mean of all reported losses. The weights are those after `weights_update` updates, the `best_by` a dev
-    figure, or the last if that is None; the `dev_` figures are of their evaluation, or of the last before them. Each
-    point of the `curve` has ``update`` and ``loss``, or ``update``, ``dev_loss`` and, if texts were scored, ``dev_score``.
+    `loss` is the mean of all reported losses. The weights are those after
+    `weights_update` updates, the `best_by` a dev figure, or the last if that is None;
+    the `dev_` figures are of their evaluation, or of the last before them. Each point
+    of the `curve` has ``update`` and ``loss``, or ``update``, ``dev_loss`` and, if
+    texts were scored, ``dev_score``.
     """
 
     checkpoint: str

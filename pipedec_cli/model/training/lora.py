@@ -1,7 +1,7 @@
 """LoRA: low-rank adapters beside the linear layers of the decoder. Only they are trained.
 
-peft adds them to the model. The ``checkpoint-N`` folders of a training hold the adapters alone. At the end they are
-merged into the model.
+peft adds them to the model. The ``checkpoint-N`` folders of a training hold the
+adapters alone. At the end they are merged into the model.
 """
 
 from collections.abc import Iterator
@@ -22,16 +22,21 @@ _NAME: Final = "default"  # of the adapter within the model
 def add_adapters(model: Any, rank: int, seed: int) -> None:
     """Add adapters of this rank, scaled by 2, to all linear layers of the decoder, and freeze all other weights.
 
-    The adapters are in float32, in whatever dtype the weights are. A `UserError` if peft is not installed.
+    The adapters are in float32, in whatever dtype the weights are. A `UserError` if
+    peft is not installed.
     """
     try:
         import peft
     except ImportError:
-        raise UserError("LoRA needs peft, which is not installed", todo="pip install '.[lora]'") from None
+        raise UserError(
+            "LoRA needs peft, which is not installed", todo="pip install '.[lora]'"
+        ) from None
     torch.manual_seed(seed)
     decoder = {*model.get_decoder().modules()}
     linear = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in decoder
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module in decoder
     ]
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear)
     peft.inject_adapter_in_model(config, model, adapter_name=_NAME)
@@ -41,7 +46,11 @@ def add_adapters(model: Any, rank: int, seed: int) -> None:
 
 def adapted(model: Any) -> dict[str, Any]:
     """The layers with an adapter that is not merged, by name."""
-    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if hasattr(module, "lora_A")
+    }
 
 
 def merge(model: Any) -> None:
@@ -73,7 +82,11 @@ def merged(model: Any) -> Iterator[None]:
 def _weights(model: Any) -> dict[str, Tensor]:
     """The weights of the adapters by their names in a file."""
     named = model.named_parameters()
-    return {_PREFIX + name.replace(f".{_NAME}.", "."): weight for name, weight in named if ".lora_" in name}
+    return {
+        _PREFIX + name.replace(f".{_NAME}.", "."): weight
+        for name, weight in named
+        if ".lora_" in name
+    }
 
 
 def save_adapters(model: Any, folder: Path) -> None:
@@ -81,7 +94,9 @@ def save_adapters(model: Any, folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: weight.detach().contiguous() for name, weight in _weights(model).items()}
+    weights = {
+        name: weight.detach().contiguous() for name, weight in _weights(model).items()
+    }
     save_file(weights, folder / _WEIGHTS)
 
 
@@ -90,7 +105,10 @@ def load_adapters(model: Any, folder: Path) -> None:
     from safetensors.torch import load_file
 
     found, wanted = load_file(folder / _WEIGHTS), _weights(model)
-    shapes = [{name: weight.shape for name, weight in weights.items()} for weights in (found, wanted)]
+    shapes = [
+        {name: weight.shape for name, weight in weights.items()}
+        for weights in (found, wanted)
+    ]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{_WEIGHTS} is of another model or rank")
     with torch.no_grad():

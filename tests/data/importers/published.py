@@ -1,7 +1,8 @@
 """The paper's six data sets, small, with the file names and the layouts that they are published in.
 
-Each writer makes the files of one data set in a folder, as a user has it after downloading: `NUMBERS` says how many
-examples, each with a source of its own and, in turns, two or three subsequences a target.
+Each writer makes the files of one data set in a folder, as a user has it after
+downloading: `NUMBERS` says how many examples, each with a source of its own and, in
+turns, two or three subsequences a target.
 """
 
 import json
@@ -17,11 +18,18 @@ _NAMES: Final = ("Ann", "Bo", "Cy", "Dee", "Eve", "Flo", "Gus")
 _THINGS: Final = ("grid", "time step", "token", "mask", "delay")
 
 
-def _write(folder: Path, names: str, line: Callable[[int], str | Mapping[str, Any]]) -> None:
+def _write(
+    folder: Path, names: str, line: Callable[[int], str | Mapping[str, Any]]
+) -> None:
     """Write the files of train, dev and test: a line for each number, or several with a line feed between them."""
     for name, numbers in zip(names.split(), NUMBERS.values(), strict=True):
-        lines = (made if isinstance(made, str) else json.dumps(made) for made in map(line, numbers))
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        lines = (
+            made if isinstance(made, str) else json.dumps(made)
+            for made in map(line, numbers)
+        )
+        (folder / name).write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
 
 
 def msqa(folder: Path) -> None:
@@ -32,10 +40,14 @@ def msqa(folder: Path) -> None:
             people = _pick(_NAMES, number)
             tokens = [*" and ".join(people).split(), "met", "in", f"room{number}", "."]
             tags = ["B" if token in people else "O" for token in tokens]
-            entry = question(id=f"q{number}", context=tokens, label=tags, num_span=len(people))
+            entry = question(
+                id=f"q{number}", context=tokens, label=tags, num_span=len(people)
+            )
             unlabelled = {key: entry[key] for key in ("id", "question", "context")}
             questions.append(unlabelled if split == "test" else entry)
-        (folder / f"{name}.json").write_text(json.dumps(questions_file(*questions)), encoding="utf-8")
+        (folder / f"{name}.json").write_text(
+            json.dumps(questions_file(*questions)), encoding="utf-8"
+        )
 
 
 def question(**changes: Any) -> dict[str, Any]:
@@ -49,7 +61,9 @@ def question(**changes: Any) -> dict[str, Any]:
         "label": ["O", "B", "I", "I", "B", "O", "B", "O"],
         "structure": "Conjunction",
     }
-    return {name: value for name, value in (entry | changes).items() if value is not ...}
+    return {
+        name: value for name, value in (entry | changes).items() if value is not ...
+    }
 
 
 def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,14 +74,23 @@ def questions_file(*questions: Mapping[str, Any]) -> dict[str, Any]:
 def kp20k(folder: Path) -> None:
     """KP20k: JSON lines, the phrases one string with ``;`` between them."""
     names = "kp20k_training.json kp20k_validation.json kp20k_testing.json"
-    _write(folder, names, lambda number: document(number) | {"keyword": ";".join(_pick(_THINGS, number))})
+    _write(
+        folder,
+        names,
+        lambda number: document(number) | {"keyword": ";".join(_pick(_THINGS, number))},
+    )
 
 
 def kptimes(folder: Path) -> None:
     """KPTimes, the copy with lists: JSON lines."""
 
     def row(number: int) -> Mapping[str, Any]:
-        return {"id": f"nyt{number}", **document(number), "keyphrases": _pick(_THINGS, number), "prmu": "P"}
+        return {
+            "id": f"nyt{number}",
+            **document(number),
+            "keyphrases": _pick(_THINGS, number),
+            "prmu": "P",
+        }
 
     _write(folder, "train.jsonl dev.jsonl test.jsonl", row)
 
@@ -83,8 +106,13 @@ def wikihowqa(folder: Path) -> None:
     summaries = []
 
     def pairs(number: int) -> str:
-        steps = " ".join(f"{verb} the {number}th pan ." for verb in _pick(("take", "boil", "dry"), number))
-        summaries.append(f"{number}\tfirst you look for a pan . then {steps}\t{steps}\n")
+        steps = " ".join(
+            f"{verb} the {number}th pan ."
+            for verb in _pick(("take", "boil", "dry"), number)
+        )
+        summaries.append(
+            f"{number}\tfirst you look for a pan . then {steps}\t{steps}\n"
+        )
         return f"how to cook {number}\t{number}\t1\nhow to fly {number}\t{number}\t0"
 
     _write(folder, "train.txt valid.txt test.txt", pairs)
@@ -99,10 +127,17 @@ def cnn_dailymail(folder: Path) -> None:
     for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
         rows = []
         for number in NUMBERS[split]:
-            article = f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet."
-            wet = "\n".join(f"{person} got wet on day {number} ." for person in _pick(_NAMES, number))
+            article = (
+                f"(CNN) -- It rained on day {number}. {_NAMES[number % 7]} got wet."
+            )
+            wet = "\n".join(
+                f"{person} got wet on day {number} ."
+                for person in _pick(_NAMES, number)
+            )
             rows.append({"article": article, "highlights": wet, "id": f"{number:040x}"})
-        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}-00000-of-00001.parquet")
+        parquet.write_table(
+            pyarrow.Table.from_pylist(rows), folder / f"{name}-00000-of-00001.parquet"
+        )
 
 
 def pubmed(folder: Path) -> None:
@@ -110,16 +145,28 @@ def pubmed(folder: Path) -> None:
 
     def row(number: int) -> Mapping[str, Any]:
         sentences = [f"we gave {number} mg .", "it helped ."]
-        abstract = [f"<S> {thing} {number} helped . </S>" for thing in _pick(_THINGS, number)]
-        made = {"article_id": f"PMC{number}", "article_text": sentences, "abstract_text": abstract}
-        return {**made, "labels": None, "section_names": ["intro"], "sections": [sentences]}
+        abstract = [
+            f"<S> {thing} {number} helped . </S>" for thing in _pick(_THINGS, number)
+        ]
+        made = {
+            "article_id": f"PMC{number}",
+            "article_text": sentences,
+            "abstract_text": abstract,
+        }
+        return {
+            **made,
+            "labels": None,
+            "section_names": ["intro"],
+            "sections": [sentences],
+        }
 
     _write(folder, "train.txt val.txt test.txt", row)
 
 
 #: What writes each data set, by its name.
 WRITERS: Final[Mapping[str, Callable[[Path], None]]] = {
-    writer.__name__: writer for writer in (msqa, kp20k, kptimes, wikihowqa, cnn_dailymail, pubmed)
+    writer.__name__: writer
+    for writer in (msqa, kp20k, kptimes, wikihowqa, cnn_dailymail, pubmed)
 }
 
 

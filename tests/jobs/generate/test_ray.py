@@ -28,7 +28,9 @@ COPIES = 50
 
 @pytest.fixture
 def corpus(place: Path) -> Path:
-    rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES // 10) for row in ROWS]
+    rows = [
+        {**row, "id": f"{n}-{row['id']}"} for n in range(COPIES // 10) for row in ROWS
+    ]
     write_lines("corpus/a.jsonl", *rows[:25], {"id": "no source"})
     write_lines("corpus/b.jsonl", *rows[25:])
     return Path("corpus")
@@ -43,8 +45,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def ray(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0})
 
-    def run_here(_: Any, settings: Any, job: Any, todo: list[Shard], *counts: int) -> Iterator[bytes]:
-        worker = ShardWorker(pickle.loads(pickle.dumps(settings)), str(Path.cwd()), job, "run")
+    def run_here(
+        _: Any, settings: Any, job: Any, todo: list[Shard], *counts: int
+    ) -> Iterator[bytes]:
+        worker = ShardWorker(
+            pickle.loads(pickle.dumps(settings)), str(Path.cwd()), job, "run"
+        )
         for shard in todo:
             given.append(str(shard))
             yield worker({"number": [shard.number], "of": [shard.of]})["outcome"][0]
@@ -57,7 +63,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, here):
     short = ("--max-source-tokens", "12")
-    alone = json.loads(done("corpus", "--skip-invalid", "--out", "whole.jsonl", *short, "--json").stdout)
+    alone = json.loads(
+        done(
+            "corpus", "--skip-invalid", "--out", "whole.jsonl", *short, "--json"
+        ).stdout
+    )
     whole = lines(Path("whole.jsonl"))
     outcome = run(*JOB, *short, "--json")
     result = json.loads(outcome.stdout)
@@ -66,7 +76,10 @@ def test_all_shards_are_made_told_and_merged_and_whole_ones_left_alone(corpus, h
     assert made | {"seconds": 0} == one_run | {"seconds": 0}
     assert made["sources_cut"]["count"], "of all shards together"
     assert "of 60 sources were longer than 12 tokens and cut: id 0-" in outcome.stderr
-    assert "1 invalid record skipped, listed in made/part-*.invalid.jsonl" in outcome.stderr
+    assert (
+        "1 invalid record skipped, listed in made/part-*.invalid.jsonl"
+        in outcome.stderr
+    )
     assert read_json("made/manifest.json")["shards"] == 5
     assert sorted(path.name for path in Path("made").glob(".*")) == []
     Path("made/part-3-of-5.jsonl").unlink()
@@ -104,7 +117,10 @@ def test_a_worker_that_sees_other_data_refuses(corpus, here, monkeypatch):
         return inputs(settings, **more)
 
     monkeypatch.setattr(jobs_ray, "read_inputs", changed)
-    assert "has another job: the data changed; is it the same data and model?" in running.refused(*JOB)
+    assert (
+        "has another job: the data changed; is it the same data and model?"
+        in running.refused(*JOB)
+    )
 
 
 def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
@@ -112,9 +128,13 @@ def test_without_ray_one_line_says_what_to_install(corpus, monkeypatch):
     assert running.refused(*JOB) == "Ray is not installed here; pip install '.[ray]'"
 
 
-def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(corpus, monkeypatch):
+def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minutes(
+    corpus, monkeypatch
+):
     started = []
-    ray = SimpleNamespace(init=lambda *_, **__: started.append(1), shutdown=lambda: None)
+    ray = SimpleNamespace(
+        init=lambda *_, **__: started.append(1), shutdown=lambda: None
+    )
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
     for port in ("1", "99999"):
@@ -128,21 +148,28 @@ def test_an_address_where_nothing_answers_is_one_line_before_ray_tries_for_minut
 def test_another_job_is_refused_before_ray_is_started(corpus, here, monkeypatch):
     run(*JOB)
     monkeypatch.setattr(jobs_ray, "_ray", lambda *_: pytest.fail("Ray was started"))
-    assert "made: cannot go on: delay was 2 and is now 3" in running.refused(*JOB, "--delay", "3")
+    assert "made: cannot go on: delay was 2 and is now 3" in running.refused(
+        *JOB, "--delay", "3"
+    )
 
 
-def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(monkeypatch, capfd):
+def test_what_rays_libraries_write_as_they_start_is_not_shown_and_stderr_is_back(
+    monkeypatch, capfd
+):
     def init(*_: Any, **__: Any) -> None:
         os.write(2, b"logging.cc:303: Set ray log level")
 
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None)
+    )
     monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
     with jobs_ray._ray():
         os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 
 
-# ---- a real cluster ------------------------------------------------------------------------------------------------
+# ---- a real cluster
+# ------------------------------------------------------------------------------------------------
 
 
 def begun() -> tuple[subprocess.Popen[str], Path]:
@@ -166,7 +193,9 @@ def locked(path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.extra("ray")
-def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_single_runs_texts(place):
+def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_single_runs_texts(
+    place,
+):
     rows = [{**row, "id": f"{n}-{row['id']}"} for n in range(COPIES) for row in ROWS]
     write_lines("corpus/a.jsonl", *rows)
     whole = written("whole.jsonl", "corpus")
@@ -183,7 +212,10 @@ def test_a_killed_worker_and_a_killed_job_end_with_every_record_once_and_the_sin
     process, _ = begun()
     process.kill()
     process.communicate()
-    assert "missing" in (told := running.refused("shard", "merge", "made")) or "no end" in told
+    assert (
+        "missing" in (told := running.refused("shard", "merge", "made"))
+        or "no end" in told
+    )
     environment = {**os.environ, "RAY_worker_niceness": "0"}
     command = [sys.executable, "-m", "pipedec_cli", *JOB]
     subprocess.run(command, check=True, env=environment, capture_output=True)

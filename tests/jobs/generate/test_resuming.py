@@ -20,16 +20,27 @@ from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.run import Run, plan_run, write
-from tests.jobs.generate.running import ROWS, done, lines, new_test_set, refused, written
+from tests.jobs.generate.running import (
+    ROWS,
+    done,
+    lines,
+    new_test_set,
+    refused,
+    written,
+)
 from tests.running import generated, run, write_lines
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory, models: Path) -> tuple[Run, Path, bytes]:
+def prepared(
+    tmp_path_factory: pytest.TempPathFactory, models: Path
+) -> tuple[Run, Path, bytes]:
     """A run with its model loaded already; where it writes, and what it writes if nothing disturbs it."""
     folder = tmp_path_factory.mktemp("resuming")
     data, out = write_lines(folder / "data.jsonl", *ROWS), folder / "out.jsonl"
-    options = GenerateSettings(data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True)
+    options = GenerateSettings(
+        data=str(data), model=str(models / "pipelined"), batch_size=3, resume=True
+    )
     decoder, inputs = load_decoder(options), read_inputs(options)
     run = plan_run(options, decoder, inputs)
     write(run, out, silent, resume=True, again="")
@@ -45,15 +56,30 @@ def test_a_run_that_was_killed_at_any_byte_ends_as_an_undisturbed_one(prepared, 
     result = write(run, out, silent, resume=True, again="")
     assert lines(out) == lines(whole.decode())
     assert (result.resumed_from, result.counts.examples) == (left, len(ROWS) - left)
-    assert out.read_bytes().startswith(b"".join(whole.splitlines(keepends=True)[:left]))  # not written again
+    assert out.read_bytes().startswith(
+        b"".join(whole.splitlines(keepends=True)[:left])
+    )  # not written again
 
 
 @pytest.mark.slow
-def test_a_second_writer_is_refused_and_a_kill_leaves_whole_lines_that_are_resumed(place):
-    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(40) for row in ROWS))
+def test_a_second_writer_is_refused_and_a_kill_leaves_whole_lines_that_are_resumed(
+    place,
+):
+    new_test_set(
+        place, *({**row, "id": f"{n} {row['id']}"} for n in range(40) for row in ROWS)
+    )
     undisturbed = written("undisturbed.jsonl", "--batch-size", "2")
     out = Path("killed.jsonl")
-    command = [sys.executable, "-m", "pipedec_cli", "generate", "--batch-size", "2", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "pipedec_cli",
+        "generate",
+        "--batch-size",
+        "2",
+        "--out",
+        str(out),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while not out.exists() or out.stat().st_size < 20_000:
         assert process.poll() is None, "the run ended before it could be killed"
@@ -83,7 +109,9 @@ def test_a_file_that_is_being_written_is_refused_to_generate_and_to_report(place
         assert complete()[1] == 0, "what is whole needs no writer"
 
 
-def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, monkeypatch):
+def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(
+    place, monkeypatch
+):
     class Interrupted(JsonLinesAppender):
         def write(self, item: Any) -> None:
             super().write(item)
@@ -93,18 +121,28 @@ def test_ctrl_c_leaves_whole_lines_says_how_to_go_on_and_exits_with_130(place, m
     with monkeypatch.context() as patch:
         patch.setattr(predicting, "JsonLinesAppender", Interrupted)
         stopped = run("generate", "--out", "out.jsonl", "--quiet", exit_code=130)
-    assert "5 of 12 lines are in out.jsonl; the same command with --resume goes on" in stopped.stderr
+    assert (
+        "5 of 12 lines are in out.jsonl; the same command with --resume goes on"
+        in stopped.stderr
+    )
     assert [row["id"] for row in lines(Path("out.jsonl"))] == [0, 1, 2, 3, 4]
     before = Path("out.jsonl").read_text(encoding="utf-8")
     first, second, *others = before.splitlines(keepends=True)
     resume = ("--out", "out.jsonl", "--resume")
     altered = "a line was altered since the run stopped behind line 5"
-    for name, other in (('"prediction": "', '"prediction": "X'), ('"steps"', '"stepz"')):
-        Path("out.jsonl").write_text("".join((first, second.replace(name, other), *others)), encoding="utf-8")
+    for name, other in (
+        ('"prediction": "', '"prediction": "X'),
+        ('"steps"', '"stepz"'),
+    ):
+        Path("out.jsonl").write_text(
+            "".join((first, second.replace(name, other), *others)), encoding="utf-8"
+        )
         assert altered in refused(*resume)
     Path("out.jsonl").write_text(before, encoding="utf-8")
     assert "5 of 12 lines are there" in done(*resume).stderr
-    assert [row["id"] for row in lines(Path("out.jsonl"))] == [row["id"] for row in ROWS]
+    assert [row["id"] for row in lines(Path("out.jsonl"))] == [
+        row["id"] for row in ROWS
+    ]
 
 
 def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place):
@@ -112,7 +150,10 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     file = generated(place, "pipelined-delay2")
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert len(lines(file)) == len(ROWS)
-    assert "is whole already: 12 of 12 lines are there" in done("--resume", "--batch-size", "1").stderr
+    assert (
+        "is whole already: 12 of 12 lines are there"
+        in done("--resume", "--batch-size", "1").stderr
+    )
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
 
 
@@ -121,12 +162,17 @@ def test_resuming_begins_what_never_began_and_leaves_a_whole_file_as_it_is(place
     [
         ("--delay 3", "--delay was 2 and is now 3"),
         ("--limit 2", "--limit was not given and is now 2; leave out --resume"),
-        ("--set empty_rows=stop --set sub_max=9", '"retry" and is now "stop"; --set sub_max=… was 20'),
+        (
+            "--set empty_rows=stop --set sub_max=9",
+            '"retry" and is now "stop"; --set sub_max=… was 20',
+        ),
         ("--model other", "the model changed"),
         ("", "cannot go on: the data changed"),
     ],
 )
-def test_resuming_with_other_settings_or_data_is_refused_and_names_what_differs(place, models, options, what):
+def test_resuming_with_other_settings_or_data_is_refused_and_names_what_differs(
+    place, models, options, what
+):
     Path("other").symlink_to(models / "delay1")
     done("--out", "out.jsonl")
     before = Path("out.jsonl").read_bytes()
@@ -142,7 +188,10 @@ def test_a_line_whose_input_was_altered_is_seen_in_a_run_that_was_killed(place):
     rows[1] = rows[1].replace('"target": "', '"target": "X')
     Path("out.jsonl").write_text("".join(rows[:5]), encoding="utf-8")
     told = refused("--out", "out.jsonl", "--resume")
-    assert "cannot go on: the input in line 2 was altered; leave out --resume to start anew" in told
+    assert (
+        "cannot go on: the input in line 2 was altered; leave out --resume to start anew"
+        in told
+    )
 
 
 def test_a_new_run_keeps_what_stood_there_and_a_link_stays(place):
@@ -155,17 +204,23 @@ def test_a_new_run_keeps_what_stood_there_and_a_link_stays(place):
     assert link.is_symlink() and len(lines(file)) == len(ROWS)
     assert Path("elsewhere/file.jsonl.bak").read_bytes() == before
     assert Path("out.manifest.json.bak").exists()
-    assert "is whole already" in done("--out", "out.jsonl", "--delay", "1", "--resume").stderr
+    assert (
+        "is whole already"
+        in done("--out", "out.jsonl", "--delay", "1", "--resume").stderr
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
 def test_a_full_disk_is_one_line_that_names_the_file(place):
-    with pytest.raises(OSError, match="No space left on device; there is nothing to resume from") as raised:
+    with pytest.raises(
+        OSError, match="No space left on device; there is nothing to resume from"
+    ) as raised:
         done("--out", "/dev/full")
     assert raised.value.filename == "/dev/full"
 
 
-# ---- predictions made whole for a report ---------------------------------------------------------------------------
+# ---- predictions made whole for a report
+# ---------------------------------------------------------------------------
 
 
 def complete(**options: Any) -> tuple[Path, int]:
@@ -187,7 +242,9 @@ def test_a_report_reads_the_inputs_once_to_check_a_run_and_once_to_go_on_with_it
     assert read.call_count == 2 and len(lines(path)) == len(ROWS)
 
 
-def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(place):
+def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_asked_for(
+    place,
+):
     done("--set", "trace=false")
     path, made = complete()
     assert (made, "grid" in lines(path)[0]) == (0, False)
@@ -195,7 +252,9 @@ def test_what_was_begun_without_a_trace_is_taken_or_goes_on_so_unless_one_is_ask
     path.write_bytes(whole[: len(whole) // 2])
     done("--resume")
     assert lines(path) == lines(whole.decode())
-    assert "trace=… was false and is now true" in refused("--resume", "--set", "trace=true")
+    assert "trace=… was false and is now true" in refused(
+        "--resume", "--set", "trace=true"
+    )
     path, made = complete(trace=True)
     assert (made, "grid" in lines(path)[0]) == (len(ROWS), True)
     # what is begun anew has the trace that the workspace's files have

@@ -30,7 +30,9 @@ def corpus(place: Path) -> Path:
     rows = [{**row, "kept": "x"} for row in ROWS]
     good = [json.dumps(row) for row in rows]
     folder.mkdir()
-    (folder / "a.jsonl").write_text("\n".join([*good[:4], "{", *good[4:6], '{"id": 99}']), encoding="utf-8")
+    (folder / "a.jsonl").write_text(
+        "\n".join([*good[:4], "{", *good[4:6], '{"id": 99}']), encoding="utf-8"
+    )
     table = Table.from_pylist(rows[6:9])
     parquet.write_table(table, folder / "b.parquet")
     with gzip.open(folder / "c.jsonl.gz", "wt", encoding="utf-8") as file:
@@ -58,9 +60,16 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     assert merged() == whole
     bad = lines_of("made/predictions.invalid.jsonl")
     assert bad == lines_of("whole.invalid.jsonl")
-    assert [one["where"] for one in bad] == ["corpus/a.jsonl:5", "corpus/a.jsonl:8", "corpus/c.jsonl.gz:4"]
+    assert [one["where"] for one in bad] == [
+        "corpus/a.jsonl:5",
+        "corpus/a.jsonl:8",
+        "corpus/c.jsonl.gz:4",
+    ]
     assert not Path("made/part-1-of-3.invalid.jsonl").exists()
-    one, other = (read_json(path) for path in ("whole.manifest.json", "made/predictions.manifest.json"))
+    one, other = (
+        read_json(path)
+        for path in ("whole.manifest.json", "made/predictions.manifest.json")
+    )
     assert {**one["settings"], "batch_size": 2} == other.pop("settings")
     assert one["result"]["examples"] == other.pop("result")["examples"] == 12
     assert {name: one[name] for name in other} == other
@@ -70,16 +79,29 @@ def test_shards_merged_are_what_one_run_writes_and_bad_records_are_told_once(cor
     assert "next: `pipedec score made/predictions.jsonl`\n" in merge().stderr
     path = Path("made/part-2-of-3.jsonl")
     before = path.read_bytes()
-    assert "is a part that is to be merged; choose another --out" in refused_merge("--out", path)
+    assert "is a part that is to be merged; choose another --out" in refused_merge(
+        "--out", path
+    )
     assert path.read_bytes() == before
     assert lines(merge("--out", "-").stdout) == whole
 
 
 def test_a_file_with_a_bad_record_is_still_refused_unless_it_is_to_be_set_aside(place):
-    write_lines("data.jsonl", *ROWS[:2], {"id": "none"}, {**ROWS[2], "prediction": "taken"}, ROWS[3])
+    write_lines(
+        "data.jsonl",
+        *ROWS[:2],
+        {"id": "none"},
+        {**ROWS[2], "prediction": "taken"},
+        ROWS[3],
+    )
     assert refused("data.jsonl").startswith("data.jsonl:3: field 'source' is missing")
-    assert [row["id"] for row in written("out.jsonl", "data.jsonl", "--skip-invalid")] == [0, 1, 3]
-    assert [one["where"] for one in lines_of("out.invalid.jsonl")] == ["data.jsonl:3", "data.jsonl:4"]
+    assert [
+        row["id"] for row in written("out.jsonl", "data.jsonl", "--skip-invalid")
+    ] == [0, 1, 3]
+    assert [one["where"] for one in lines_of("out.invalid.jsonl")] == [
+        "data.jsonl:3",
+        "data.jsonl:4",
+    ]
     write_lines("data.jsonl", *ROWS[:2])
     done("data.jsonl", "--skip-invalid", "--out", "out.jsonl")
     assert not Path("out.invalid.jsonl").exists()
@@ -100,12 +122,19 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
     sharded("2/2")
     left = path.read_bytes().count(b"\n")
     again = "run the job's command with --part 1/2 again"
-    assert refused_merge() == f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; {again}"
+    assert (
+        refused_merge()
+        == f"made/part-1-of-2.jsonl: has {left} of 6 lines and no end; {again}"
+    )
     assert f"goes on: {left} of 6 lines are there" in part("1/2").stderr
     assert lines(path) == lines(whole.decode())
     before = path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns
     assert "is whole already" in part("1/2", "--batch-size", "1").stderr
-    assert (path.read_bytes(), path.stat().st_mtime_ns, manifest.stat().st_mtime_ns) == before
+    assert (
+        path.read_bytes(),
+        path.stat().st_mtime_ns,
+        manifest.stat().st_mtime_ns,
+    ) == before
     merged()
     said = refused_part("1/2", "--delay", "3")
     assert "made: cannot go on: delay was 2 and is now 3; name another folder" in said
@@ -116,7 +145,9 @@ def test_a_shard_that_was_stopped_goes_on_and_a_whole_one_is_left_as_it_is(corpu
 def test_more_shards_than_records_leave_empty_ones(place):
     write_lines("corpus/a.jsonl", *ROWS[:2])
     sharded("1/3", "2/3", "3/3")
-    assert [Path(f"made/part-{k}-of-3.jsonl").read_bytes().count(b"\n") for k in (1, 2, 3)] == [0, 1, 1]
+    assert [
+        Path(f"made/part-{k}-of-3.jsonl").read_bytes().count(b"\n") for k in (1, 2, 3)
+    ] == [0, 1, 1]
     assert [row["id"] for row in merged()] == [0, 1]
 
 
@@ -125,10 +156,15 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     Path("made").mkdir()
     assert "made: holds no manifest.json of a job" in refused_merge()
     sharded("1/4", "3/4")
-    assert refused_merge() == ("made: shards 2/4, 4/4 are missing; run the job's command with --part 2/4")
+    assert refused_merge() == (
+        "made: shards 2/4, 4/4 are missing; run the job's command with --part 2/4"
+    )
     assert "made: cannot go on: shards was 4 and is now 3" in refused_part("2/3")
     sharded("2/4", "4/4")
-    path, manifest = Path("made/part-3-of-4.jsonl"), Path("made/part-3-of-4.manifest.json")
+    path, manifest = (
+        Path("made/part-3-of-4.jsonl"),
+        Path("made/part-3-of-4.manifest.json"),
+    )
     ended = path.read_bytes(), manifest.read_text()
     for end in ("jsonl", "manifest.json"):
         shutil.copy(f"made/part-1-of-4.{end}", f"made/part-3-of-4.{end}")
@@ -160,12 +196,21 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     [
         ("data.jsonl --part 1/2", "name the folder with --out"),
         ("data.jsonl --part 1/2 --out -", "name the folder with --out"),
-        ("data.jsonl --part 1/2 --out data.jsonl", "data.jsonl: is a file; name a folder"),
+        (
+            "data.jsonl --part 1/2 --out data.jsonl",
+            "data.jsonl: is a file; name a folder",
+        ),
         ("corpus --part 1/2 --out ./corpus", "is the folder that is read from"),
         ("corpus --out made --part 1/2 --ray", "give either --part K/N or --ray"),
         ("- --out made --ray", "--ray takes files, not standard input"),
-        ("corpus --out made --part 1/2 --split dev", "a folder without a file for any split"),
-        ("empty --out made --part 1/2", "without a file for any split; JSON lines and parquet files"),
+        (
+            "corpus --out made --part 1/2 --split dev",
+            "a folder without a file for any split",
+        ),
+        (
+            "empty --out made --part 1/2",
+            "without a file for any split; JSON lines and parquet files",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(place, arguments, told):

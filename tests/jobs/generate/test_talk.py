@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import SOURCES
-from tests.jobs.generate.running import ROWS, done, lines, new_test_set, printed, refused
+from tests.jobs.generate.running import (
+    ROWS,
+    done,
+    lines,
+    new_test_set,
+    printed,
+    refused,
+)
 from tests.running import generated, run, write_lines
 
 
@@ -27,22 +34,37 @@ def test_bad_data_is_refused_before_anything_is_written(place):
         ("--model sequential --schema none.json", "none.json: no such file"),
         ("--model sequential --shots none.jsonl:4", "none.jsonl: no such file"),
         ("--draft source", "--draft is for --exact alone"),
-        ("--exact pipedec-workspace/models/pipelined", "is a pipelined decoder, and exact mode"),
+        (
+            "--exact pipedec-workspace/models/pipelined",
+            "is a pipelined decoder, and exact mode",
+        ),
         *(
-            (f"--exact pipedec-workspace/models/sequential --draft source {given}", told)
+            (
+                f"--exact pipedec-workspace/models/sequential --draft source {given}",
+                told,
+            )
             for given, told in (
                 ("--set time_max=3", "--set time_max=… is for a pipelined decoder"),
-                ("--set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
+                (
+                    "--set empty_rows=stop",
+                    "--set empty_rows=… is for a pipelined decoder",
+                ),
                 ("--model nowhere", "--model is for a pipelined decoder"),
                 ("--delay wait", "--delay is for a pipelined decoder"),
                 ("--set sub_max=2", "--set sub_max=… is for a pipelined decoder"),
                 ("--delay 2", "is a sequential model and has no delay"),
             )
         ),
-        ("--model sequential --set empty_rows=stop", "--set empty_rows=… is for a pipelined decoder"),
+        (
+            "--model sequential --set empty_rows=stop",
+            "--set empty_rows=… is for a pipelined decoder",
+        ),
         ("--source-field text", "--source-field says what DATA is, and there is none"),
         ("--text a --split dev", "--split says what DATA is, and there is none"),
-        ("--text a --skip-invalid", "--skip-invalid says what DATA is, and there is none"),
+        (
+            "--text a --skip-invalid",
+            "--skip-invalid says what DATA is, and there is none",
+        ),
         ("--text a --resume", "--resume goes on with a file"),
         ("data.jsonl --text a", "--text and DATA are both given"),
         ("--dtype float16 --device cpu", "float16"),
@@ -51,18 +73,39 @@ def test_bad_data_is_refused_before_anything_is_written(place):
         ("--out out.csv", "out.csv: JSON is written"),
         ("--out out.parquet", "out.parquet: JSON is written"),
         ("--out weights", "weights: was not written by `pipedec generate`"),
-        ("pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl", "written over"),
-        ("new.invalid.jsonl --skip-invalid --out new.jsonl", "new.invalid.jsonl: would be written over"),
-        ("pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl", "is in a folder of data"),
-        ("--out pipedec-workspace/data/test.jsonl", "data/test.jsonl: would be written over"),
-        ("--split dev --out pipedec-workspace/data/train.jsonl", "is in a folder of data"),
+        (
+            "pipedec-workspace/data/test.jsonl --out pipedec-workspace/data/test.jsonl",
+            "written over",
+        ),
+        (
+            "new.invalid.jsonl --skip-invalid --out new.jsonl",
+            "new.invalid.jsonl: would be written over",
+        ),
+        (
+            "pipedec-workspace/data --out pipedec-workspace/data/test_out.jsonl",
+            "is in a folder of data",
+        ),
+        (
+            "--out pipedec-workspace/data/test.jsonl",
+            "data/test.jsonl: would be written over",
+        ),
+        (
+            "--split dev --out pipedec-workspace/data/train.jsonl",
+            "is in a folder of data",
+        ),
         ("--model sequential --delay 2", "is a sequential model and has no delay"),
         ("--model nowhere", "no checkpoint folder 'nowhere'"),
         ("nowhere.jsonl", "no such file"),
         ("-w elsewhere", "run `pipedec segment DATA` first"),
         ("--text a -w elsewhere", "run `pipedec train` first"),
-        ("--text a -w elsewhere --model sequential", "run `pipedec train --decoder sequential` first"),
-        ("--text a -w stopped", "finish it with `pipedec train --resume` and its settings"),
+        (
+            "--text a -w elsewhere --model sequential",
+            "run `pipedec train --decoder sequential` first",
+        ),
+        (
+            "--text a -w stopped",
+            "finish it with `pipedec train --resume` and its settings",
+        ),
         ("--model sequential --delay wait", "--delay is for a pipelined decoder"),
     ],
 )
@@ -73,28 +116,41 @@ def test_what_does_not_fit_or_is_not_there_is_refused_in_one_line(place, options
     assert Path("weights").read_bytes() == b"\0\x08weights"
 
 
-@pytest.mark.parametrize("options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu"])
+@pytest.mark.parametrize(
+    "options", ["--delay 0", "--delay soon", "--batch-size 0", "--device tpu"]
+)
 def test_values_that_are_none_are_usage_errors(options):
     run("generate", *options.split(), exit_code=2)
 
 
-def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(place, monkeypatch):
+def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_others(
+    place, monkeypatch
+):
     new_test_set(place)
     assert "--split dev" in refused()
     monkeypatch.setenv("PIPEDEC_WORKSPACE", "by-variable")
     assert refused().startswith("by-variable/data/test.jsonl is not there yet")
 
 
-@pytest.mark.parametrize("options", ["--model sequential", "--model PATH", "--draft source --exact PATH"])
+@pytest.mark.parametrize(
+    "options", ["--model sequential", "--model PATH", "--draft source --exact PATH"]
+)
 def test_a_recipe_does_not_give_a_delay_to_a_model_that_has_none(place, options):
     named = options.replace("PATH", str(place / "models" / "sequential")).split()
     done("--set", "recipe=kp20k", "--limit", "1", "--out", "new.jsonl", *named)
     settings = json.loads(Path("new.manifest.json").read_text())["settings"]
-    assert [settings[name] for name in ("delay", "time_max", "sub_max")] == [None, None, None]
+    assert [settings[name] for name in ("delay", "time_max", "sub_max")] == [
+        None,
+        None,
+        None,
+    ]
 
 
 def test_a_delay_that_was_not_trained_for_is_refused(place, models):
-    model, told = ("--model", models / "delay1", "--limit", "1"), "was trained for delay 1 only"
+    model, told = (
+        ("--model", models / "delay1", "--limit", "1"),
+        "was trained for delay 1 only",
+    )
     assert told in refused(*model, "--delay", "3")
     assert "warning: " not in done(*model).stderr
 
@@ -103,7 +159,9 @@ def test_the_summary_as_json_is_all_that_is_on_stdout(place):
     outcome = done("--json", "--quiet", "--set", "sub_max=2")
     summary = json.loads(outcome.stdout)
     assert all(line.startswith("warning: ") for line in outcome.stderr.splitlines())
-    assert summary["out"] == str(generated(place.relative_to(Path.cwd()), "pipelined-delay2"))
+    assert summary["out"] == str(
+        generated(place.relative_to(Path.cwd()), "pipelined-delay2")
+    )
     assert summary["rows"] == summary["counts"]["examples"] == len(ROWS)
     assert summary["counts"]["truncated"] == {"sub_max": 10}
     assert summary["counts"]["tokens"] > summary["counts"]["steps"]
@@ -134,21 +192,36 @@ def test_json_that_is_read_as_plain_text_is_noticed(place):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--set time_max=3", "cut short: 12 by time_max, of 12; `--set time_max=N` allows more"),
-        ("--delay 99 --limit 12", "Δt = 99 is larger than any delay of a training (up to 12)"),
+        (
+            "--set time_max=3",
+            "cut short: 12 by time_max, of 12; `--set time_max=N` allows more",
+        ),
+        (
+            "--delay 99 --limit 12",
+            "Δt = 99 is larger than any delay of a training (up to 12)",
+        ),
         ("--delay 99", "cut short: 12 by time_max, of 12"),
-        ("--delay 1 --set sub_max=6", "10 of 12 texts lost sentences because empty rows used up the lim"),
+        (
+            "--delay 1 --set sub_max=6",
+            "10 of 12 texts lost sentences because empty rows used up the lim",
+        ),
     ],
 )
 def test_what_went_short_is_counted(place, options, told):
-    assert f"warning: {told}" in done(*options.split(), "--quiet").stderr, "less than the whole text"
+    assert f"warning: {told}" in done(*options.split(), "--quiet").stderr, (
+        "less than the whole text"
+    )
     assert "used up" not in done(*options.split(), "--set", "empty_rows=stop").stderr
 
 
-def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(place):
+def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_spared(
+    place,
+):
     told = "all of the first 16 texts were cut short by time_max: the model may not end its texts"
     assert told not in done("--set", "time_max=3").stderr  # twelve
-    new_test_set(place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS))
+    new_test_set(
+        place, *({**row, "id": f"{n} {row['id']}"} for n in range(2) for row in ROWS)
+    )
     assert done("--set", "time_max=3").stderr.count(told) == 1
     assert told not in done("--out", "whole.jsonl").stderr
 
@@ -156,18 +229,38 @@ def test_a_model_that_does_not_end_its_texts_is_told_while_there_is_work_to_be_s
 @pytest.mark.slow
 def test_nothing_of_the_libraries_noise_is_on_the_terminal(place):
     text = SOURCES[0] * 300  # more tokens than tokenizers like to see
-    command = ["-m", "pipedec_cli", "generate", "-q", "--max-source-tokens", "100", "--text"]
-    outcome = subprocess.run([sys.executable, *command, text], capture_output=True, text=True, check=True)
+    command = [
+        "-m",
+        "pipedec_cli",
+        "generate",
+        "-q",
+        "--max-source-tokens",
+        "100",
+        "--text",
+    ]
+    outcome = subprocess.run(
+        [sys.executable, *command, text], capture_output=True, text=True, check=True
+    )
     assert len(outcome.stdout.splitlines()) == 1
     (line,) = outcome.stderr.splitlines()
     assert line.startswith("warning: 1 of 1 source was longer than 100 tokens")
 
 
 @pytest.mark.parametrize(
-    "hostile", ["[bold]x[/bold]", "\x1b]0;title\x07", "a\x00b", "😀 \ud83d", "</s> <pad> <unk>", "{}"]
+    "hostile",
+    [
+        "[bold]x[/bold]",
+        "\x1b]0;title\x07",
+        "a\x00b",
+        "😀 \ud83d",
+        "</s> <pad> <unk>",
+        "{}",
+    ],
 )
 def test_hostile_text_is_data(place, hostile):
-    write_lines("data.jsonl", {"id": hostile, "source": f"a {hostile}", "note": hostile})
+    write_lines(
+        "data.jsonl", {"id": hostile, "source": f"a {hostile}", "note": hostile}
+    )
     (row,) = printed("data.jsonl", "--out", "-", "--live")
     assert row["note"] == hostile
     assert row["id"] in (hostile, hostile.replace("\ud83d", "\ufffd"))
@@ -176,7 +269,10 @@ def test_hostile_text_is_data(place, hostile):
 def test_what_can_be_done_next_is_a_command_that_works(place):
     report = ", or `pipedec report`\n"
     assert f"next: `pipedec score`{report}" in done().stderr
-    assert f"next: `pipedec score 'my own.jsonl'`{report}" in done("--out", "my own.jsonl").stderr
+    assert (
+        f"next: `pipedec score 'my own.jsonl'`{report}"
+        in done("--out", "my own.jsonl").stderr
+    )
     write_lines("data.jsonl", ROWS[0], {"source": "a"})
     told = done("data.jsonl", "-w", place, "--out", "b.jsonl").stderr
     assert told.endswith(f"next: `pipedec score b.jsonl --workspace {place}`\n")
@@ -188,24 +284,49 @@ def test_where_there_is_nothing_to_score_by_the_command_for_all_sources_is_next(
     rows = [{"id": row["id"], "text": row["source"]} for row in ROWS]
     write_lines("my inputs.jsonl", *rows)
     model = place / "models" / "pipelined"
-    run("segment", "my inputs.jsonl", "--sources-only", "--source-field", "text", "--limit", "9")
+    run(
+        "segment",
+        "my inputs.jsonl",
+        "--sources-only",
+        "--source-field",
+        "text",
+        "--limit",
+        "9",
+    )
     told = done("--model", model).stderr
     (command,) = re.findall(r"next: `pipedec generate (.*?)`", told)
-    assert "these are the sources of test alone" in told and "`pipedec segment` with --test FILE" in told
+    assert (
+        "these are the sources of test alone" in told
+        and "`pipedec segment` with --test FILE" in told
+    )
     run("generate", *shlex.split(command), "--out", "all.jsonl")
     assert len(lines(Path("all.jsonl"))) == len(rows)
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", "2")])
-def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(place, limit):
+def test_half_a_surrogate_pair_is_generated_from_as_a_replacement_character_and_said_once(
+    place, limit
+):
     write_lines("data.jsonl", {"source": "a \ud800"}, {"source": "a \ufffd"})
     outcome = done("data.jsonl", "--out", "-", *limit)
     mended, meant = lines(outcome.stdout)
     assert mended["segments"] == meant["segments"]
-    assert mended["source"] == "a \ud800", "the user's own field is passed through as it was"
-    assert outcome.stderr.count("data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n") == 1
+    assert mended["source"] == "a \ud800", (
+        "the user's own field is passed through as it was"
+    )
+    assert (
+        outcome.stderr.count(
+            "data.jsonl:1: half a surrogate pair replaced by U+FFFD, in 1 record\n"
+        )
+        == 1
+    )
 
 
-def test_what_goes_to_standard_output_has_no_manifest_and_hashes_no_weights(place, monkeypatch):
-    monkeypatch.setattr("pipedec_cli.model.decoder.fingerprint", lambda _: pytest.fail("weights are hashed"))
+def test_what_goes_to_standard_output_has_no_manifest_and_hashes_no_weights(
+    place, monkeypatch
+):
+    monkeypatch.setattr(
+        "pipedec_cli.model.decoder.fingerprint",
+        lambda _: pytest.fail("weights are hashed"),
+    )
     assert done("--text", "a").stdout.strip()

@@ -20,7 +20,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workspace(empty_folder: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: Path) -> Path:
+def workspace(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch, checkpoints: Path
+) -> Path:
     monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     place = Path("pipedec-workspace")
     shutil.copytree(checkpoints, place / "models")

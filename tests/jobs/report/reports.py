@@ -14,7 +14,12 @@ from pipedec_cli.evaluate.scoring import Difference
 from tests.evaluate.decoders import entry as made_entry
 from tests.evaluate.decoders import scored, timing
 
-CURVES = {"pipelined": [{"update": 5, "loss": 2.0}, {"update": 10, "dev_loss": 1.0, "dev_score": 40.0}]}
+CURVES = {
+    "pipelined": [
+        {"update": 5, "loss": 2.0},
+        {"update": 10, "dev_loss": 1.0, "dev_score": 40.0},
+    ]
+}
 PEERS = ["transformers", "transformers:bfloat16", "ctranslate2"]
 ALL = {"peers": PEERS, "recipe": "msqa", "delays": (1, 2, 3)}
 
@@ -25,12 +30,21 @@ def conditions(**more):
     return Conditions(device="cpu", machine=machine, versions=versions, **more)
 
 
-def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,), **more):
-    ours = {"scored": scored([["a b c d"]]), "totals": Totals.of(1, calls, 40)} if role != "peer" else {}
+def entry(
+    name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,), **more
+):
+    ours = (
+        {"scored": scored([["a b c d"]]), "totals": Totals.of(1, calls, 40)}
+        if role != "peer"
+        else {}
+    )
     made = made_entry(
         name,
         role,
-        timings={size: timing([seconds], calls, 0.1, examples=10, size=size) for size in sizes},
+        timings={
+            size: timing([seconds], calls, 0.1, examples=10, size=size)
+            for size in sizes
+        },
         memory=Memory(100_000_000, 250_000_000, "resident memory"),
         **{**ours, **more},
     )
@@ -39,12 +53,21 @@ def entry(name, role="pipelined", *, seconds=1.0, calls=10, base=None, sizes=(1,
 
 def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
     first = entry("sequential", "baseline", seconds=4.1, calls=100)
-    told = {"row_budget_exhausted": 0.25, "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)}}
+    told = {
+        "row_budget_exhausted": 0.25,
+        "differences": {"rougeL": Difference(-1.24, -2.0, 0.3)},
+    }
     told |= {"base": first, "seconds": 1.1, "calls": 20}
-    ours = [entry(f"Δt = {n}", command=f"pipedec generate --delay {n}", delay=n, **told) for n in delays]
+    ours = [
+        entry(f"Δt = {n}", command=f"pipedec generate --delay {n}", delay=n, **told)
+        for n in delays
+    ]
     same = {"seconds": 8.1, "calls": 100, "agreement": TokenAgreement(9, 10)}
     theirs = [entry(name, "peer", base=first, **same) for name in peers]
-    rows = (SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0), SizeRow(10, 5, 4.0, 0, None, None, None))
+    rows = (
+        SizeRow(2, 12, 2.0, 3, 1.5, 40.0, 41.0),
+        SizeRow(10, 5, 4.0, 0, None, None, None),
+    )
     figures = recipe and paper_figures(recipe)
     values = {
         "entries": (first, *ours, *theirs),
@@ -52,7 +75,9 @@ def make_report(*, peers=(), recipe=None, delays=(1, 2), **more):
         "metric": "rougeL",
         "subsequences_per_target": 5.0,
         "by_subsequences": {mine.name: rows for mine in ours},
-        "advice": Advice("take", "Take it.", ("Mind the gap.",), ours[-1].name, ours[-1].command),
+        "advice": Advice(
+            "take", "Take it.", ("Mind the gap.",), ours[-1].name, ours[-1].command
+        ),
         "sample": Sample(10, 100, 3),
         "dtype": "float32",
         "conditions": conditions(),

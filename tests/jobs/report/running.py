@@ -15,13 +15,25 @@ QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
 reported = partial(run, "report", "--set", "protocol=rouge", *QUICK)
 
 
-def write_data(place: Path, told: Sequence[tuple[str, Sequence[str]]], recipe: str | None = None) -> None:
+def write_data(
+    place: Path, told: Sequence[tuple[str, Sequence[str]]], recipe: str | None = None
+) -> None:
     rows = (
-        {"id": str(number), "source": source, "target": " ".join(parts), "target_segments": list(parts)}
+        {
+            "id": str(number),
+            "source": source,
+            "target": " ".join(parts),
+            "target_segments": list(parts),
+        }
         for number, (source, parts) in enumerate(told)
     )
     write_lines(place / "data/test.jsonl", *rows)
-    segmentation: dict[str, Any] = {"level": "phrase", "separators": [";"], "joiner": "; ", "sub_max": 20}
+    segmentation: dict[str, Any] = {
+        "level": "phrase",
+        "separators": [";"],
+        "joiner": "; ",
+        "sub_max": 20,
+    }
     segmentation["manifest"] = {"settings": {"recipe": recipe}}
     write_lines(place / "data/segmentation.json", segmentation)
 

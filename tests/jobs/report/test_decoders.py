@@ -14,20 +14,49 @@ from pipedec_cli.evaluate.peers import Absent
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.engine.sequences import Sequences
 from tests.checkpoints import TOLD, tiny_checkpoint
-from tests.jobs.report.running import QUICK, options_of, remove, report_of, reported, trained_with, write_data
+from tests.jobs.report.running import (
+    QUICK,
+    options_of,
+    remove,
+    report_of,
+    reported,
+    trained_with,
+    write_data,
+)
 from tests.running import generated, read_json, refused, run, write_lines
 
 
-def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(workspace):
+def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_saved(
+    workspace,
+):
     write_data(workspace, TOLD * 2, recipe="wikihowqa")
-    words = ("--delays", "1,2", "--compare", "sequential,transformers", "--batch-sizes", "1,2")
+    words = (
+        "--delays",
+        "1,2",
+        "--compare",
+        "sequential,transformers",
+        "--batch-sizes",
+        "1,2",
+    )
     result = reported(*words)
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers"]
-    words = ("Decoders side by side", "By delay", "By number of target subsequences", *decoders)
-    for word in (*words, content["advice"]["text"].split()[0], "paper: Δt = 1", "not available"):
+    words = (
+        "Decoders side by side",
+        "By delay",
+        "By number of target subsequences",
+        *decoders,
+    )
+    for word in (
+        *words,
+        content["advice"]["text"].split()[0],
+        "paper: Δt = 1",
+        "not available",
+    ):
         assert word in result.stdout
-    assert "# Decoders compared" in (workspace / "report/report.md").read_text(encoding="utf-8")
+    assert "# Decoders compared" in (workspace / "report/report.md").read_text(
+        encoding="utf-8"
+    )
     called = "the sequential model (pipedec-workspace/models/sequential)"
     assert content["baseline"]["description"].startswith(called)
     first = decoders["Δt = 1"]
@@ -37,7 +66,8 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     assert peer["settings"]["version"].startswith("transformers")
     assert first["quality"]["signature"].startswith("rouge|")
     assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
-    # 12 examples: what they have learnt to say is known, and so are the steps of the grid
+    # 12 examples: what they have learnt to say is known, and so are the steps of the
+    # grid
     totals = [decoders[name]["totals"] for name in ("Δt = 1", "Δt = 2", "sequential")]
     assert len({one["tokens"] for one in totals}) == 1
     assert totals[0]["steps"] < totals[1]["steps"] < totals[2]["steps"]
@@ -45,7 +75,10 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     counts = {1: 2, 2: 4, 3: 2, 4: 2, 5: 2} | dict.fromkeys(range(6, 10), 0)
     assert {size: row["examples"] for size, row in rows.items()} == counts
     assert rows[1]["fewer_steps"] < rows[5]["fewer_steps"]
-    assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (3, [1, 2])
+    assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (
+        3,
+        [1, 2],
+    )
     assert content["paper"]["row"]["speedup"] == 5.8
     saved = pipedec.read_report()
     assert (saved.advice, saved.content) == (content["advice"]["text"], content)
@@ -53,7 +86,9 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
 
 @pytest.mark.slow
 @pytest.mark.extra("ctranslate2")
-def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(workspace):
+def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_mode(
+    workspace,
+):
     remove(workspace / "models")
     for kind in ("pipelined", "sequential"):
         tiny_checkpoint(workspace / "models" / kind, decoder=kind, family="qwen3")
@@ -67,22 +102,43 @@ def test_a_decoder_only_model_stands_beside_its_plain_form_its_peers_and_exact_m
         assert decoders[name]["agreement"] == {"equal": 3, "of": 3}, name
     totals = {name: one["totals"] for name, one in decoders.items() if one["totals"]}
     # Without the calls that draft: how far they are used hangs on what rows cost here.
-    steps = {name: one["steps"] - (one["draft_steps"] or 0) for name, one in totals.items()}
-    assert steps["Δt = 1"] < steps["Δt = 2"] < steps["sequential"] > steps["exact-pipelined"]
-    assert "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
+    steps = {
+        name: one["steps"] - (one["draft_steps"] or 0) for name, one in totals.items()
+    }
+    assert (
+        steps["Δt = 1"]
+        < steps["Δt = 2"]
+        < steps["sequential"]
+        > steps["exact-pipelined"]
+    )
+    assert (
+        "reading the prompt, ms" in result.stdout and "encoder, ms" not in result.stdout
+    )
     page = (workspace / "report/report.html").read_text(encoding="utf-8")
-    told = re.search('<script type="application/json" id="data-replay">(.*?)</script>', page, re.DOTALL)
+    told = re.search(
+        '<script type="application/json" id="data-replay">(.*?)</script>',
+        page,
+        re.DOTALL,
+    )
     plain, *ours = json.loads(told[1])["examples"][0]["runs"][:3]
     assert [run["rows"][0][3:] for run in (plain, *ours)] == [["…"], [], []]
 
 
-def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(workspace):
+def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be_timed(
+    workspace,
+):
     shutil.copy(workspace / "data/test.jsonl", workspace / "data/dev.jsonl")
     write_data(workspace, TOLD)
     every = ("--delays", "1", "--set", "timing_examples=all", "--batch-sizes", "1,4")
-    result = reported("--split", "test,dev", *every, "--recipe", "wikihowqa", columns=200)
+    result = reported(
+        "--split", "test,dev", *every, "--recipe", "wikihowqa", columns=200
+    )
     content, decoders = report_of(workspace)
-    assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == ("test", 6, 6)
+    assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == (
+        "test",
+        6,
+        6,
+    )
     assert content["sample"]["line"].startswith("all 6 examples timed in one process")
     assert "a warm-up of each over 6 examples, batch size 1" in result.stderr
     assert [speed["examples"] for speed in decoders["Δt = 1"]["speed"]] == [6, 6]
@@ -91,10 +147,25 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
         assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
     dev = decoders["Δt = 1"]["other_splits"]["dev"]
     assert set(dev["differences"]["rougeL"].values()) == {0.0}
-    assert (dev["text_agreement"]["of"], decoders["Δt = 1"]["text_agreement"]["of"]) == (12, 6)
-    for shown in ("quality, dev, 12 examples", "38.3  38.0", "quality, test, 6 examples", "34.9  34.6"):
-        assert " ".join(shown.split()) in " ".join(result.stdout.split()), "the paper's ROUGE-L on both"
-    for name in ("pipelined-delay1-dev", "pipelined-delay1", "sequential-dev", "sequential"):
+    assert (
+        dev["text_agreement"]["of"],
+        decoders["Δt = 1"]["text_agreement"]["of"],
+    ) == (12, 6)
+    for shown in (
+        "quality, dev, 12 examples",
+        "38.3  38.0",
+        "quality, test, 6 examples",
+        "34.9  34.6",
+    ):
+        assert " ".join(shown.split()) in " ".join(result.stdout.split()), (
+            "the paper's ROUGE-L on both"
+        )
+    for name in (
+        "pipelined-delay1-dev",
+        "pipelined-delay1",
+        "sequential-dev",
+        "sequential",
+    ):
         assert generated(workspace, name).is_file()
     # one split alone, and data that have none
     reported("--split", "dev", "--delays", "1")
@@ -102,10 +173,15 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
     others = (workspace / "data/dev.jsonl", "--split", "dev")
     assert "has no splits" in refused("report", *others, *QUICK)
-    assert "from 1 to 1,000,000 or 'wait', with commas" in run("report", "--delays", "0", exit_code=2).stderr
+    assert (
+        "from 1 to 1,000,000 or 'wait', with commas"
+        in run("report", "--delays", "0", exit_code=2).stderr
+    )
 
 
-def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(workspace):
+def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreement(
+    workspace,
+):
     rows = [{"source": source} for source, _ in TOLD * 2]
     write_lines(workspace / "data/test.jsonl", *rows)
     result = reported("--delays", "1,2", columns=200)
@@ -113,8 +189,13 @@ def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreemen
     assert decoders["Δt = 1"]["quality"]["rows"]["scored"] == 0
     assert decoders["Δt = 1"]["text_agreement"]["of"] == 12
     assert decoders["sequential"]["text_agreement"] is None
-    assert decoders["Δt = 1"]["totals"]["steps"] < decoders["sequential"]["totals"]["steps"]
-    assert any("no right answers, so nothing is scored" in note for note in content["notes"])
+    assert (
+        decoders["Δt = 1"]["totals"]["steps"]
+        < decoders["sequential"]["totals"]["steps"]
+    )
+    assert any(
+        "no right answers, so nothing is scored" in note for note in content["notes"]
+    )
     shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "agreement with the baseline, 12 examples" in " ".join(shown)
     assert not any(line.startswith(("quality", "signature")) for line in shown)
@@ -124,34 +205,64 @@ def test_without_right_answers_decoders_are_compared_in_steps_speed_and_agreemen
     assert "nothing to score against" in refused("report", "--delays", "1", *QUICK)
 
 
-def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(workspace):
+def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_recommended(
+    workspace,
+):
     others = [right for _, right in TOLD[1:] + TOLD[:1]]
-    write_data(workspace, [(source, right) for (source, _), right in zip(TOLD, others, strict=True)])
+    write_data(
+        workspace,
+        [(source, right) for (source, _), right in zip(TOLD, others, strict=True)],
+    )
     said = " ".join(reported("--delays", "1,2").stdout.split())
     content, decoders = report_of(workspace)
-    assert (content["advice"]["verdict"], content["advice"]["command"]) == ("unfit", None)
-    assert "No advice: the texts of the sequential model and of the pipelined decoder are useless" in said
+    assert (content["advice"]["verdict"], content["advice"]["command"]) == (
+        "unfit",
+        None,
+    )
+    assert (
+        "No advice: the texts of the sequential model and of the pipelined decoder are useless"
+        in said
+    )
     for name in ("sequential", "Δt = 1", "Δt = 2"):
         assert "texts of other inputs" in decoders[name]["faults"][0]
 
 
-def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(workspace):
-    shutil.copytree(workspace / "models/pipelined", workspace / "models/pipelined-delay3")
+def test_recipe_with_the_papers_delays_takes_those_that_a_checkpoint_was_trained_for(
+    workspace,
+):
+    shutil.copytree(
+        workspace / "models/pipelined", workspace / "models/pipelined-delay3"
+    )
     trained_with(workspace / "models/pipelined", delay=1)
     trained_with(workspace / "models/pipelined-delay3", delay=3)
     said = " ".join(reported("--recipe", "pubmed").stderr.split())
-    assert "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only" in said
-    assert "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` a model beside it" in said
+    assert (
+        "Δt = 2: left out, since pipedec-workspace/models/pipelined was trained for delay 1 only"
+        in said
+    )
+    assert (
+        "train --delay 2 --out pipedec-workspace/models/pipelined-delay2` a model beside it"
+        in said
+    )
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 3"]
-    assert options_of(decoders["Δt = 3"]) == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
+    assert (
+        options_of(decoders["Δt = 3"])
+        == "--model pipedec-workspace/models/pipelined-delay3 --delay 3"
+    )
     assert [row["delay"] for row in content["paper"]["delays"]] == [1, 2, 3]
-    assert "trained for delay 1 only" in refused("report", "--recipe", "pubmed", "--delays", "1,2", *QUICK)
+    assert "trained for delay 1 only" in refused(
+        "report", "--recipe", "pubmed", "--delays", "1,2", *QUICK
+    )
 
 
 @pytest.mark.slow
-def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(workspace):
-    result = reported("--delays", "1,2", "--compare", "exact,transformers", "--batch-sizes", "1,2")
+def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(
+    workspace,
+):
+    result = reported(
+        "--delays", "1,2", "--compare", "exact,transformers", "--batch-sizes", "1,2"
+    )
     content, decoders = report_of(workspace)
     names = ["exact-pipelined", "exact-source", "exact-jacobi"]
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", *names, "transformers"]
@@ -160,9 +271,13 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
         one, totals = decoders[name], decoders[name]["totals"]
         assert (one["role"], one["text_agreement"]["equal"]) == ("exact", 12)
         assert one["agreement"] == {"equal": 3, "of": 3}
-        assert totals["draft_steps"] == (drafting["steps"] if name == "exact-pipelined" else 0)
+        assert totals["draft_steps"] == (
+            drafting["steps"] if name == "exact-pipelined" else 0
+        )
         assert totals["tokens_per_check"] >= plain["tokens_per_step"]
-        assert [speed["draft_calls"] > 0 for speed in one["speed"]] == [name == "exact-pipelined"] * 2
+        assert [speed["draft_calls"] > 0 for speed in one["speed"]] == [
+            name == "exact-pipelined"
+        ] * 2
     option = "--exact pipedec-workspace/models/sequential --draft"
     assert options_of(decoders["exact-source"]) == f"{option} source"
     assert options_of(decoders["exact-pipelined"]) == f"--delay 1 {option} pipelined"
@@ -175,11 +290,15 @@ def test_exact_mode_stands_beside_the_delays_with_the_calls_of_draft_and_check(w
     assert "exact-source: all 12 predictions are in" in again.stderr
 
 
-def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(workspace, monkeypatch):
+def test_absent_peer_is_named_and_own_data_without_segments_have_no_breakdown(
+    workspace, monkeypatch
+):
     absent = Absent("transformers", "it cannot take the checkpoint")
     monkeypatch.setattr("pipedec_cli.jobs.measuring.make_peer", lambda *_, **__: absent)
     row = {"source": TOLD[0][0], "target": " ".join(TOLD[0][1])}
-    result = reported("--delays", "1", "--compare", "transformers", write_lines("mine.jsonl", row))
+    result = reported(
+        "--delays", "1", "--compare", "transformers", write_lines("mine.jsonl", row)
+    )
     content, _ = report_of(workspace)
     assert "transformers is absent: it cannot take the checkpoint" in result.stderr
     assert "transformers is absent" in result.stdout
@@ -198,7 +317,9 @@ def test_the_checkpoints_waiting_schedule_can_stand_beside_its_delays(workspace)
     assert "waiting schedule" not in content["advice"]["text"]
 
 
-def test_entries_with_the_same_weights_read_a_source_once_and_timed_passes_each_time(workspace, monkeypatch):
+def test_entries_with_the_same_weights_read_a_source_once_and_timed_passes_each_time(
+    workspace, monkeypatch
+):
     admit, known, timed = Sequences.admit, [], []
 
     def noted(sequences, newcomers, encode=None):
@@ -211,7 +332,9 @@ def test_entries_with_the_same_weights_read_a_source_once_and_timed_passes_each_
     assert any(known) and timed and not any(timed)
 
 
-def test_rules_for_empty_rows_stand_side_by_side_and_json_is_all_that_goes_to_stdout(workspace):
+def test_rules_for_empty_rows_stand_side_by_side_and_json_is_all_that_goes_to_stdout(
+    workspace,
+):
     ways = ("--set", "empty_rows=retry,stop")
     result = reported("--delays", "1", *ways, "--json", "--quiet", "--out", "elsewhere")
     content = json.loads(result.stdout)
@@ -230,17 +353,26 @@ def test_llama_cpp_is_refused_where_no_gguf_file_is_named(workspace, monkeypatch
     monkeypatch.setattr("pipedec_cli.jobs.measuring.require_peer", lambda *_: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
     said = refused("report", "--compare", "llama.cpp", *QUICK)
-    assert "llama.cpp runs a GGUF file, and pipedec-workspace/models/sequential is none" in said
-    assert "give --baseline FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf" in said
+    assert (
+        "llama.cpp runs a GGUF file, and pipedec-workspace/models/sequential is none"
+        in said
+    )
+    assert (
+        "give --baseline FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
+        in said
+    )
 
 
-# ---- predictions that are there -----------------------------------------------------------------------------------
+# ---- predictions that are there
+# -----------------------------------------------------------------------------------
 
 
 def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(workspace):
     reported("--delays", "1")
     files = sorted((workspace / "generations").glob("*.jsonl"))
-    assert files == [generated(workspace, name) for name in ("pipelined-delay1", "sequential")]
+    assert files == [
+        generated(workspace, name) for name in ("pipelined-delay1", "sequential")
+    ]
     before = [file.stat().st_mtime_ns for file in files]
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
     assert [file.stat().st_mtime_ns for file in files] == before
@@ -271,7 +403,9 @@ def test_stopped_run_is_finished_and_other_data_have_another_file(workspace):
 def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
     reported("--delays", "1")
     folder = workspace / "report"
-    before = {name: (folder / name).read_bytes() for name in ("report.json", "report.md")}
+    before = {
+        name: (folder / name).read_bytes() for name in ("report.json", "report.md")
+    }
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
     with pytest.raises(IsADirectoryError):
@@ -279,10 +413,13 @@ def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
-# ---- memory ---------------------------------------------------------------------------------------------------------
+# ---- memory
+# ---------------------------------------------------------------------------------------------------------
 
 
-def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, monkeypatch):
+def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(
+    workspace, monkeypatch
+):
     asked = []
 
     @contextmanager
@@ -309,27 +446,44 @@ def test_memory_is_measured_for_each_decoder_and_a_failure_is_no_end(workspace, 
 @pytest.mark.slow
 @pytest.mark.extra("ctranslate2")
 def test_memory_is_that_of_a_process_of_its_own(workspace):
-    reported("--delays", "1", "--compare", "transformers,ctranslate2", "--set", "memory=true")
+    reported(
+        "--delays", "1", "--compare", "transformers,ctranslate2", "--set", "memory=true"
+    )
     memory = {name: entry["memory"] for name, entry in report_of(workspace)[1].items()}
-    assert all(found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values())
-    assert memory["ctranslate2"]["ready_bytes"] < memory["sequential"]["ready_bytes"] / 2  # no torch in there
+    assert all(
+        found["peak_bytes"] >= found["ready_bytes"] > 0 for found in memory.values()
+    )
+    assert (
+        memory["ctranslate2"]["ready_bytes"] < memory["sequential"]["ready_bytes"] / 2
+    )  # no torch in there
 
 
-# ---- splits of which only some have right answers ------------------------------------------------------------------
+# ---- splits of which only some have right answers
+# ------------------------------------------------------------------
 
 LACKING = "the data have no right answers"
 
 
 def write_split(place, name, *, answers):
     rows = (
-        {"source": source, **({"keyphrases": list(parts)} if answers else {})} for source, parts in TOLD * 2
+        {"source": source, **({"keyphrases": list(parts)} if answers else {})}
+        for source, parts in TOLD * 2
     )
     write_lines(place / f"data/{name}.jsonl", *rows)
 
 
 def keyphrases_reported(place):
     """The lines of report.md on keyphrases of both splits."""
-    run("report", "--split", "dev,test", "--set", "protocol=chan2019", "--delays", "1,2", *QUICK)
+    run(
+        "report",
+        "--split",
+        "dev,test",
+        "--set",
+        "protocol=chan2019",
+        "--delays",
+        "1,2",
+        *QUICK,
+    )
     return (place / "report/report.md").read_text(encoding="utf-8").splitlines()
 
 
@@ -348,11 +502,16 @@ def test_a_split_without_right_answers_has_no_figures_beside_the_last(workspace)
     content, decoders = report_of(workspace)
     assert content["metric"] == "present_f1@M"
     assert decoders["Δt = 1"]["other_splits"]["dev"]["quality"]["task"] == "keyphrases"
-    assert content["notes"] == [content["notes"][0], f"{LACKING} on dev, so nothing is scored there"]
+    assert content["notes"] == [
+        content["notes"][0],
+        f"{LACKING} on dev, so nothing is scored there",
+    ]
     assert (workspace / "report/report.html").exists()
 
 
-def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_answers(workspace):
+def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_answers(
+    workspace,
+):
     write_split(workspace, "dev", answers=True)
     write_split(workspace, "test", answers=False)
     lines = keyphrases_reported(workspace)
@@ -361,7 +520,9 @@ def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_an
     assert any(line.startswith("- signature: chan2019") for line in lines)
     content, _ = report_of(workspace)
     assert content["metric"] == "present_f1@M"
-    there = "so nothing is scored there, and there are no rows by number of subsequences"
+    there = (
+        "so nothing is scored there, and there are no rows by number of subsequences"
+    )
     assert content["notes"][-1] == f"{LACKING} on test, {there}"
 
 

@@ -15,15 +15,37 @@ from tests.running import refused, run
     [
         ("models/pipelined", "", ("models/pipelined", "pipedec train")),
         ("data", "", ("data", "pipedec segment")),
-        ("models/pipelined/config.json", "", ("models/pipelined", "pipedec train --resume")),
-        ("models/sequential", "--compare transformers", ("sequential model", "train --decoder sequential")),
-        ("models/sequential", "--compare exact-source", ("exact-source would run the", "--baseline")),
-        ("", "--model pipedec-workspace/models/sequential", ("sequential model", "--baseline")),
-        ("", "--baseline pipedec-workspace/models/pipelined", ("pipelined decoder", "--decoder sequential")),
+        (
+            "models/pipelined/config.json",
+            "",
+            ("models/pipelined", "pipedec train --resume"),
+        ),
+        (
+            "models/sequential",
+            "--compare transformers",
+            ("sequential model", "train --decoder sequential"),
+        ),
+        (
+            "models/sequential",
+            "--compare exact-source",
+            ("exact-source would run the", "--baseline"),
+        ),
+        (
+            "",
+            "--model pipedec-workspace/models/sequential",
+            ("sequential model", "--baseline"),
+        ),
+        (
+            "",
+            "--baseline pipedec-workspace/models/pipelined",
+            ("pipelined decoder", "--decoder sequential"),
+        ),
         ("", "--compare sequential,vllm", ("'vllm'", "ctranslate2")),
     ],
 )
-def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, options, words):
+def test_what_is_missing_or_misplaced_is_refused_before_all(
+    workspace, gone, options, words
+):
     if gone:
         remove(workspace / gone)
     said = refused("report", *options.split(), *QUICK)
@@ -33,7 +55,10 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(workspace, gone, opt
 
 @pytest.mark.parametrize(
     ("command", "peer", "package"),
-    [("report", "ctranslate2:int8", "'.[peers]'"), ("bench", "llama.cpp", "llama-cpp-python")],
+    [
+        ("report", "ctranslate2:int8", "'.[peers]'"),
+        ("bench", "llama.cpp", "llama-cpp-python"),
+    ],
 )
 def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(
     workspace, command, peer, package, monkeypatch
@@ -51,13 +76,19 @@ def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
     assert not (workspace / "generations").exists()
     shutil.rmtree(workspace / "models/sequential")
     said = refused("report", *QUICK)
-    assert "nothing to compare with" in said and "pipedec train --decoder sequential" in said
+    assert (
+        "nothing to compare with" in said
+        and "pipedec train --decoder sequential" in said
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        *((f"--split {word}", "give one or more of train, dev, test") for word in ("dev,tset", ",")),
+        *(
+            (f"--split {word}", "give one or more of train, dev, test")
+            for word in ("dev,tset", ",")
+        ),
         *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
         ("--batch-sizes 1,x", "whole numbers"),
         ("--set empty_rows=retry,retract", "give one or more of retry, stop"),
@@ -67,7 +98,9 @@ def test_values_that_are_none_are_a_usage_error(options, said):
     assert said in run("report", *options.split(), exit_code=2).output
 
 
-@pytest.mark.parametrize(("written", "delays"), [(2, (2,)), ("2,1,wait", (1, 2, "wait")), ([2, 1], (1, 2))])
+@pytest.mark.parametrize(
+    ("written", "delays"), [(2, (2,)), ("2,1,wait", (1, 2, "wait")), ([2, 1], (1, 2))]
+)
 def test_delays_may_be_typed_or_stand_in_a_config_file(written, delays):
     (setting,) = (one for one in settings_of(ReportSettings) if one.name == "delays")
     assert setting.parse(written) == delays

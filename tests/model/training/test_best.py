@@ -29,11 +29,21 @@ def scored(folder, hyper=EACH, *, begins=0, killed=None, **options):
         update = begins + len(seen) + 1
         if update == killed:
             raise InterruptedError
-        seen[update] = {name: weight.clone() for name, weight in weights_of(checkpoint).items()}
+        seen[update] = {
+            name: weight.clone() for name, weight in weights_of(checkpoint).items()
+        }
         return SCORES[update - 1]
 
     examples = examples_of(checkpoint)
-    made = run(checkpoint, folder, hyper, examples=examples[:7], dev=examples[7:], score=score, **options)
+    made = run(
+        checkpoint,
+        folder,
+        hyper,
+        examples=examples[:7],
+        dev=examples[7:],
+        score=score,
+        **options,
+    )
     return made, weights_of(load_checkpoint(str(folder))), seen
 
 
@@ -42,22 +52,35 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize(("keep", "update"), [("best", 4), ("last", 6)])
-def test_a_training_that_gets_worse_after_its_best_evaluation_leaves_the_best_weights(tmp_path, keep, update):
+def test_a_training_that_gets_worse_after_its_best_evaluation_leaves_the_best_weights(
+    tmp_path, keep, update
+):
     made, left, seen = scored(tmp_path, replace(EACH, keep=keep))
     assert equal(left, seen[update]) and not equal(left, seen[10 - update])
     assert (made.updates, made.weights_update) == (6, update)
     assert made.best_by == ("dev_score" if keep == "best" else None)
     assert (made.dev_update, made.dev_score) == (update, SCORES[update - 1])
-    assert [folder.name for folder in best_folders(tmp_path)] == ["best-4"] * (keep == "best")
+    assert [folder.name for folder in best_folders(tmp_path)] == ["best-4"] * (
+        keep == "best"
+    )
 
 
 def test_where_nothing_is_scored_the_loss_says_which_weights_are_the_best(tmp_path):
     checkpoint = fresh_toy(shape=SMALL)
     dev = examples_of(checkpoint)[7:]
     rising = replace(EACH, learning_rate=0.5, schedule="constant", warmup=0.0)
-    made = run(checkpoint, tmp_path, rising, examples=examples_of(checkpoint)[:3], dev=dev)
-    losses = {point["update"]: point["dev_loss"] for point in made.curve if "dev_loss" in point}
-    assert made.weights_update == min(losses, key=losses.__getitem__) and made.best_by == "dev_loss"
+    made = run(
+        checkpoint, tmp_path, rising, examples=examples_of(checkpoint)[:3], dev=dev
+    )
+    losses = {
+        point["update"]: point["dev_loss"]
+        for point in made.curve
+        if "dev_loss" in point
+    }
+    assert (
+        made.weights_update == min(losses, key=losses.__getitem__)
+        and made.best_by == "dev_loss"
+    )
     assert made.dev_loss == min(losses.values()) < losses[6]
 
 
@@ -69,13 +92,19 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [slow(2), 4, slow(5), 6])
-def test_a_killed_training_goes_on_to_the_same_best_weights(tmp_path, undisturbed, killed):
+def test_a_killed_training_goes_on_to_the_same_best_weights(
+    tmp_path, undisturbed, killed
+):
     made, whole = undisturbed
     with pytest.raises(InterruptedError):
         scored(tmp_path / "killed", killed=killed)
     again, left, _ = scored(tmp_path / "killed", begins=killed - 1, resume=True)
     assert equal(left, whole)
-    assert (again.weights_update, again.dev_score) == (made.weights_update, made.dev_score) == (4, 50.0)
+    assert (
+        (again.weights_update, again.dev_score)
+        == (made.weights_update, made.dev_score)
+        == (4, 50.0)
+    )
 
 
 @pytest.mark.parametrize("step", ["save_checkpoint", "write_json", "forget"])
@@ -103,12 +132,18 @@ def test_a_training_that_is_killed_while_it_keeps_its_best_weights_loses_none(
 def test_a_training_ends_when_its_patience_does_and_is_not_gone_on_with(tmp_path):
     hyper = replace(EACH, patience=1)
     made, left, seen = scored(tmp_path, hyper)
-    assert (made.updates, made.weights_update, made.examples_seen) == (3, 2, 3 * hyper.batch_size)
+    assert (made.updates, made.weights_update, made.examples_seen) == (
+        3,
+        2,
+        3 * hyper.batch_size,
+    )
     assert equal(left, seen[2])
     again, left, seen = scored(tmp_path, hyper, begins=3, resume=True)
     assert (again.updates, again.weights_update, seen) == (3, 2, {})
     last = replace(hyper, keep="last")
-    assert [scored(tmp_path / f"{n}", replace(last, patience=n))[0].updates for n in (1, 2)] == [3, 6]
+    assert [
+        scored(tmp_path / f"{n}", replace(last, patience=n))[0].updates for n in (1, 2)
+    ] == [3, 6]
 
 
 @pytest.mark.parametrize("name", ["best.json", "model.safetensors"])
@@ -123,7 +158,9 @@ def test_best_weights_that_cannot_be_read_are_one_line(tmp_path, name):
 
 def test_the_better_of_two_evaluations_has_the_higher_score_else_the_lower_loss():
     nothing, lost = Evaluation(1, 2.0), Evaluation(1, float("nan"))
-    assert Evaluation(2, 1.0).better_than(nothing) and not nothing.better_than(Evaluation(2, 2.0))
+    assert Evaluation(2, 1.0).better_than(nothing) and not nothing.better_than(
+        Evaluation(2, 2.0)
+    )
     assert nothing.better_than(lost) and not lost.better_than(nothing)
     assert Evaluation(2, 3.0, 50.0).better_than(Evaluation(1, 1.0, 49.0))
     assert Evaluation(2, 0.5, 50.0).better_than(Evaluation(1, 1.0, 50.0))
@@ -131,16 +168,29 @@ def test_the_better_of_two_evaluations_has_the_higher_score_else_the_lower_loss(
 
 @pytest.mark.parametrize(
     ("asked", "updates", "evaluations"),
-    [(None, 2, 1), (None, 40, 1), (None, 250, 4), (None, 1500, 10), (3, 2, 3), (20, 1500, 20)],
+    [
+        (None, 2, 1),
+        (None, 40, 1),
+        (None, 250, 4),
+        (None, 1500, 10),
+        (3, 2, 3),
+        (20, 1500, 20),
+    ],
 )
-def test_a_short_training_is_evaluated_less_often_unless_it_is_asked_for(asked, updates, evaluations):
+def test_a_short_training_is_evaluated_less_often_unless_it_is_asked_for(
+    asked, updates, evaluations
+):
     hyper = replace(EACH, batch_size=4, accumulation=2, evaluations=asked)
     assert hyper.evaluated(updates) == evaluations
 
 
 def test_checkpoints_come_also_between_evaluations(tmp_path):
     checkpoint = fresh_toy(shape=SMALL)
-    data = {"examples": examples_of(checkpoint)[:7], "dev": examples_of(checkpoint)[7:], "score": lambda: 1.0}
+    data = {
+        "examples": examples_of(checkpoint)[:7],
+        "dev": examples_of(checkpoint)[7:],
+        "score": lambda: 1.0,
+    }
     made = run(checkpoint, tmp_path, replace(EACH, evaluations=None), keep=9, **data)
     assert [point["update"] for point in made.curve if "dev_loss" in point] == [6]
     assert len(list(tmp_path.glob("checkpoint-*"))) == 6

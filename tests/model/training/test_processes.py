@@ -34,13 +34,25 @@ def learn(folder, hyper=HYPER, **options):
     """The losses of each update and look at the dev set, without dropout."""
     checkpoint, shown = fresh_toy(), []
     examples = examples_of(checkpoint)
-    train(checkpoint, examples[:7], examples[7:], folder, hyper, show=shown.append, **options)
+    train(
+        checkpoint,
+        examples[:7],
+        examples[7:],
+        folder,
+        hyper,
+        show=shown.append,
+        **options,
+    )
     return [(one.update, one.loss, one.dev_loss or 0.0) for one in shown]
 
 
 def launched(*arguments, **environment):
     """What a command that `torchrun` starts in two processes printed, and how it ended."""
-    two = ("--standalone", "--nproc-per-node=2", "--monitor-interval=2")  # 2 s to say why one ends
+    two = (
+        "--standalone",
+        "--nproc-per-node=2",
+        "--monitor-interval=2",
+    )  # 2 s to say why one ends
     return torchrun(*two, "-m", *arguments, **environment)
 
 
@@ -67,9 +79,13 @@ def alone(tmp_path_factory):
 
 def assert_alike(losses, folder, alone):
     """Up to the order of sums in float32."""
-    for mine, theirs in zip(losses, alone[0][len(alone[0]) - len(losses) :], strict=True):
+    for mine, theirs in zip(
+        losses, alone[0][len(alone[0]) - len(losses) :], strict=True
+    ):
         assert mine == pytest.approx(theirs, rel=1e-5)
-    torch.testing.assert_close(weights_of(load_checkpoint(str(folder))), alone[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        weights_of(load_checkpoint(str(folder))), alone[1], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_batches_that_are_accumulated_are_learnt_from_as_one(tmp_path, alone):
@@ -81,12 +97,20 @@ def test_batches_that_are_accumulated_are_learnt_from_as_one(tmp_path, alone):
 def test_two_processes_learn_what_one_does_and_resume_it_and_one_of_them_talks_and_writes(
     tmp_path, alone, sharded
 ):
-    how = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}
-    ended = launched("tests.model.training.test_processes", tmp_path, **(how if sharded else {}))
+    how = {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": "2",
+        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    }
+    ended = launched(
+        "tests.model.training.test_processes", tmp_path, **(how if sharded else {})
+    )
     assert ended.returncode == 0, ended.stderr
     # From update 1 on, from 5, and behind the last.
     for name, count in (("whole", 8), ("resumed", 4), ("ended", 0)):
-        losses, nothing = (json.loads((tmp_path / f"{name}{rank}.json").read_text()) for rank in (0, 1))
+        losses, nothing = (
+            json.loads((tmp_path / f"{name}{rank}.json").read_text()) for rank in (0, 1)
+        )
         assert (len(losses), nothing) == (count, [])
         assert_alike(losses, tmp_path / name, alone)
         kept = [path.name for path in checkpoints(tmp_path / name)]
@@ -105,7 +129,11 @@ def test_two_processes_learn_what_one_does_and_resume_it_and_one_of_them_talks_a
 )
 def test_what_cannot_be_sharded_rightly_is_refused(changed):
     whole = SimpleNamespace(name="FULL_STATE_DICT")
-    settings = {"fsdp_version": 2, "auto_wrap_policy": None, "cpu_ram_efficient_loading": False}
+    settings = {
+        "fsdp_version": 2,
+        "auto_wrap_policy": None,
+        "cpu_ram_efficient_loading": False,
+    }
     plugin = SimpleNamespace(**settings, state_dict_type=whole)
     check_sharding(plugin, "adamw")
     with pytest.raises(UserError, match="optimizer=adamw"):
@@ -124,9 +152,15 @@ def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
 def test_the_documented_command_trains_on_two_cores(tmp_path):
     how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
     save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
-    documented = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^torchrun (.* --device cpu) +# a CPU core each$", documented, re.MULTILINE)
-    ended = torchrun(*line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2")
+    documented = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(
+        encoding="utf-8"
+    )
+    (line,) = re.findall(
+        r"^torchrun (.* --device cpu) +# a CPU core each$", documented, re.MULTILINE
+    )
+    ended = torchrun(
+        *line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2"
+    )
     assert ended.returncode == 0, ended.stderr
     assert "2 updates of 24 in 2 processes" in ended.stderr
     assert (tmp_path / "out" / "model.safetensors").exists()
@@ -137,17 +171,30 @@ def test_the_documented_command_trains_on_two_cores(tmp_path):
 def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
     how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
     save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
-    asked = ["train", tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "20", "--model"]
+    asked = [
+        "train",
+        tmp_path / "data",
+        "--out",
+        tmp_path / "out",
+        "--max-steps",
+        "20",
+        "--model",
+    ]
     if where == "everywhere":
         ended = launched("pipedec_cli", *asked, "no-model")
         expected = "error: no checkpoint folder 'no-model'; give the folder of a model, a GGUF file, or a hub name (OWNER/NAME)"
     else:
         ended = launched("tests.model.training.test_processes", *asked, "scratch-tiny")
         expected = "error: the second one fails; do nothing"
-        assert "stopped, since another process has ended; the same command with --resume" in ended.stderr
+        assert (
+            "stopped, since another process has ended; the same command with --resume"
+            in ended.stderr
+        )
     assert ended.returncode
     said = ended.stderr.partition("torch/distributed/elastic")[0]
-    assert [line for line in ended.stderr.splitlines() if line.startswith("error: ")] == [expected]
+    assert [
+        line for line in ended.stderr.splitlines() if line.startswith("error: ")
+    ] == [expected]
     assert "Traceback" not in said
 
 
@@ -177,7 +224,10 @@ def shard_on_cpus():
 
     def begin_sharded(self, *arguments, fsdp_plugin=None, **options):
         begin(self, *arguments, fsdp_plugin=fsdp_plugin, **options)
-        if fsdp_plugin is not None and self.distributed_type == state.DistributedType.MULTI_CPU:
+        if (
+            fsdp_plugin is not None
+            and self.distributed_type == state.DistributedType.MULTI_CPU
+        ):
             self.distributed_type = state.DistributedType.FSDP
             state.PartialState._shared_state["distributed_type"] = self.distributed_type
             self.fsdp_plugin = fsdp_plugin
@@ -189,9 +239,15 @@ def main(folder):
     """Train; resume from the checkpoint before the last; and once more behind the last. Write down what came of each."""
     shard_on_cpus()
     rank, before = os.environ["RANK"], None
-    for name, lost in (("whole", ()), ("resumed", ("checkpoint-8",)), ("ended", ("model.safetensors",))):
+    for name, lost in (
+        ("whole", ()),
+        ("resumed", ("checkpoint-8",)),
+        ("ended", ("model.safetensors",)),
+    ):
         if rank == "0" and before:
-            shutil.copytree(before, folder / name, ignore=shutil.ignore_patterns("config.json"))
+            shutil.copytree(
+                before, folder / name, ignore=shutil.ignore_patterns("config.json")
+            )
             for path in (folder / name / one for one in lost):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         if before:

@@ -12,7 +12,9 @@ from tests.checkpoints import QUICK, examples_of
 PICKLED = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
-def run(checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters = QUICK, **options: Any) -> TrainResult:
+def run(
+    checkpoint: Checkpoint, folder: Path, hyper: Hyperparameters = QUICK, **options: Any
+) -> TrainResult:
     """What came of a training on the toy data (or on `examples`, beside `dev`)."""
     examples = options.pop("examples", None) or examples_of(checkpoint)
     return train(checkpoint, examples, options.pop("dev", []), folder, hyper, **options)

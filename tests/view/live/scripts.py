@@ -22,7 +22,9 @@ class Script:
         words = [word for example in examples for text in example for word in text]
         self.vocabulary = ["", "", *dict.fromkeys(words)]
         ids = {word: number for number, word in enumerate(self.vocabulary[2:], start=2)}
-        self.scripts = [[[ids[word] for word in text] for text in example] for example in examples]
+        self.scripts = [
+            [[ids[word] for word in text] for text in example] for example in examples
+        ]
         self.decoded = 0
 
     def words(self, ids: Sequence[int]) -> str:
@@ -37,7 +39,9 @@ class Script:
         limits: Limits | None = None,
         sequences: int = 1,
     ) -> Iterator[Event]:
-        method = Method(schedule, bos=BOS, eos=EOS, limits=limits or Limits(), empty_rows=empty_rows)
+        method = Method(
+            schedule, bos=BOS, eos=EOS, limits=limits or Limits(), empty_rows=empty_rows
+        )
         sources = [(index, [index]) for index in range(len(self.scripts))]
         return decode(ScriptedModel(self.scripts), sources, method, sequences)
 
@@ -54,21 +58,36 @@ class Script:
 
     def finished(self, schedule: Schedule, limits: Limits | None = None) -> GridDrawing:
         view = self.view()
-        return [drawing for event in self.events(schedule, limits=limits) if (drawing := view.on(event))][-1]
+        return [
+            drawing
+            for event in self.events(schedule, limits=limits)
+            if (drawing := view.on(event))
+        ][-1]
 
 
 FIGURE_2 = Script([["A", "B", "C"], ["D", "E"]])
-SENTENCES = Script([[f"{letter}{number}" for number in range(8)] for letter in "abcdef"])
+SENTENCES = Script(
+    [[f"{letter}{number}" for number in range(8)] for letter in "abcdef"]
+)
 
 
-def console(width: int, height: int = 40, *, terminal: bool = False, encoding: str = "utf-8") -> Console:
+def console(
+    width: int, height: int = 40, *, terminal: bool = False, encoding: str = "utf-8"
+) -> Console:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     return Console(
-        width=width, height=height, file=file, force_terminal=terminal, no_color=not terminal, markup=False
+        width=width,
+        height=height,
+        file=file,
+        force_terminal=terminal,
+        no_color=not terminal,
+        markup=False,
     )
 
 
-def shown(renderable: object, width: int = 80, height: int = 40, *, encoding: str = "utf-8") -> list[str]:
+def shown(
+    renderable: object, width: int = 80, height: int = 40, *, encoding: str = "utf-8"
+) -> list[str]:
     """The lines of a drawing without styles, trailing blanks cut."""
     target = console(width, height, encoding=encoding)
     with target.capture() as capture:

@@ -19,7 +19,9 @@ from tests.view.live.scripts import FIGURE_2, SENTENCES, Script, console, shown
 def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
     assert (shown(FIGURE_2.view()), FIGURE_2.view().followed) == ([""], None)
     assert shown(FIGURE_2.after(1, Fixed(1))) == ["example 1", "encoding the source"]
-    view = FIGURE_2.after(4, Fixed(1), method="Δt = 1")  # admitted, and three decoder calls
+    view = FIGURE_2.after(
+        4, Fixed(1), method="Δt = 1"
+    )  # admitted, and three decoder calls
     assert shown(view) == [
         "example 1, Δt = 1",
         "time    0      1      2      3",
@@ -37,12 +39,17 @@ def test_figure_2_is_drawn_as_in_the_paper_while_it_is_being_decoded():
     with target.capture() as capture:
         target.print(view)
     highlighted = re.findall(r"\x1b\[[0-9;]*\b7[0-9;]*m([^\x1b]*)", capture.get())
-    assert [text.strip() for text in highlighted] == ["C", "E"], "the newest tokens and no others"
+    assert [text.strip() for text in highlighted] == ["C", "E"], (
+        "the newest tokens and no others"
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_legend_stands_beside_or_above_the_figures_unless_the_console_is_low(width):
-    view, legend = FIGURE_2.after(4, Fixed(1), method="Δt = 1"), "▸ live  ✓ finished  ∅ empty"
+    view, legend = (
+        FIGURE_2.after(4, Fixed(1), method="Δt = 1"),
+        "▸ live  ✓ finished  ∅ empty",
+    )
     assert [line.count(legend) for line in shown(view, width)].count(1) == 1
     assert "in this step" in shown(view, width)[-1]
     low = shown(view, width, height=10)
@@ -67,9 +74,18 @@ def test_figure_2_finished_marks_every_row_and_counts_its_calls():
 
 def test_a_text_that_goes_on_behind_a_prompt_has_no_bos():
     script = Script([["The", "Mill"]])
-    view, method = script.view(opener=False), Method(Whole(), None, EOS, Limits(max_tokens=9))
-    (drawing,) = filter(None, map(view.on, decode(ScriptedModel(script.scripts), [(0, [0, BOS])], method)))
-    assert shown(drawing)[1:3] == ["time    0  1    2     3", "   1 ✓  …  The  Mill  <eos>"]
+    view, method = (
+        script.view(opener=False),
+        Method(Whole(), None, EOS, Limits(max_tokens=9)),
+    )
+    (drawing,) = filter(
+        None,
+        map(view.on, decode(ScriptedModel(script.scripts), [(0, [0, BOS])], method)),
+    )
+    assert shown(drawing)[1:3] == [
+        "time    0  1    2     3",
+        "   1 ✓  …  The  Mill  <eos>",
+    ]
 
 
 def test_rows_that_are_a_keys_are_called_by_it_from_their_first_token_on():
@@ -106,7 +122,14 @@ def test_guesses_that_were_wrong_stand_behind_the_text_until_the_next_step():
     for event in islice(decode(ScriptedModel(script.scripts), [(0, [0])], method), 2):
         view.on(event)
     (row,) = [line.split() for line in shown(view) if line.lstrip().startswith("1 ")]
-    assert row[2:] == ["<bos>", "A", "B", "C", "G", "G"]  # the first wrong one gave way to the model's own
+    assert row[2:] == [
+        "<bos>",
+        "A",
+        "B",
+        "C",
+        "G",
+        "G",
+    ]  # the first wrong one gave way to the model's own
 
 
 def test_a_narrow_terminal_shows_the_newest_time_steps():
@@ -136,7 +159,9 @@ def test_a_row_that_has_scrolled_off_shows_its_text_in_its_place():
 
 
 def test_more_rows_than_the_console_is_high_show_the_live_ones_and_name_the_hidden():
-    lines = shown(Script([["x"] * 30, *[["y"]] * 15]).after(15, Fixed(1)), width=80, height=12)
+    lines = shown(
+        Script([["x"] * 30, *[["y"]] * 15]).after(15, Fixed(1)), width=80, height=12
+    )
     assert len(lines) < 12
     numbers = [int(line.split()[0]) for line in lines if re.match(r" +\d+ [▸✓∅]", line)]
     assert (numbers[0], numbers[-1]) == (1, 14), "the first row is live still"
@@ -147,7 +172,9 @@ def test_a_row_that_hit_time_max_is_marked_as_cut():
     cut = Script([["w"] * 9, ["v"]]).finished(Fixed(1), Limits(time_max=4))
     assert any(line.startswith("   1 ✂") for line in shown(cut, width=120))
     assert "✂ cut at time_max" in shown(cut, width=120)[-2]
-    assert shown(cut, width=30)[-2].endswith("✂ cut at time_max"), "it is the last to give way"
+    assert shown(cut, width=30)[-2].endswith("✂ cut at time_max"), (
+        "it is the last to give way"
+    )
 
 
 def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks():
@@ -156,15 +183,21 @@ def test_a_finished_grid_wider_than_the_console_is_drawn_whole_in_blocks():
     times = list(map(int, re.findall(r"\d+", heads)))
     assert times == list(range(len(times)))
     cells = " ".join(line for line in lines if re.match(r" *\d [✓∅]", line)).split()
-    assert sorted(word for word in cells if word[0] in "abcdef") == sorted(SENTENCES.vocabulary[2:])
+    assert sorted(word for word in cells if word[0] in "abcdef") == sorted(
+        SENTENCES.vocabulary[2:]
+    )
 
 
 def test_time_steps_that_pass_without_a_decoder_call_are_columns_without_tokens():
     lines = shown(Script([["A"], ["B"]]).finished(Fixed(5)), width=120)
-    assert lines[1].split()[1:] == [str(time) for time in range(len(lines[1].split()) - 1)]
+    assert lines[1].split()[1:] == [
+        str(time) for time in range(len(lines[1].split()) - 1)
+    ]
     assert re.search(r"2 ✓ +<bos>  B  <eos>", lines[3])
     counts = next(line for line in lines if line.startswith("tokens"))
-    assert counts.split()[1:] == ["1", "0", "1", "0", "0"], "two for each text, one for the closing empty one"
+    assert counts.split()[1:] == ["1", "0", "1", "0", "0"], (
+        "two for each text, one for the closing empty one"
+    )
 
 
 def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole_grid():
@@ -178,10 +211,14 @@ def test_the_oldest_example_in_flight_is_followed_until_it_leaves_with_its_whole
             seen.append((view.followed, shown(view, width=100)[0]))
     assert seen[0][0] == 0
     assert (0, "example 1 of 3, the oldest of 2 in flight  name-0") in seen
-    assert [example for example, _ in seen] == sorted(example for example, _ in seen if example is not None)
+    assert [example for example, _ in seen] == sorted(
+        example for example, _ in seen if example is not None
+    )
     assert view.followed is None
     heads = [lines[0] for _, lines in sorted(drawings.items())]
-    assert heads == [f"example {number} of 3  name-{number - 1}" for number in (1, 2, 3)]
+    assert heads == [
+        f"example {number} of 3  name-{number - 1}" for number in (1, 2, 3)
+    ]
     assert "[1] c c c c c" in drawings[2]
 
 
@@ -197,7 +234,9 @@ def test_each_token_is_decoded_once_when_it_is_drawn_and_never_again():
 
 def test_a_word_piece_is_marked_as_going_on_with_its_word():
     script = Script([["x", "y", "z"]])
-    script.words = lambda ids: "".join(["", "", "plan", "et", "."][token] for token in ids)
+    script.words = lambda ids: "".join(
+        ["", "", "plan", "et", "."][token] for token in ids
+    )
     view = script.view()
     for event in islice(script.events(Fixed(1)), 4):  # ids 2, 3 and 4
         view.on(event)
@@ -228,10 +267,20 @@ def test_whatever_a_token_holds_is_shown_as_data(token, cell):
 
 def test_cells_after_wide_characters_stand_beneath_their_time_step():
     rows = shown(Script([["日本", "x"], ["y"]]).after(3, Fixed(1)))[1:4]
-    assert len({cell_len(row[: row.index(mark)]) for row, mark in zip(rows, "2xy", strict=True)}) == 1
+    assert (
+        len(
+            {
+                cell_len(row[: row.index(mark)])
+                for row, mark in zip(rows, "2xy", strict=True)
+            }
+        )
+        == 1
+    )
 
 
-TOKENS = st.text(max_size=20) | st.sampled_from(["[/]", "\x1b[2J", "👩‍👩‍👧", "é", "\r", "中"])
+TOKENS = st.text(max_size=20) | st.sampled_from(
+    ["[/]", "\x1b[2J", "👩‍👩‍👧", "é", "\r", "中"]
+)
 
 
 @given(
@@ -241,7 +290,9 @@ TOKENS = st.text(max_size=20) | st.sampled_from(["[/]", "\x1b[2J", "👩‍👩�
     width=st.integers(6, 120),
     height=st.integers(6, 30),
 )
-def test_no_text_and_no_size_makes_the_drawing_overflow(example, delay, calls, width, height):
+def test_no_text_and_no_size_makes_the_drawing_overflow(
+    example, delay, calls, width, height
+):
     script, finished = Script(example), None
     view = script.view()
     for event in islice(script.events(Fixed(delay), empty_rows="retry"), 1 + calls):

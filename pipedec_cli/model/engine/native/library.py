@@ -8,7 +8,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import CDLL, POINTER, Structure, c_char_p, c_double, c_int64, c_void_p, sizeof
+from ctypes import (
+    CDLL,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int64,
+    c_void_p,
+    sizeof,
+)
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -33,13 +42,16 @@ from pipedec_cli.model.engine.native.variants import (
 #: The environment variable that names a variant, or is 0 for no kernels.
 VARIABLE: Final = "PIPEDEC_NATIVE"
 OFF: Final = "0"
-#: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has a library of its own.
+#: More flags for the compiler, such as ``-g -fsanitize=address``. Each set of flags has
+#: a library of its own.
 FLAGS_VARIABLE: Final = "PIPEDEC_NATIVE_FLAGS"
-#: Flags to try, best first: not every compiler knows the machine it runs on, nor OpenMP.
+#: Flags to try, best first: not every compiler knows the machine it runs on, nor
+#: OpenMP.
 _NATIVE: Final = (["-march=native"], ["-mcpu=native"])
 EXTRAS: Final = (*([*flags, OPENMP] for flags in _NATIVE), *_NATIVE, list[str]())
 
-#: Instructions of CPUs without AVX-512 VNNI that make the kernels faster; a compiler for the CPU itself uses them.
+#: Instructions of CPUs without AVX-512 VNNI that make the kernels faster; a compiler
+#: for the CPU itself uses them.
 BEYOND_AVX2: Final = {"avx_vnni", "avx512bw"}
 NO_COMPILER: Final = "there is no C++ compiler"
 #: Bytes that must be free before anything is compiled; the kernels take a quarter.
@@ -59,34 +71,43 @@ def asked_variant() -> str:
         todo = f"give {OFF}, {', '.join(VARIANTS)}, or leave it out"
         raise UserError(f"{VARIABLE} is {asked!r}", todo=todo)
     if missing := [name for name in VARIANTS[asked] if name not in _cpu_flags()]:
-        raise UserError(f"{VARIABLE} is {asked}, and this CPU has no {missing[0]}", todo="leave it out")
+        raise UserError(
+            f"{VARIABLE} is {asked}, and this CPU has no {missing[0]}",
+            todo="leave it out",
+        )
     return asked
 
 
 def fitting_variants() -> list[str]:
     """The variants that this CPU can run, the best last."""
-    return [name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)]
+    return [
+        name for name, needed in VARIANTS.items() if _cpu_flags().issuperset(needed)
+    ]
 
 
 def carried(variant: str = "") -> Path | None:
     """The library that came with the package, for a variant or the best for this CPU.
 
-    None if there is none, or if a compiler can use instructions that AVX2's variant leaves out.
+    None if there is none, or if a compiler can use instructions that AVX2's variant
+    leaves out.
     """
     best = variant or next(reversed(fitting_variants()), "")
     path = SOURCE.with_name(carried_name(best))
     if _more_flags() or not path.is_file():
         return None
-    leaves_out = best == "avx2" and not variant and not _cpu_flags().isdisjoint(BEYOND_AVX2)
+    leaves_out = (
+        best == "avx2" and not variant and not _cpu_flags().isdisjoint(BEYOND_AVX2)
+    )
     return None if leaves_out and find_compiler() else path
 
 
 def compiled(variant: str = "") -> Path:
     """The shared library for this source, compiler and CPU, or for a variant, compiled now if need be; else a BuildError.
 
-    A library is code. It is compiled again if another user may have written it, or if its bytes are not those that were
-    compiled. It is not kept in a folder where other users can write. Several processes may compile at once: each moves
-    its own library into place, and its SHA-256 after it.
+    A library is code. It is compiled again if another user may have written it, or if
+    its bytes are not those that were compiled. It is not kept in a folder where other
+    users can write. Several processes may compile at once: each moves its own library
+    into place, and its SHA-256 after it.
     """
     if (compiler := find_compiler()) is None:
         raise BuildError(NO_COMPILER)
@@ -94,15 +115,21 @@ def compiled(variant: str = "") -> Path:
     extras = ([*flags, OPENMP], flags) if variant else EXTRAS
     try:
         version = run([compiler, "--version"]) or ""
-        place = cache_path(".so", *FLAGS, *map(str, extras), *_more_flags(), compiler, version)
+        place = cache_path(
+            ".so", *FLAGS, *map(str, extras), *_more_flags(), compiler, version
+        )
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not is_safe(place.parent):
-            raise BuildError(f"{place.parent} is another user's, or others can write there (`chmod go-w` it)")
+            raise BuildError(
+                f"{place.parent} is another user's, or others can write there (`chmod go-w` it)"
+            )
         if _is_whole(place):
             return place
         if shutil.disk_usage(place.parent).free < ROOM:
             raise BuildError(f"{place.parent} has no room for the compiled kernels")
-        log.info("compiling encoder and decoder step for this machine; this takes some seconds, once")
+        log.info(
+            "compiling encoder and decoder step for this machine; this takes some seconds, once"
+        )
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / place.name
             for extra in extras:
@@ -112,7 +139,9 @@ def compiled(variant: str = "") -> Path:
                     for path in (made, checksum):
                         path.chmod(0o700)
                         with path.open("rb") as file:
-                            os.fsync(file.fileno())  # a power cut must not leave a name without its bytes
+                            os.fsync(
+                                file.fileno()
+                            )  # a power cut must not leave a name without its bytes
                     made.replace(place)
                     checksum.replace(_checksum(place))
                     return place
@@ -143,8 +172,12 @@ def _more_flags() -> list[str]:
 
 def cache_path(ending: str, *facts: str) -> Path:
     """A path in the cache. Its name is a hash of the facts, the source and the CPU; a BuildError if there is no cache."""
-    source = b"".join(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))))
-    name = hashlib.sha256(source + "\n".join((*facts, *_cpu())).encode()).hexdigest()[:16]
+    source = b"".join(
+        path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))
+    )
+    name = hashlib.sha256(source + "\n".join((*facts, *_cpu())).encode()).hexdigest()[
+        :16
+    ]
     try:
         return cache_folder() / f"kernels-{name}{ending}"
     except ValueError as error:
@@ -153,7 +186,12 @@ def cache_path(ending: str, *facts: str) -> Path:
 
 def _cpu_flags() -> set[str]:
     """The names of the instructions that this CPU has; none where Linux does not say."""
-    return {name for line in _cpu() if line.startswith(("flags", "Features")) for name in line.split()}
+    return {
+        name
+        for line in _cpu()
+        if line.startswith(("flags", "Features"))
+        for name in line.split()
+    }
 
 
 @cache
@@ -190,9 +228,17 @@ class ModelStruct(Structure):
     """``Model``: sizes and flags of an encoder or a decoder, and addresses of its weights."""
 
     _fields_ = [
-        *_fields(c_int64, "layers heads key_heads head_width width feed_width vocabulary reach"),
-        *_fields(c_int64, "weights activation pairs tiles gated causal window rotaries wide_norms"),
-        *_fields(c_double, "epsilon scale embedding_scale query_scale residual cap score_cap"),
+        *_fields(
+            c_int64,
+            "layers heads key_heads head_width width feed_width vocabulary reach",
+        ),
+        *_fields(
+            c_int64,
+            "weights activation pairs tiles gated causal window rotaries wide_norms",
+        ),
+        *_fields(
+            c_double, "epsilon scale embedding_scale query_scale residual cap score_cap"
+        ),
         *_fields(c_void_p, "embedding final_norm frequencies amplitudes head"),
         ("layer", POINTER(LayerStruct)),
     ]
@@ -203,20 +249,31 @@ class CacheStruct(Structure):
 
     _fields_ = [
         *_fields(c_int64, "sequences room source_room"),
-        *_fields(c_void_p, "keys values source_keys source_values subsequence time position source_length"),
+        *_fields(
+            c_void_p,
+            "keys values source_keys source_values subsequence time position source_length",
+        ),
     ]
 
 
 class RowStruct(Structure):
     """``Row``: a token and its place. `choices` is 1 if a bit mask has the tokens that may answer; 0: all may; −1: no answer is wanted.
 
-    `subsequence` and `time` say who sees the token; distances are differences of positions.
+    `subsequence` and `time` say who sees the token; distances are differences of
+    positions.
     """
 
-    _fields_ = _fields(c_int64, "token sequence column subsequence time choices position end")
+    _fields_ = _fields(
+        c_int64, "token sequence column subsequence time choices position end"
+    )
 
 
-_MODEL, _CACHE, _INT, _ADDRESS = POINTER(ModelStruct), POINTER(CacheStruct), c_int64, c_void_p
+_MODEL, _CACHE, _INT, _ADDRESS = (
+    POINTER(ModelStruct),
+    POINTER(CacheStruct),
+    c_int64,
+    c_void_p,
+)
 #: The result and the arguments of each function.
 _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "panel": (_INT, ()),
@@ -230,20 +287,23 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "multiply": (None, (_MODEL, _INT, _ADDRESS, _INT, _ADDRESS, _INT, _ADDRESS)),
     "remember_source": (_INT, (_MODEL, _CACHE, _INT, _INT, _ADDRESS, _INT)),
     "encode": (_INT, (_MODEL, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _INT)),
-    "step": (_INT, (_MODEL, _CACHE, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)),
+    "step": (
+        _INT,
+        (_MODEL, _CACHE, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS),
+    ),
 }
 
 
 class Library:
     """The loaded kernels.
 
-    Attributes:
-        features: the instructions that they were compiled for, for tables and logs.
-        panel: outputs side by side in a packed matrix, and columns side by side in the cache.
-        kinds: which products they have: 1 for int8, 2 for bfloat16 in pairs, 4 for tile registers, or a sum of these.
-        use_large_pages: ask the system to back memory, given as address and size, with large pages.
-        words: the words that a packed matrix of a kind takes, by its outputs and inputs.
-        key_words: the words that a key of a width takes in the cache.
+    Attributes: features: the instructions that they were compiled for, for tables and
+        logs. panel: outputs side by side in a packed matrix, and columns side by side
+        in the cache. kinds: which products they have: 1 for int8, 2 for bfloat16 in
+        pairs, 4 for tile registers, or a sum of these. use_large_pages: ask the system
+        to back memory, given as address and size, with large pages. words: the words
+        that a packed matrix of a kind takes, by its outputs and inputs. key_words: the
+        words that a key of a width takes in the cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -253,29 +313,46 @@ class Library:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, f"pipedec_{name}")
             function.restype, function.argtypes = result, arguments
-        for number, kind in enumerate((LayerStruct, ModelStruct, CacheStruct, RowStruct)):
+        for number, kind in enumerate(
+            (LayerStruct, ModelStruct, CacheStruct, RowStruct)
+        ):
             if library.pipedec_size(number) != sizeof(kind):
                 raise OSError(f"{kind.__name__} is laid out in another way")
         self.panel: int = library.pipedec_panel()
         self.kinds: int = library.pipedec_kinds()
         self.features: str = library.pipedec_features().decode()
-        self.use_large_pages: Callable[[int, int], None] = library.pipedec_use_large_pages
+        self.use_large_pages: Callable[[int, int], None] = (
+            library.pipedec_use_large_pages
+        )
         self.words: Callable[[ModelStruct, int, int], int] = library.pipedec_words
         self.key_words: Callable[[ModelStruct, int], int] = library.pipedec_key_words
 
-    def pack(self, kind: ModelStruct, matrix: Tensor, panels: int, first: int = 0, every: int = 1) -> None:
+    def pack(
+        self,
+        kind: ModelStruct,
+        matrix: Tensor,
+        panels: int,
+        first: int = 0,
+        every: int = 1,
+    ) -> None:
         """Pack a matrix [outputs, inputs] into panels number first, first + every and so on at an address.
 
         The matrix is bfloat16 for weights in bfloat16, else float32.
         """
         threads, address = torch.get_num_threads(), matrix.data_ptr()
-        self._library.pipedec_pack(kind, address, *matrix.shape, panels, first, every, threads)
+        self._library.pipedec_pack(
+            kind, address, *matrix.shape, panels, first, every, threads
+        )
 
-    def multiply(self, kind: ModelStruct, x: Tensor, panels: int, outputs: int) -> Tensor:
+    def multiply(
+        self, kind: ModelStruct, x: Tensor, panels: int, outputs: int
+    ) -> Tensor:
         """Multiply float32 [rows, inputs] and a packed matrix, in this thread: float32 [rows, outputs in whole panels]."""
         out = torch.empty(len(x), -(-outputs // self.panel) * self.panel)
         (rows, inputs), address = x.shape, x.data_ptr()
-        self._library.pipedec_multiply(kind, rows, address, inputs, panels, outputs, out.data_ptr())
+        self._library.pipedec_multiply(
+            kind, rows, address, inputs, panels, outputs, out.data_ptr()
+        )
         return out
 
     def remember_source(
@@ -283,17 +360,32 @@ class Library:
     ) -> None:
         """Keep the keys and values of an encoded source in a sequence. The states are float32 [length, d_model]."""
         address, threads = states.data_ptr(), torch.get_num_threads()
-        self._call("remember_source", decoder, cache, sequence, len(states), address, threads)
+        self._call(
+            "remember_source", decoder, cache, sequence, len(states), address, threads
+        )
 
-    def encode(self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor) -> None:
+    def encode(
+        self, encoder: ModelStruct, sources: Sequence[Sequence[int]], states: Tensor
+    ) -> None:
         """Encode sources of token ids, none of them empty, into `states`, float32 [sources, longest, d_model].
 
         Numbers behind the end of a source stay as they are.
         """
         lengths = (c_int64 * len(sources))(*map(len, sources))
-        tokens = (c_int64 * sum(lengths))(*(token for source in sources for token in source))
+        tokens = (c_int64 * sum(lengths))(
+            *(token for source in sources for token in source)
+        )
         threads, padded = torch.get_num_threads(), states.shape[1]
-        self._call("encode", encoder, len(sources), lengths, tokens, threads, states.data_ptr(), padded)
+        self._call(
+            "encode",
+            encoder,
+            len(sources),
+            lengths,
+            tokens,
+            threads,
+            states.data_ptr(),
+            padded,
+        )
 
     def step(
         self,
@@ -308,18 +400,21 @@ class Library:
 
         It is 0 for a row that wants no answer, −1 if a logit is NaN.
 
-        Args:
-            decoder: the model.
-            cache: of all sequences.
-            rows: for each row the fields of a `RowStruct`; rows are ordered by sequence and column.
-            allowed: the bit masks of those rows that have one, each (vocabulary + 7) / 8 bytes, row after row.
-            logits: to be filled; float32 [rows that want an answer, vocabulary in whole panels]. Not with `odds`.
-            odds: to be filled with the `Odds` of each row; float32 [rows, 3].
+        Args: decoder: the model. cache: of all sequences. rows: for each row the fields
+            of a `RowStruct`; rows are ordered by sequence and column. allowed: the bit
+            masks of those rows that have one, each (vocabulary + 7) / 8 bytes, row
+            after row. logits: to be filled; float32 [rows that want an answer,
+            vocabulary in whole panels]. Not with `odds`. odds: to be filled with the
+            `Odds` of each row; float32 [rows, 3].
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)
-        wanted = [None if tensor is None else tensor.data_ptr() for tensor in (logits, odds)]
-        self._call("step", decoder, cache, count, given, allowed, threads, answers, *wanted)
+        wanted = [
+            None if tensor is None else tensor.data_ptr() for tensor in (logits, odds)
+        ]
+        self._call(
+            "step", decoder, cache, count, given, allowed, threads, answers, *wanted
+        )
         return list(answers)
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -334,7 +429,11 @@ class Library:
 def library() -> Library:
     """The kernels, compiled if need be; a BuildError if there are none, a UserError as of `asked_variant`."""
     asked = asked_variant()
-    found = f"{VARIABLE} is {OFF}" if asked == OFF else carried_library(asked) or _compiled_library(asked)
+    found = (
+        f"{VARIABLE} is {OFF}"
+        if asked == OFF
+        else carried_library(asked) or _compiled_library(asked)
+    )
     if isinstance(found, Library):
         return found
     raise BuildError(found)

@@ -21,7 +21,12 @@ from pipedec_cli.model.engine.native.library import (
     ModelStruct,
     library,
 )
-from pipedec_cli.model.engine.torch.parts import distance_buckets, layers, offset_buckets, output_scale
+from pipedec_cli.model.engine.torch.parts import (
+    distance_buckets,
+    layers,
+    offset_buckets,
+    output_scale,
+)
 from pipedec_cli.model.families import T5
 
 #: A weight, and those of its outputs that are a part of a matrix.
@@ -37,7 +42,9 @@ class LayerSpec:
     #: The modules that make a matrix together, in the order in which a step reads them.
     matrices: dict[str, Sequence[Any]]
     norms: dict[str, Any]
-    bias: Tensor | None = None  # T5's position bias, float32 [heads, distances]; layers may share it
+    bias: Tensor | None = (
+        None  # T5's position bias, float32 [heads, distances]; layers may share it
+    )
     rotary: int = -1  # which of the model's frequencies turn the heads; −1: none
     window: int = 0  # how many positions the layer sees; 0: all
 
@@ -52,7 +59,9 @@ class ModelSpec:
     layers: list[LayerSpec]
     sizes: dict[str, Any]  # fields of `ModelStruct`
     norm_offset: float = 0.0  # what the family adds to the weights of its norms
-    frequencies: Tensor | None = None  # radians for each position, float32 [rotaries, head_width / 2]
+    frequencies: Tensor | None = (
+        None  # radians for each position, float32 [rotaries, head_width / 2]
+    )
     amplitudes: Tensor | None = None  # factors of cosine and sine, float32 [rotaries]
 
 
@@ -82,23 +91,40 @@ def _t5_decoder(model: Any) -> ModelSpec:
 def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
     """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
     config, found = stack.config, layers(stack)
-    named = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    named = (
+        config.relative_attention_num_buckets,
+        config.relative_attention_max_distance,
+    )
     buckets = (offset_buckets if head is None else distance_buckets)(*named)
     biases, specs = dict[Any, Tensor](), list[LayerSpec]()  # biases by the embedding
     for layer in found:
         if len(layer.bias.weight) != config.relative_attention_num_buckets:
-            raise BuildError("the position biases are not of the size that the config says")
+            raise BuildError(
+                "the position biases are not of the size that the config says"
+            )
         if layer.bias not in biases:
             table = floats(layer.bias)[buckets].T
-            hidden = [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
+            hidden = (
+                [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
+            )
             biases[layer.bias] = torch.cat([table, *hidden], dim=1).contiguous()
         own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
         inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
-        matrices: dict[str, Sequence[Any]] = {"qkv": (own.q, own.k, own.v), "self_out": (own.o,)}
+        matrices: dict[str, Sequence[Any]] = {
+            "qkv": (own.q, own.k, own.v),
+            "self_out": (own.o,),
+        }
         norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
         if layer.cross is not None:
-            cross, norms["cross_norm"] = layer.cross.EncDecAttention, layer.cross.layer_norm
-            matrices |= {"cross_q": (cross.q,), "cross_out": (cross.o,), "cross_kv": (cross.k, cross.v)}
+            cross, norms["cross_norm"] = (
+                layer.cross.EncDecAttention,
+                layer.cross.layer_norm,
+            )
+            matrices |= {
+                "cross_q": (cross.q,),
+                "cross_out": (cross.o,),
+                "cross_kv": (cross.k, cross.v),
+            }
         matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
         specs.append(LayerSpec(matrices, norms, biases[layer.bias]))
     sizes = {
@@ -107,7 +133,9 @@ def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpe
         "head_width": config.d_kv,
         "width": config.d_model,
         "feed_width": config.d_ff,
-        "reach": config.relative_attention_max_distance if head is None else len(buckets),
+        "reach": config.relative_attention_max_distance
+        if head is None
+        else len(buckets),
         "gated": hasattr(found[0].feed.DenseReluDense, "wi_0"),
         "activation": ACTIVATIONS[config.dense_act_fn],
         "epsilon": config.layer_norm_epsilon,
@@ -129,19 +157,32 @@ def _decoder_spec(model: Any) -> ModelSpec:
         raise BuildError("attention is not causal")
     turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
     ropes = {"": config.rope_parameters}
-    if any(isinstance(value, dict) for value in ropes[""].values()):  # layers with a window have their own
+    if any(
+        isinstance(value, dict) for value in ropes[""].values()
+    ):  # layers with a window have their own
         ropes = {f"{kind}_": ropes[""][kind] for kind in sorted({*config.layer_types})}
     places = (
-        [[*ropes].index(f"{kind}_") for kind in config.layer_types] if len(ropes) > 1 else [0] * len(turned)
+        [[*ropes].index(f"{kind}_") for kind in config.layer_types]
+        if len(ropes) > 1
+        else [0] * len(turned)
     )
     rows = zip(stack.layers, _windows(config), turned, places, strict=True)
     for layer, window, is_turned, place in rows:
-        found = {name: tuple(map(layer.get_submodule, paths)) for name, paths in layout.matrices.items()}
+        found = {
+            name: tuple(map(layer.get_submodule, paths))
+            for name, paths in layout.matrices.items()
+        }
         norms = {name: layer.get_submodule(path) for name, path in layout.norms.items()}
-        specs.append(LayerSpec({**found}, norms, rotary=place if is_turned else -1, window=window))
+        specs.append(
+            LayerSpec(
+                {**found}, norms, rotary=place if is_turned else -1, window=window
+            )
+        )
     sizes = _causal_sizes(model, specs) | {"rotaries": len(ropes)}
     frequencies = _ropes(stack, ropes, sizes["head_width"])
-    return ModelSpec(stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies)
+    return ModelSpec(
+        stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies
+    )
 
 
 def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
@@ -159,11 +200,15 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
         raise BuildError(f"the activation is {activation}")
     if len(windows) > 1:
         raise BuildError("layers have windows of several sizes")
-    head_width = named("head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_width = (
+        named("head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
     embedding_scale = named("embedding_multiplier", 1.0)
     if config.model_type.startswith("gemma"):
         embedding_scale = float(
-            torch.tensor(config.hidden_size**0.5).to(model.model.embed_tokens.weight.dtype)
+            torch.tensor(config.hidden_size**0.5).to(
+                model.model.embed_tokens.weight.dtype
+            )
         )
     query_norm = specs[0].norms.get("query_norm")
     return {
@@ -180,7 +225,9 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
         "epsilon": config.rms_norm_eps,
         "scale": 1.0 / named("logits_scaling", 1.0),
         "embedding_scale": embedding_scale,
-        "query_scale": named("attention_multiplier", named("query_pre_attn_scalar", head_width) ** -0.5),
+        "query_scale": named(
+            "attention_multiplier", named("query_pre_attn_scalar", head_width) ** -0.5
+        ),
         "residual": named("residual_multiplier", 1.0),
         "cap": named("final_logit_softcapping", None) or 0.0,
         "score_cap": named("attn_logit_softcapping", None) or 0.0,
@@ -189,18 +236,32 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
 
 def _windows(config: Any) -> list[int]:
     """How many positions each layer sees; 0: all."""
-    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
-    if not kinds or not getattr(config, "use_sliding_window", True):  # only some families have the latter
+    kinds, window = (
+        getattr(config, "layer_types", None),
+        getattr(config, "sliding_window", None),
+    )
+    if not kinds or not getattr(
+        config, "use_sliding_window", True
+    ):  # only some families have the latter
         return [0 if kinds else window or 0] * config.num_hidden_layers
-    return [config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds]
+    return [
+        config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds
+    ]
 
 
-def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Tensor, Tensor]:
+def _ropes(
+    stack: Any, parameters: dict[str, Any], head_width: int
+) -> tuple[Tensor, Tensor]:
     """The frequencies and amplitudes of rotary embeddings, whose parameters have the prefix of their names as a key.
 
-    A stack without transformers' embedding has only such as its parameters alone determine: those of the kind "default".
+    A stack without transformers' embedding has only such as its parameters alone
+    determine: those of the kind "default".
     """
-    module, frequencies, amplitudes = getattr(stack, "rotary_emb", None), list[Tensor](), list[float]()
+    module, frequencies, amplitudes = (
+        getattr(stack, "rotary_emb", None),
+        list[Tensor](),
+        list[float](),
+    )
     for prefix, rope in parameters.items():
         kind = rope.get("rope_type", "default")
         is_plain = kind == "default" and rope.get("partial_rotary_factor", 1.0) == 1.0
@@ -224,7 +285,9 @@ def _ropes(stack: Any, parameters: dict[str, Any], head_width: int) -> tuple[Ten
 class Layout:
     """What a layer of a decoder-only family has: its modules by their names in `LayerStruct`."""
 
-    matrices: dict[str, tuple[str, ...]]  # modules that make a matrix together, in the order of `LayerSpec`
+    matrices: dict[
+        str, tuple[str, ...]
+    ]  # modules that make a matrix together, in the order of `LayerSpec`
     norms: dict[str, str]
     biased: bool = False  # whether queries, keys and values have biases
     offset: float = 0.0  # see `ModelSpec.norm_offset`
@@ -244,14 +307,28 @@ _BESIDE: Final = {
     "feed_in": (_FEED + "gate_proj", _FEED + "up_proj"),
     "feed_out": (_FEED + "down_proj",),
 }
-_FUSED: Final = _BESIDE | {"qkv": (_OWN + "qkv_proj",), "feed_in": (_FEED + "gate_up_proj",)}
-_BEFORE: Final = {"self_norm": "input_layernorm", "feed_norm": "post_attention_layernorm"}
-_BEHIND: Final = {"self_post": "post_attention_layernorm", "feed_post": "post_feedforward_layernorm"}
-_AROUND: Final = _BEHIND | {"self_norm": "input_layernorm", "feed_norm": "pre_feedforward_layernorm"}
+_FUSED: Final = _BESIDE | {
+    "qkv": (_OWN + "qkv_proj",),
+    "feed_in": (_FEED + "gate_up_proj",),
+}
+_BEFORE: Final = {
+    "self_norm": "input_layernorm",
+    "feed_norm": "post_attention_layernorm",
+}
+_BEHIND: Final = {
+    "self_post": "post_attention_layernorm",
+    "feed_post": "post_feedforward_layernorm",
+}
+_AROUND: Final = _BEHIND | {
+    "self_norm": "input_layernorm",
+    "feed_norm": "pre_feedforward_layernorm",
+}
 _HEADS: Final = {"query_norm": _OWN + "q_norm", "key_norm": _OWN + "k_norm"}
 #: The decoder-only families that are compiled.
 DECODERS: Final = {
-    **dict.fromkeys(("llama", "smollm3", "mistral", "granite"), Layout(_BESIDE, _BEFORE)),
+    **dict.fromkeys(
+        ("llama", "smollm3", "mistral", "granite"), Layout(_BESIDE, _BEFORE)
+    ),
     "qwen2": Layout(_BESIDE, _BEFORE, biased=True),
     "qwen3": Layout(_BESIDE, _BEFORE | _HEADS),
     "phi3": Layout(_FUSED, _BEFORE),
@@ -269,7 +346,8 @@ FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
-#: Outputs of a matrix that are converted to another dtype at once, a multiple of every panel.
+#: Outputs of a matrix that are converted to another dtype at once, a multiple of every
+#: panel.
 TOGETHER: Final = 8192
 
 
@@ -277,7 +355,8 @@ TOGETHER: Final = 8192
 class NativeWeights:
     """A packed encoder or decoder: `struct` points into the tensors that are `kept`.
 
-    The cache has the dtype of the weights. Beside int8 and int4 weights it is in bfloat16.
+    The cache has the dtype of the weights. Beside int8 and int4 weights it is in
+    bfloat16.
     """
 
     library: Library
@@ -286,25 +365,31 @@ class NativeWeights:
     kept: list[object]
 
 
-def pack_native(model: Any, dtype: torch.dtype | None = None, *, consume: bool = False) -> NativeWeights:
+def pack_native(
+    model: Any, dtype: torch.dtype | None = None, *, consume: bool = False
+) -> NativeWeights:
     """Pack the decoder of a model on the CPU, in float32 or bfloat16; a BuildError if the kernels cannot compute it.
 
-    Args:
-        model: of transformers, or a `BareModel`.
-        dtype: the model's, or int8 or int4: then matrices are rounded, with a scale for each output and 64 or 32 inputs.
-        consume: empty the matrices that are copied, so that they are not in memory twice. The model is then unusable.
+    Args: model: of transformers, or a `BareModel`. dtype: the model's, or int8 or int4:
+        then matrices are rounded, with a scale for each output and 64 or 32 inputs.
+        consume: empty the matrices that are copied, so that they are not in memory
+        twice. The model is then unusable.
     """
     spec = describe(model)
     head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
     if head.device.type != "cpu":
         raise BuildError(f"the device is {head.device.type}")
-    dtypes = {head.dtype, *(weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1)}
+    dtypes = {
+        head.dtype,
+        *(weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1),
+    }
     if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
     kernels, dtype = library(), dtype or embedding.dtype
     tied = head.data_ptr() == embedding.data_ptr()
     if (consume or dtype == INT4) and "causal" not in spec.sizes:
-        # An encoder in another dtype reads the embedding itself, which must not be emptied then.
+        # An encoder in another dtype reads the embedding itself, which must not be
+        # emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
     return pack(spec, kernels, dtype, consume=consume, tied=tied)
 
@@ -320,24 +405,36 @@ def pack(
 ) -> NativeWeights:
     """Pack an encoder or a decoder for a library; see `pack_native`.
 
-    Embeddings that are `tied` are read from the packed output matrix, which is the same matrix. `beside` is the decoder of
-    the encoder `spec`, in the same dtype: if its embeddings are tied, the encoder reads them.
+    Embeddings that are `tied` are read from the packed output matrix, which is the same
+    matrix. `beside` is the decoder of the encoder `spec`, in the same dtype: if its
+    embeddings are tied, the encoder reads them.
     """
     packing, looked_up = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight
     packing.kept.append(beside)
     if beside is not None:
-        packing.model.head, packing.model.vocabulary = beside.struct.head, beside.struct.vocabulary
+        packing.model.head, packing.model.vocabulary = (
+            beside.struct.head,
+            beside.struct.vocabulary,
+        )
         tied = not beside.struct.embedding
     embedding = None
     if not tied:
         narrow = torch.bfloat16 if dtype in INTEGERS else dtype
-        embedding = looked_up.detach().to(narrow, copy=consume and spec.head is not None).contiguous()
+        embedding = (
+            looked_up.detach()
+            .to(narrow, copy=consume and spec.head is not None)
+            .contiguous()
+        )
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
     packing.fill(consume=consume, keep=None if tied else looked_up)
-    if consume:  # nothing that is left of the model is part of the file that it was loaded from
+    if (
+        consume
+    ):  # nothing that is left of the model is part of the file that it was loaded from
         modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
-        for parameter in {weight for module in modules for weight in module.parameters()} - {looked_up}:
+        for parameter in {
+            weight for module in modules for weight in module.parameters()
+        } - {looked_up}:
             parameter.data = parameter.data.clone()
         if embedding is not None:
             looked_up.data = embedding
@@ -346,8 +443,13 @@ def pack(
 
 def check_spec(spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
     """Raise a BuildError if matrices, norms or biases are not of the sizes that the config says."""
-    packing, shape = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight.shape
-    _require(shape == (packing.model.vocabulary, packing.model.width), "the embedding is")
+    packing, shape = (
+        _Packing(spec, kernels, dtype),
+        spec.stack.embed_tokens.weight.shape,
+    )
+    _require(
+        shape == (packing.model.vocabulary, packing.model.width), "the embedding is"
+    )
     packing.add_layers()
 
 
@@ -357,13 +459,24 @@ class _Packing:
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
         self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
         self.head_kind = kind_of(kernels, torch.int8 if dtype == INT4 else dtype)
-        self.given = torch.float32 if dtype in INTEGERS else dtype  # the dtype that the library packs
+        self.given = (
+            torch.float32 if dtype in INTEGERS else dtype
+        )  # the dtype that the library packs
         self.layers = (LayerStruct * len(spec.layers))()
-        ways = {name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")}
-        counts = {"layers": len(self.layers), "vocabulary": len(spec.stack.embed_tokens.weight)}
-        self.model = ModelStruct(layer=self.layers, **{"residual": 1.0, **counts, **ways, **spec.sizes})
+        ways = {
+            name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")
+        }
+        counts = {
+            "layers": len(self.layers),
+            "vocabulary": len(spec.stack.embed_tokens.weight),
+        }
+        self.model = ModelStruct(
+            layer=self.layers, **{"residual": 1.0, **counts, **ways, **spec.sizes}
+        )
         self.kept: list[object] = [self.layers]
-        self._added: list[tuple[Structure, str, int, list[list[Part]]]] = []  # with their offsets
+        self._added: list[
+            tuple[Structure, str, int, list[list[Part]]]
+        ] = []  # with their offsets
         self._size = 0
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
@@ -382,9 +495,15 @@ class _Packing:
             biases = [getattr(module, "bias", None) for module in layer.matrices["qkv"]]
             if found := [bias.detach().float() for bias in biases if bias is not None]:
                 bias = torch.cat(found)
-                fits = bias.shape == ((model.heads + 2 * model.key_heads) * model.head_width,)
+                fits = bias.shape == (
+                    (model.heads + 2 * model.key_heads) * model.head_width,
+                )
                 _require(fits, "the biases of the queries, keys and values are")
-                self.point(struct, "qkv_bias", F.pad(bias, (0, -len(bias) % self.kernels.panel)))
+                self.point(
+                    struct,
+                    "qkv_bias",
+                    F.pad(bias, (0, -len(bias) % self.kernels.panel)),
+                )
             for name, module in layer.norms.items():
                 heads = {"query_norm": model.heads, "key_norm": model.key_heads}
                 width = (
@@ -406,7 +525,9 @@ class _Packing:
             if "cross_kv" in layer.matrices:  # behind all that a step reads
                 self._add(struct, "cross_kv", layer.matrices["cross_kv"])
 
-    def _point_to_norm(self, struct: Structure, name: str, module: Any, width: int) -> None:
+    def _point_to_norm(
+        self, struct: Structure, name: str, module: Any, width: int
+    ) -> None:
         norm = floats(module) + self.spec.norm_offset
         _require(norm.shape == (width,), f"{name} is")
         self.point(struct, name, norm)
@@ -427,15 +548,24 @@ class _Packing:
         }[name]
         matrices = [[(weight, slice(None)) for weight in weights]]
         if name == "feed_in" and m.gated and len(weights) == 1:  # both in one
-            matrices = [[(weights[0], slice(outputs))], [(weights[0], slice(outputs, None))]]
+            matrices = [
+                [(weights[0], slice(outputs))],
+                [(weights[0], slice(outputs, None))],
+            ]
         elif name == "feed_in":
             matrices = [[part] for part in matrices[0]]
         for parts in matrices:
             shapes = [part[rows].shape for part, rows in parts]
-            fits = sum(shape[0] for shape in shapes) == outputs and {shape[1] for shape in shapes} == {inputs}
+            fits = sum(shape[0] for shape in shapes) == outputs and {
+                shape[1] for shape in shapes
+            } == {inputs}
             _require(fits, f"{name} is")
         self._added.append((struct, name, self._size, matrices))
-        self._size += len(matrices) * self.kernels.words(self._kind_of(name), outputs, inputs) * WORD
+        self._size += (
+            len(matrices)
+            * self.kernels.words(self._kind_of(name), outputs, inputs)
+            * WORD
+        )
 
     def fill(self, *, consume: bool, keep: Tensor | None) -> None:
         """Pack all matrices into one piece of memory. `consume` empties each one that is packed, except `keep`."""
@@ -456,7 +586,9 @@ class _Packing:
         # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
         return self.head_kind if name == "head" else self.kind
 
-    def _pack(self, name: str, parts: list[Part], panels: int, number: int, every: int) -> None:
+    def _pack(
+        self, name: str, parts: list[Part], panels: int, number: int, every: int
+    ) -> None:
         """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
         taken = [part.detach()[rows] for part, rows in parts]
         matrix = torch.cat(taken) if len(taken) > 1 else taken[0]

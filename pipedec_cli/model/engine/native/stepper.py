@@ -40,13 +40,17 @@ class NativeStepper(Sequences):
         for states, (sequence, source) in zip(memory, newcomers, strict=True):
             self._source_length[sequence] = len(source)
             own = states[: len(source)]
-            self.weights.library.remember_source(self.weights.struct, self._cache, sequence, own)
+            self.weights.library.remember_source(
+                self.weights.struct, self._cache, sequence, own
+            )
 
     def _make_room(self, tokens: int) -> None:
         """Make room for so many tokens of each source."""
         if tokens > self._source_room:
             self._source_room = self._rounded(tokens)
-            self._source = _widened(self._source, self._buffers(self._source_room), map(len, self.there))
+            self._source = _widened(
+                self._source, self._buffers(self._source_room), map(len, self.there)
+            )
             self._point()
 
     def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
@@ -62,7 +66,9 @@ class NativeStepper(Sequences):
         if encoded:
             self._source_length[sequence] = tokens
             return
-        subsequences, times, positions = (buffer[sequence, :tokens] for buffer in self._grid[2:])
+        subsequences, times, positions = (
+            buffer[sequence, :tokens] for buffer in self._grid[2:]
+        )
         subsequences.zero_()
         torch.arange(tokens, out=positions)
         torch.arange(PROMPT_TIME, PROMPT_TIME + tokens, out=times)
@@ -72,10 +78,16 @@ class NativeStepper(Sequences):
         read = [pair for one in sorted(newcomers) for pair in self.begin(*one)]
         for first in range(0, len(read), READ_TOGETHER):
             portion = read[first : first + READ_TOGETHER]
-            self._run([row for row, _ in portion], [(0, row.slot.time, at) for row, at in portion])
+            self._run(
+                [row for row, _ in portion],
+                [(0, row.slot.time, at) for row, at in portion],
+            )
 
     def step(
-        self, rows: Sequence[Row], logits: Tensor | None = None, odds: Tensor | None = None
+        self,
+        rows: Sequence[Row],
+        logits: Tensor | None = None,
+        odds: Tensor | None = None,
     ) -> list[int]:
         """One decoder call; see `Library.step`."""
         self.settle(rows)
@@ -91,7 +103,9 @@ class NativeStepper(Sequences):
         """Run a call: logits, float32 [rows, vocabulary]."""
         vocabulary = self.weights.struct.vocabulary
         logits = torch.empty(len(rows), self._rounded(vocabulary))
-        self.step([Row(number, slot._replace(answers=True)) for number, slot in rows], logits)
+        self.step(
+            [Row(number, slot._replace(answers=True)) for number, slot in rows], logits
+        )
         return logits[:, :vocabulary]
 
     def _run(
@@ -104,20 +118,39 @@ class NativeStepper(Sequences):
         """Run rows at these places; see `Sequences.place`. They get the next columns of their sequences."""
         placed, masks = list[int](), list[bytes]()
         size = -(-self.weights.struct.vocabulary // 8)
-        for (sequence, slot), (subsequence, time, position) in zip(rows, places, strict=True):
-            column, choices = self.filled[sequence], bool(slot.allowed) if slot.answers else -1
-            placed += (slot.token, sequence, column, subsequence, time, choices, position, slot.end)
+        for (sequence, slot), (subsequence, time, position) in zip(
+            rows, places, strict=True
+        ):
+            column, choices = (
+                self.filled[sequence],
+                bool(slot.allowed) if slot.answers else -1,
+            )
+            placed += (
+                slot.token,
+                sequence,
+                column,
+                subsequence,
+                time,
+                choices,
+                position,
+                slot.end,
+            )
             if choices > 0:
                 masks.append(slot.allowed.ljust(size, b"\0")[:size])
             self.filled[sequence] += 1
         self._grow(max(self.filled))
         weights = self.weights
-        return weights.library.step(weights.struct, self._cache, placed, b"".join(masks), logits, odds)
+        return weights.library.step(
+            weights.struct, self._cache, placed, b"".join(masks), logits, odds
+        )
 
     def _grow(self, columns: int) -> None:
         if columns > self._room:
             self._room = self._rounded(max(columns, 2 * self._room))
-            used = (max(filled, len(there)) for filled, there in zip(self.filled, self.there, strict=True))
+            used = (
+                max(filled, len(there))
+                for filled, there in zip(self.filled, self.there, strict=True)
+            )
             self._grid = _widened(self._grid, self._buffers(self._room), used)
             self._point()
 
@@ -128,10 +161,14 @@ class NativeStepper(Sequences):
         """New buffers of 32-bit words for `room` columns: keys, values, subsequences, times and positions.
 
         Keys are [layers, sequences, heads, panels, words of a key, panel], values are
-        [layers, sequences, heads, room / numbers in a word, head width in whole panels], the others [sequences, room].
-        A word holds one float32 or two bfloat16: neighbours within a key, neighbouring columns of values.
+        [layers, sequences, heads, room / numbers in a word, head width in whole
+        panels], the others [sequences, room]. A word holds one float32 or two bfloat16:
+        neighbours within a key, neighbouring columns of values.
         """
-        shape, numbers = self.weights.struct, 1 if self.weights.dtype == torch.float32 else 2
+        shape, numbers = (
+            self.weights.struct,
+            1 if self.weights.dtype == torch.float32 else 2,
+        )
         outer = (shape.layers, self.sequences, shape.key_heads)
         words = self.weights.library.key_words(shape, shape.head_width)
         keys = (*outer, room // self._panel, words, self._panel)
@@ -143,12 +180,19 @@ class NativeStepper(Sequences):
 
     def _point(self) -> None:
         """Tell the kernels where the buffers are. Places of sources are not used."""
-        addresses = [buffer.data_ptr() for buffer in (*self._grid[:2], *self._source[:2], *self._grid[2:])]
+        addresses = [
+            buffer.data_ptr()
+            for buffer in (*self._grid[:2], *self._source[:2], *self._grid[2:])
+        ]
         lengths = addressof(self._source_length)
-        self._cache = CacheStruct(self.sequences, self._room, self._source_room, *addresses, lengths)
+        self._cache = CacheStruct(
+            self.sequences, self._room, self._source_room, *addresses, lengths
+        )
 
 
-def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...], used: Iterable[int]) -> tuple[Tensor, ...]:
+def _widened(
+    old: tuple[Tensor, ...], wider: tuple[Tensor, ...], used: Iterable[int]
+) -> tuple[Tensor, ...]:
     """Copy buffers into wider ones: the sequences that have `used` columns. The others take no memory yet."""
     copied = [sequence for sequence, columns in enumerate(used) if columns]
     for before, after in zip(old, wider, strict=True):
@@ -159,7 +203,8 @@ def _widened(old: tuple[Tensor, ...], wider: tuple[Tensor, ...], used: Iterable[
     return wider
 
 
-#: Tokens that are encoded together, unless one source has more: enough for the arithmetic, with small buffers.
+#: Tokens that are encoded together, unless one source has more: enough for the
+#: arithmetic, with small buffers.
 TOKENS_TOGETHER: Final = 2048
 
 
@@ -177,7 +222,9 @@ class NativeEncoder(nn.Module):
         """Pack an encoder of transformers in a dtype. The packed decoder may share its embedding."""
         super().__init__()
         beside = decoder if decoder.dtype == dtype else None
-        self.weights = pack(describe_t5(encoder), decoder.library, dtype, consume=consume, beside=beside)
+        self.weights = pack(
+            describe_t5(encoder), decoder.library, dtype, consume=consume, beside=beside
+        )
 
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """Encode sources of token ids, none of them empty: float32 [sources, longest, d_model], 0 behind a source's end."""
@@ -185,5 +232,7 @@ class NativeEncoder(nn.Module):
         states = torch.zeros(len(sources), longest, weights.struct.width)
         together = max(1, TOKENS_TOGETHER // longest)
         for first in range(0, len(sources), together):
-            weights.library.encode(weights.struct, sources[first : first + together], states[first:])
+            weights.library.encode(
+                weights.struct, sources[first : first + together], states[first:]
+            )
         return states

@@ -49,8 +49,13 @@ def compile_kernels(compiler: str, flags: Sequence[str], made: Path) -> bool:
 def variant_flags(variant: str) -> list[str]:
     """The compiler's flags for a variant."""
     if variant in ARM:
-        return [f"-march=armv8.2-a+{'+'.join(_ARM_FLAGS.get(name, name) for name in ARM[variant])}"]
-    return ["-m" + name.replace("avx512_", "avx512").replace("_", "-") for name in X86[variant]]
+        return [
+            f"-march=armv8.2-a+{'+'.join(_ARM_FLAGS.get(name, name) for name in ARM[variant])}"
+        ]
+    return [
+        "-m" + name.replace("avx512_", "avx512").replace("_", "-")
+        for name in X86[variant]
+    ]
 
 
 def carried_name(variant: str) -> str:
@@ -65,7 +70,11 @@ def compile_variants(folder: Path) -> list[Path]:
 
     def make(variant: str) -> Path | None:
         made = folder / carried_name(variant)
-        return made if compile_kernels(compiler, [*variant_flags(variant), OPENMP], made) else None
+        return (
+            made
+            if compile_kernels(compiler, [*variant_flags(variant), OPENMP], made)
+            else None
+        )
 
     with ThreadPoolExecutor(os.cpu_count()) as team:
         return [made for made in team.map(make, reversed(VARIANTS)) if made]
@@ -74,7 +83,9 @@ def compile_variants(folder: Path) -> list[Path]:
 def run(command: list[str]) -> str | None:
     """The output of a command; None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

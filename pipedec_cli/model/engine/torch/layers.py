@@ -24,7 +24,11 @@ class StepLayers:
         self.embedding: Tensor = backbone.embedding(model).weight.detach()
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         sizes = backbone.sizes(model.config)
-        self.layers, self.heads, self.width = sizes.layers, sizes.heads, sizes.head_width
+        self.layers, self.heads, self.width = (
+            sizes.layers,
+            sizes.heads,
+            sizes.head_width,
+        )
         self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
         #: From last states, [rows, d_model], to logits, [rows, vocabulary].
         self.head = self.parts.head(model)
@@ -45,11 +49,17 @@ class StepLayers:
                 sources.layers.append(SimpleNamespace(keys=keys, values=values))
             both = EncoderDecoderCache(cache, sources)
             both.is_updated = dict.fromkeys(range(self.layers), True)
-            # The modules ask for source states but do not read them: keys and values are in the cache.
+            # The modules ask for source states but do not read them: keys and values
+            # are in the cache.
             memory = torch.zeros(*seen.shape, 1, dtype=self.dtype, device=self.device)
             given |= {"cache": both, "memory": memory, "memory_mask": seen}
-        tokens, position = context.spread(context.tokens), context.spread(context.position)
-        return context.rows(self.parts.states(self.model, tokens, position, context.sees, **given))
+        tokens, position = (
+            context.spread(context.tokens),
+            context.spread(context.position),
+        )
+        return context.rows(
+            self.parts.states(self.model, tokens, position, context.sees, **given)
+        )
 
 
 class _StepCache(Cache):  # type: ignore[misc]
@@ -60,10 +70,18 @@ class _StepCache(Cache):  # type: ignore[misc]
         self.context = context
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
     ) -> tuple[Tensor, Tensor]:
         """Write new keys and values, [n, heads, queries, width]. Returns all that the call reads."""
-        key, value = (self.context.rows(states.transpose(1, 2)) for states in (key_states, value_states))
+        key, value = (
+            self.context.rows(states.transpose(1, 2))
+            for states in (key_states, value_states)
+        )
         return self.context.keep(layer_idx, key, value)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -33,23 +33,30 @@ def layers(stack: Any) -> list[Layer]:
     found = []
     for block in stack.block:
         own, *cross, feed = block.layer
-        bias = getattr(own.SelfAttention, "relative_attention_bias", first.relative_attention_bias)
+        bias = getattr(
+            own.SelfAttention, "relative_attention_bias", first.relative_attention_bias
+        )
         found.append(Layer(own, cross[0] if cross else None, feed, bias))
     return found
 
 
 @cache  # a CUDA graph takes nothing from the host
 @torch.inference_mode(False)  # training may ask for what decoding has made
-def distance_buckets(buckets: int, farthest: int, device: torch.device | None = None) -> Tensor:
+def distance_buckets(
+    buckets: int, farthest: int, device: torch.device | None = None
+) -> Tensor:
     """The bucket of each distance from 0 to the `farthest`: int64 [farthest + 1].
 
-    Half of the `buckets` are for exact distances, the others for ranges that grow logarithmically; the last is for all
-    beyond.
+    Half of the `buckets` are for exact distances, the others for ranges that grow
+    logarithmically; the last is for all beyond.
     """
     exact = buckets // 2
     distances = torch.arange(farthest + 1)
-    # All in float32, as in transformers: the borders of the ranges depend on the rounding.
-    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(farthest / exact)
+    # All in float32, as in transformers: the borders of the ranges depend on the
+    # rounding.
+    share = torch.log(distances.clamp(min=1).float() / exact) / math.log(
+        farthest / exact
+    )
     beyond = (exact + (share * (buckets - exact)).to(torch.long)).clamp(max=buckets - 1)
     return torch.where(distances < exact, distances, beyond).to(device)
 
@@ -63,11 +70,16 @@ def offset_buckets(buckets: int, farthest: int) -> Tensor:
 def output_scale(config: Any) -> float:
     """The factor of the last hidden states before the output matrix.
 
-    T5's config says whether to scale, mT5 never scales, UMT5 scales if its embeddings are tied.
+    T5's config says whether to scale, mT5 never scales, UMT5 scales if its embeddings
+    are tied.
     """
     if config.model_type == "mt5":
         return 1.0
-    scaled = config.tie_word_embeddings if config.model_type == "umt5" else config.scale_decoder_outputs
+    scaled = (
+        config.tie_word_embeddings
+        if config.model_type == "umt5"
+        else config.scale_decoder_outputs
+    )
     return float(config.d_model**-0.5) if scaled else 1.0
 
 
@@ -75,18 +87,25 @@ def output_scale(config: Any) -> float:
 class Modules:
     """Functions that find the parts of a decoder in a model of transformers."""
 
-    decoder: Callable[[Any], Any]  # the module from ids, places and masks to last_hidden_state
+    decoder: Callable[
+        [Any], Any
+    ]  # the module from ids, places and masks to last_hidden_state
     head: Callable[[Any], Function]  # from last states to logits
-    #: The two modules of a layer that make keys and values of source states. None: the model has no encoder.
+    #: The two modules of a layer that make keys and values of source states. None: the
+    #: model has no encoder.
     source_kv: Callable[[Any], tuple[Any, Any]] | None = None
-    learned: bool = False  # positions are looked up in the decoder's table `embed_positions`
+    learned: bool = (
+        False  # positions are looked up in the decoder's table `embed_positions`
+    )
     biased: bool = False  # distances make a bias in each layer, as in a T5
 
     def source_projections(self, model: Any) -> list[tuple[Any, Any]]:
         """The modules `source_kv` of each layer; empty for a model without an encoder."""
         decoder = self.decoder(model)
         return (
-            [*map(self.source_kv, decoder.block if self.biased else decoder.layers)] if self.source_kv else []
+            [*map(self.source_kv, decoder.block if self.biased else decoder.layers)]
+            if self.source_kv
+            else []
         )
 
     def states(
@@ -114,7 +133,10 @@ class Modules:
             cache: keys and values of earlier calls, as transformers passes them.
         """
         decoder = self.decoder(model)
-        apart = position[:, :, None] - (position if key_position is None else key_position)[:, None]
+        apart = (
+            position[:, :, None]
+            - (position if key_position is None else key_position)[:, None]
+        )
         kinds = set(getattr(decoder.config, "layer_types", None) or ())
         masks = {"full_attention": sees}
         window: Any = getattr(decoder.config, "sliding_window", None)
@@ -127,9 +149,14 @@ class Modules:
         given["attention_mask"] = made if kinds else made["full_attention"]
         if memory is not None and memory_mask is not None:
             # A T5Gemma 2 puts it beside the other mask.
-            mask = _as_attention_mask(memory_mask[:, None].expand(-1, tokens.shape[1], -1), decoder)
+            mask = _as_attention_mask(
+                memory_mask[:, None].expand(-1, tokens.shape[1], -1), decoder
+            )
             given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
-        given |= {_cache_argument(type(decoder).forward): cache, "use_cache": cache is not None}
+        given |= {
+            _cache_argument(type(decoder).forward): cache,
+            "use_cache": cache is not None,
+        }
         if not (self.learned or self.biased):
             given["position_ids"] = position
         own = (
@@ -156,22 +183,29 @@ class Modules:
     ) -> Tensor:
         """The full pass over the tokens of a grid: [batch, length, width]; see `training.loss.full_states`.
 
-        A model without an encoder has a `prompt`, int64 [batch, prompt length], and a `prompt_mask` that is 1 at its
-        tokens and 0 at padding. Others have `memory` and `memory_mask`; see `states`.
+        A model without an encoder has a `prompt`, int64 [batch, prompt length], and a
+        `prompt_mask` that is 1 at its tokens and 0 at padding. Others have `memory` and
+        `memory_mask`; see `states`.
         """
         prompt = tokens[:, :0] if prompt is None else prompt
         prompt_mask = prompt if prompt_mask is None else prompt_mask
         padded = prompt_mask == 0
         columns = torch.arange(prompt.shape[1], device=tokens.device).expand_as(prompt)
-        rows = torch.cat([torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1)
-        times = torch.cat([(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1)
+        rows = torch.cat(
+            [torch.zeros_like(prompt).masked_fill(padded, PADDING), subsequence], dim=1
+        )
+        times = torch.cat(
+            [(columns + PROMPT_TIME).masked_fill(padded, PADDING), time], dim=1
+        )
         padding = subsequence == PADDING
         known = -time.masked_fill(padding, 0).amin(dim=1, keepdim=True)
         before = known + prompt_mask.sum(dim=1, keepdim=True)
         behind_prompt = behind(subsequence, time, before).masked_fill(padding, 0)
         position = torch.cat([columns.masked_fill(padded, 0), behind_prompt], dim=1)
         sees = visible((rows, times), (rows, times))
-        states = self.states(model, torch.cat([prompt, tokens], dim=1), position, sees, **memory)
+        states = self.states(
+            model, torch.cat([prompt, tokens], dim=1), position, sees, **memory
+        )
         return states[:, prompt.shape[1] :]
 
 
@@ -180,13 +214,19 @@ def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:
     sees, dtype = sees[:, None], decoder.dtype
     if decoder.config._attn_implementation != "eager":
         return sees
-    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill(~sees, torch.finfo(dtype).min)
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill(
+        ~sees, torch.finfo(dtype).min
+    )
 
 
 @cache
 def _cache_argument(forward: Callable[..., Any]) -> str:
     """The name of a decoder's cache argument: ``cache`` since transformers 5.24, which warns of the older name."""
-    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
+    return (
+        "cache"
+        if "cache" in inspect.signature(forward).parameters
+        else "past_key_values"
+    )
 
 
 @contextmanager
@@ -196,8 +236,11 @@ def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
     first, table = getattr(module, "offset", 0), getattr(module, "weight", None)
     if table is None:  # M2M-100 computes its table
         first, table = module.padding_idx + 1, module.weights
-    # In place of its own forward, which fails where a grid has more tokens than the table has entries.
-    module.forward = lambda *_, **__: F.embedding((position + first).clamp(max=len(table) - 1), table)
+    # In place of its own forward, which fails where a grid has more tokens than the
+    # table has entries.
+    module.forward = lambda *_, **__: F.embedding(
+        (position + first).clamp(max=len(table) - 1), table
+    )
     try:
         yield
     finally:
@@ -208,10 +251,14 @@ def _looked_up(decoder: Any, position: Tensor) -> Iterator[None]:
 def _biased(decoder: Any, apart: Tensor) -> Iterator[None]:
     """Have the layers of a T5 make their bias of these distances, [n, queries, keys].
 
-    In training they do so until the next call, since the backward pass may compute layers again.
+    In training they do so until the next call, since the backward pass may compute
+    layers again.
     """
     config = decoder.config
-    buckets, farthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    buckets, farthest = (
+        config.relative_attention_num_buckets,
+        config.relative_attention_max_distance,
+    )
     table = distance_buckets(buckets, farthest, apart.device)
     places = table[apart.clamp(0, farthest)]
 

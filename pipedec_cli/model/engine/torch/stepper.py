@@ -1,8 +1,9 @@
 """Decoder calls by torch, on any device.
 
-On a GPU a step at batch 1 is bound by launching some fifteen kernels a layer. A CUDA graph launches all of them at
-once, but its shapes and addresses are fixed. So for graphs the rows of each sequence, the columns and the sources are
-filled up to a few sizes, and the buffers stay in place while graphs refer to them.
+On a GPU a step at batch 1 is bound by launching some fifteen kernels a layer. A CUDA
+graph launches all of them at once, but its shapes and addresses are fixed. So for
+graphs the rows of each sequence, the columns and the sources are filled up to a few
+sizes, and the buffers stay in place while graphs refer to them.
 """
 
 from __future__ import annotations
@@ -28,20 +29,25 @@ if TYPE_CHECKING:
 class GridCache:
     """Keys and values of sources and grids, in buffers that grow and are never given back.
 
-    Attributes:
-        grid: for each layer keys and values of the grid, [2, sequences, heads, room, width].
-        sources: for each layer keys and values of the sources, [2, sequences, heads, source room, width].
-        places: subsequence, time and position of the token in each column, int64 [3, sequences, room].
+    Attributes: grid: for each layer keys and values of the grid, [2, sequences, heads,
+        room, width]. sources: for each layer keys and values of the sources, [2,
+        sequences, heads, source room, width]. places: subsequence, time and position of
+        the token in each column, int64 [3, sequences, room].
             An empty column has PADDING.
-        source_hidden: true where a sequence has no source token, bool [sequences, source room].
+        source_hidden: true where a sequence has no source token, bool [sequences,
+        source room].
     """
 
     def __init__(self, layers: StepLayers, sequences: int) -> None:
         shape = (2, sequences, layers.heads, 0, layers.width)
         empty = torch.empty(shape, dtype=layers.dtype, device=layers.device)
         self.grid = self.sources = [empty] * layers.layers
-        self.places = torch.empty(3, sequences, 0, dtype=torch.long, device=layers.device)
-        self.source_hidden = torch.empty(sequences, 0, dtype=torch.bool, device=layers.device)
+        self.places = torch.empty(
+            3, sequences, 0, dtype=torch.long, device=layers.device
+        )
+        self.source_hidden = torch.empty(
+            sequences, 0, dtype=torch.bool, device=layers.device
+        )
         self.grow(1)
 
     def grow(self, columns: int) -> bool:
@@ -67,15 +73,20 @@ class GridCache:
 class Call:
     """A decoder call of one shape, over n sequences with at most r rows each."""
 
-    #: For each row its token, lane, column, subsequence, time, position, and its number in the lane: int64 [7, rows].
+    #: For each row its token, lane, column, subsequence, time, position, and its number
+    #: in the lane: int64 [7, rows].
     given: Tensor
-    shape: tuple[int, int]  # n and r. Where there are n · r rows, they are ordered by lane
+    shape: tuple[
+        int, int
+    ]  # n and r. Where there are n · r rows, they are ordered by lane
     columns: int  # how many columns of the cache attention reads
     source: int  # how many source tokens attention reads
     logits: Tensor  # the result, [rows, vocabulary]; without meaning before the call has run
     answers: Tensor  # the most probable token of each row, int64 [rows]
     graph: Any = None  # the recorded CUDA graph, if there is one
-    lanes: Tensor | None = None  # the sequence of each lane; None: the first n sequences
+    lanes: Tensor | None = (
+        None  # the sequence of each lane; None: the first n sequences
+    )
 
 
 class StepContext:
@@ -90,14 +101,25 @@ class StepContext:
     """
 
     def __init__(self, cache: GridCache, call: Call) -> None:
-        self.tokens, self._lane, self._column, subsequence, time, self.position, self._place = call.given
+        (
+            self.tokens,
+            self._lane,
+            self._column,
+            subsequence,
+            time,
+            self.position,
+            self._place,
+        ) = call.given
         self._cache, self._call, (n, r) = cache, call, call.shape
         self._full = n * r == len(self.tokens)
         self._lanes = slice(n) if call.lanes is None else call.lanes
         self._sequence = self._lane if call.lanes is None else call.lanes[self._lane]
         cache.places[:, self._sequence, self._column] = call.given[3:6]
         rows, times, self.key_position = cache.places[:, self._lanes, : call.columns]
-        self.sees = visible((self.spread(subsequence, PADDING), self.spread(time, PADDING)), (rows, times))
+        self.sees = visible(
+            (self.spread(subsequence, PADDING), self.spread(time, PADDING)),
+            (rows, times),
+        )
         self.source_hidden = cache.source_hidden[self._lanes, : call.source]
 
     def spread(self, rows: Tensor, filling: int = 0) -> Tensor:
@@ -116,8 +138,8 @@ class StepContext:
     def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write the rows' keys and values, [rows, heads, width], into the cache.
 
-        Returns:
-            All keys and values of the grid that the call reads, [n, heads, columns, width] each.
+        Returns: All keys and values of the grid that the call reads, [n, heads,
+            columns, width] each.
         """
         keys, values = self._cache.grid[layer]
         keys[self._sequence, :, self._column] = key
@@ -127,7 +149,9 @@ class StepContext:
 
     def source(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the sources, [n, heads, source tokens, width] each."""
-        keys, values = self._cache.sources[layer][:, self._lanes, :, : self._call.source]
+        keys, values = self._cache.sources[layer][
+            :, self._lanes, :, : self._call.source
+        ]
         return keys, values
 
 
@@ -141,7 +165,8 @@ def _widened(tensor: Tensor, room: int, dim: int, filling: int) -> Tensor:
 
 #: Set to 0, this environment variable turns CUDA graphs off.
 VARIABLE: Final = "PIPEDEC_CUDA_GRAPHS"
-#: Fixed sizes: rows of a sequence (above the last bucket its multiples), and units of columns and source tokens.
+#: Fixed sizes: rows of a sequence (above the last bucket its multiples), and units of
+#: columns and source tokens.
 ROW_BUCKETS: Final = (1, 2, 4, 8, 12, 16, 20, 32)
 COLUMNS = 64
 SOURCE_TOKENS = 128
@@ -156,7 +181,10 @@ def wants_graphs(device: torch.device) -> bool:
 
 def bucket(count: int) -> int:
     """The smallest of `ROW_BUCKETS` that holds a count; above the last bucket a multiple of it."""
-    return next((size for size in ROW_BUCKETS if size >= count), _rounded(count, ROW_BUCKETS[-1]))
+    return next(
+        (size for size in ROW_BUCKETS if size >= count),
+        _rounded(count, ROW_BUCKETS[-1]),
+    )
 
 
 def _rounded(count: int, unit: int) -> int:
@@ -173,7 +201,9 @@ class TorchStepper(Sequences):
         self.fixed = wants_graphs(layers.device)
         self.cache = GridCache(layers, sequences)
         self.source_length = [0] * sequences
-        self._calls: dict[tuple[int, int], Call] = {}  # by rows of a sequence and columns
+        self._calls: dict[
+            tuple[int, int], Call
+        ] = {}  # by rows of a sequence and columns
         self._pool: Any = None  # the memory that all graphs share
 
     def _grow(self, columns: int) -> None:
@@ -194,13 +224,19 @@ class TorchStepper(Sequences):
             self.show(sequence, len(source), encoded=True)
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.layers.dtype)
-        for layer, both in zip(self.layers.source_kv(states), self.cache.sources, strict=True):
+        for layer, both in zip(
+            self.layers.source_kv(states), self.cache.sources, strict=True
+        ):
             for made, kept in zip(layer, both, strict=True):
-                kept[numbers, :, :length] = made.view(batch, length, self.layers.heads, -1).transpose(1, 2)
+                kept[numbers, :, :length] = made.view(
+                    batch, length, self.layers.heads, -1
+                ).transpose(1, 2)
 
     def _make_room(self, tokens: int) -> None:
         """Make room for so many tokens of each source."""
-        if self.cache.grow_sources(_rounded(tokens, SOURCE_TOKENS) if self.fixed else tokens):
+        if self.cache.grow_sources(
+            _rounded(tokens, SOURCE_TOKENS) if self.fixed else tokens
+        ):
             self._forget_calls()
 
     @torch.inference_mode()
@@ -208,7 +244,8 @@ class TorchStepper(Sequences):
         """See `Sequences.columns`."""
         self._make_room(tokens) if encoded else self._grow(tokens)
         return [
-            both[:, sequence, :, :tokens] for both in (self.cache.sources if encoded else self.cache.grid)
+            both[:, sequence, :, :tokens]
+            for both in (self.cache.sources if encoded else self.cache.grid)
         ]
 
     @torch.inference_mode()
@@ -220,22 +257,32 @@ class TorchStepper(Sequences):
             self.cache.source_hidden[sequence, :tokens] = False
         else:
             at = torch.arange(tokens, device=self.layers.device)
-            self.cache.places[:, sequence, :tokens] = torch.stack([at * 0, at + PROMPT_TIME, at])
+            self.cache.places[:, sequence, :tokens] = torch.stack(
+                [at * 0, at + PROMPT_TIME, at]
+            )
 
     @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
         """See `Sequences.read`."""
         prompts = [self.begin(*one) for one in newcomers]
-        lanes = torch.tensor([sequence for sequence, *_ in newcomers], device=self.layers.device)
+        lanes = torch.tensor(
+            [sequence for sequence, *_ in newcomers], device=self.layers.device
+        )
         for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
             for lane, rows in enumerate(prompts):
-                for place, (row, column) in enumerate(rows[first : first + PROMPT_TOKENS]):
-                    given.append((row.slot.token, lane, column, 0, row.slot.time, column, place))
+                for place, (row, column) in enumerate(
+                    rows[first : first + PROMPT_TOKENS]
+                ):
+                    given.append(
+                        (row.slot.token, lane, column, 0, row.slot.time, column, place)
+                    )
                     self.filled[row.sequence] += 1
             columns = max(self.filled[sequence] for sequence, *_ in newcomers)
             self._grow(columns)
-            table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
+            table = torch.tensor(
+                list(zip(*given, strict=True)), device=self.layers.device
+            )
             shape = (len(newcomers), min(max(map(len, prompts)) - first, PROMPT_TOKENS))
             call = Call(table, shape, columns, 0, table, table, lanes=lanes)
             self.layers.states(StepContext(self.cache, call))
@@ -248,7 +295,9 @@ class TorchStepper(Sequences):
         if narrow := [number for number, row in enumerate(rows) if row.slot.allowed]:
             places = [where[number] for number in narrow]
             answers = answers.clone()  # a graph writes into its own
-            answers[places] = _best(_allowed(call.logits[places], [rows[number] for number in narrow]))
+            answers[places] = _best(
+                _allowed(call.logits[places], [rows[number] for number in narrow])
+            )
         found: list[int] = answers.tolist()
         return [found[place] for place in where]
 
@@ -290,9 +339,14 @@ class TorchStepper(Sequences):
             call, where = self._filled_up(given, max(counts))
         else:  # these rows alone, without the sequences behind the last one that has a row
             sequences, where = max(row[1] for row in given) + 1, range(len(given))
-            columns, source = max(filled[:sequences]), max(self.source_length[:sequences])
+            columns, source = (
+                max(filled[:sequences]),
+                max(self.source_length[:sequences]),
+            )
             self._grow(columns)
-            table = torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
+            table = torch.tensor(
+                list(zip(*given, strict=True)), device=self.layers.device
+            )
             call = Call(table, (sequences, max(counts)), columns, source, table, table)
         if call.graph is not None:
             call.graph.replay()
@@ -302,20 +356,28 @@ class TorchStepper(Sequences):
             self._compute(call)
         return call, where
 
-    def _filled_up(self, given: list[tuple[int, ...]], width: int) -> tuple[Call, Sequence[int]]:
+    def _filled_up(
+        self, given: list[tuple[int, ...]], width: int
+    ) -> tuple[Call, Sequence[int]]:
         """The call of the smallest shape that holds these rows. A call of each shape is made once."""
         width, columns = bucket(width), _rounded(max(self.filled), COLUMNS)
         self._grow(columns + 1)
-        # Rows that fill up write their keys into the last column, which attention never reads.
+        # Rows that fill up write their keys into the last column, which attention never
+        # reads.
         table = torch.full((7, self.sequences * width), PADDING)
         table[0], table[2], table[5] = 0, self.cache.places.shape[2] - 1, 0
-        table[1], table[6] = torch.arange(table.shape[1]) // width, torch.arange(table.shape[1]) % width
+        table[1], table[6] = (
+            torch.arange(table.shape[1]) // width,
+            torch.arange(table.shape[1]) % width,
+        )
         where = [row[1] * width + row[6] for row in given]
         table[:, where] = torch.tensor(given).T
         if (width, columns) not in self._calls:
             empty = torch.empty_like(table, device=self.layers.device)
             shape, source = (self.sequences, width), self.cache.source_hidden.shape[1]
-            self._calls[width, columns] = Call(empty, shape, columns, source, empty, empty)
+            self._calls[width, columns] = Call(
+                empty, shape, columns, source, empty, empty
+            )
         call = self._calls[width, columns]
         call.given.copy_(table)
         return call, where
@@ -325,7 +387,9 @@ class TorchStepper(Sequences):
         aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            self._compute(call)  # libraries choose their kernels and get their workspaces
+            self._compute(
+                call
+            )  # libraries choose their kernels and get their workspaces
         torch.cuda.current_stream().wait_stream(aside)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         call.graph = torch.cuda.CUDAGraph()
@@ -334,22 +398,30 @@ class TorchStepper(Sequences):
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
-        call.logits = self.layers.head(self.layers.states(StepContext(self.cache, call)))
+        call.logits = self.layers.head(
+            self.layers.states(StepContext(self.cache, call))
+        )
         call.answers = _best(call.logits)
 
 
 @torch.inference_mode()
-def odds_of(logits: Tensor, rows: Sequence[Row], top: int = 0) -> tuple[list[int], list[Odds]]:
+def odds_of(
+    logits: Tensor, rows: Sequence[Row], top: int = 0
+) -> tuple[list[int], list[Odds]]:
     """The most probable next token of each row by its logits, and its odds with so many `top` tokens."""
     free, logits = logits.float(), _allowed(logits.float(), rows)
-    ends, whole = torch.tensor([row.slot.end for row in rows], device=free.device), free.logsumexp(dim=-1)
+    ends, whole = (
+        torch.tensor([row.slot.end for row in rows], device=free.device),
+        free.logsumexp(dim=-1),
+    )
     made, shares = logits.softmax(dim=-1), (logits.logsumexp(dim=-1) - whole).exp()
     of_ends = made.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1) * (ends >= 0)
     odds = torch.stack([made.amax(dim=-1), of_ends, shares], dim=1).tolist()
     values, tokens = free.topk(top, dim=-1)
     best = zip(tokens.tolist(), (values - whole.unsqueeze(1)).tolist(), strict=True)
     found = [
-        Odds(*one)._replace(top=[*zip(*pair, strict=True)]) for one, pair in zip(odds, best, strict=True)
+        Odds(*one)._replace(top=[*zip(*pair, strict=True)])
+        for one, pair in zip(odds, best, strict=True)
     ]
     return _best(logits).tolist(), found
 
@@ -359,8 +431,12 @@ def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     size, width = -(-logits.shape[1] // 8), logits.shape[1]
     if not any(row.slot.allowed for row in rows):
         return logits
-    masks = ((row.slot.allowed or b"\xff" * size).ljust(size, b"\0")[:size] for row in rows)
-    packed = torch.frombuffer(bytearray(b"".join(masks)), dtype=torch.uint8).view(len(rows), size, 1)
+    masks = (
+        (row.slot.allowed or b"\xff" * size).ljust(size, b"\0")[:size] for row in rows
+    )
+    packed = torch.frombuffer(bytearray(b"".join(masks)), dtype=torch.uint8).view(
+        len(rows), size, 1
+    )
     bits = packed.to(logits.device) >> torch.arange(8, device=logits.device) & 1
     return logits.masked_fill(bits.view(len(rows), -1)[:, :width] == 0, -torch.inf)
 
