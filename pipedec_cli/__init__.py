@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from pipedec_cli.data.errors import UserError
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.model.decoder import Decoder, load
-    from pipedec_cli.model.exact import ExactDecoder
+    from pipedec_cli.decoding.decoder import Decoder, load
+    from pipedec_cli.decoding.exact import ExactDecoder
     from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
 _HOMES: Final = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
-    **dict.fromkeys(("Decoder", "load"), "pipedec_cli.model.decoder"),
+    **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
     **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
-    "ExactDecoder": "pipedec_cli.model.exact",
+    "ExactDecoder": "pipedec_cli.decoding.exact",
     "Generated": "pipedec_cli.data.records",
     "UserError": "pipedec_cli.data.errors",
 }

@@ -1,5 +1,7 @@
 """Settings for all tests."""
 
+import gzip
+import json
 import logging
 import os
 import shutil
@@ -93,3 +95,49 @@ def chromium() -> Iterator[Any]:
         pytest.skip(f"no page is looked at: {why}")
     with browser.chromium() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """The toy T5 as it was trained, saved and loaded again; its name is the folder. Neither is to be changed."""
+    from tests.checkpoints import train_toy, trained_once
+
+    return trained_once("toy", train_toy)
+
+
+@pytest.fixture(params=["operators", "what is fastest here"])
+def kernels(request, monkeypatch):
+    """The same test with torch's operators, and with compiled kernels where they can be had."""
+    if request.param == "operators":
+        monkeypatch.setenv("PIPEDEC_NATIVE", "0")
+
+
+@pytest.fixture
+def set_threads():
+    """Sets the number of threads, until the test is over."""
+    import torch
+
+    threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def write_lines(tmp_path):
+    """Write text lines, or objects as JSON lines, to a file under the test's folder; gzipped if its name says so.
+
+    A byte that is no UTF-8 is given as the surrogate that escapes it: ``\\udcff`` for
+    0xff.
+    """
+
+    def write(name, *lines, end="\n"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(
+            line if isinstance(line, str) else json.dumps(line) for line in lines
+        )
+        content = (text + end * bool(lines)).encode("utf-8", "surrogateescape")
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return path
+
+    return write

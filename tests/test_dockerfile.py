@@ -22,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pipedec_cli.serve.command import ServeSettings
+from pipedec_cli.serve.settings import ServeSettings
 from tests.checkpoints import tiny_checkpoint
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from pipedec_cli.__main__ import leave
 from pipedec_cli.cli import (
     bench,
     demo,
@@ -32,8 +31,9 @@ from pipedec_cli.cli import (
 )
 from pipedec_cli.cli.options import SET, add
 from pipedec_cli.data.errors import UserError, is_out_of_memory
-from pipedec_cli.model.training.hyperparameters import count, is_main
+from pipedec_cli.leaving import leave
 from pipedec_cli.serve.command import EXAMPLES, serve
+from pipedec_cli.training.hyperparameters import count, is_main
 from pipedec_cli.view.console import Talk, tame_libraries
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no

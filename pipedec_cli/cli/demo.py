@@ -27,7 +27,7 @@ from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.progress import Terminal
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.entry import Entry
+    from pipedec_cli.compare.entry import Entry
 
 EXAMPLES = """
 pipedec demo                                      # one to two minutes on two cores, no network

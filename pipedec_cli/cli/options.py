@@ -20,8 +20,8 @@ from typer.core import TyperCommand
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.reading import keep_apart, read_toml
-from pipedec_cli.evaluate.machine import settle_threads
 from pipedec_cli.jobs.settings import Setting, Settings, settings_of
+from pipedec_cli.threads import settle_threads
 from pipedec_cli.view.console import Talk
 
 S = TypeVar("S", bound=Settings)

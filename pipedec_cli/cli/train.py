@@ -6,7 +6,7 @@ from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.jobs import train as job
 from pipedec_cli.jobs.train import Trained
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.model.training.hyperparameters import is_main
+from pipedec_cli.training.hyperparameters import is_main
 from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.progress import Terminal
 

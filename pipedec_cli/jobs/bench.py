@@ -10,20 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipedec_cli.compare.comparison import Bench, Sample
+from pipedec_cli.compare.entry import Entry, Role
+from pipedec_cli.compare.peers import require_gguf
+from pipedec_cli.compare.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import Bench, Sample
-from pipedec_cli.evaluate.entry import Entry, Role
-from pipedec_cli.evaluate.peers import require_gguf
-from pipedec_cli.evaluate.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import BenchSettings
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.decoding.decoder import Decoder
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
@@ -108,8 +108,8 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
     """The model in each dtype. Fresh weights are in a temporary folder, so that peers can convert them."""
     import torch
 
+    from pipedec_cli.decoding.decoder import load
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings, save_checkpoint
-    from pipedec_cli.model.decoder import load
     from pipedec_cli.model.scratch import make_model, shape_of, train_tokenizer
 
     name = settings.model

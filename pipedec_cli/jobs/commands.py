@@ -12,7 +12,7 @@ from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.hyperparameters import usual_tuning
+from pipedec_cli.training.hyperparameters import usual_tuning
 
 
 def command_line(command: str, settings: Settings) -> str:

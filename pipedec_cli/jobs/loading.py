@@ -28,22 +28,29 @@ from pipedec_cli.data.inputs import (
     read_records,
     scan_inputs,
 )
-from pipedec_cli.data.json_schema import GivenSchema, load_schema, tree_in
-from pipedec_cli.data.predictions import spans_of
-from pipedec_cli.data.reading import mended_text, some_names
+from pipedec_cli.data.predictions import PredictionsFile, spans_of
+from pipedec_cli.data.reading import (
+    keep_apart,
+    mended_text,
+    real,
+    require_place,
+    require_writable,
+    some_names,
+)
 from pipedec_cli.data.records import FieldNames, Record
-from pipedec_cli.data.schema import learn_schema, read_short, settled
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_ended, require_model
-from pipedec_cli.data.tree import tree_of
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
+from pipedec_cli.objects.schema import learn_schema, read_short, settled
+from pipedec_cli.objects.tree import tree_of
 
 if TYPE_CHECKING:
+    from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.model.checkpoint import Checkpoint
-    from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.rows import Rows
+    from pipedec_cli.objects.rows import Rows
 
 
 #: Examples are chosen from so many records.
@@ -55,8 +62,8 @@ MOST_FITTED, FEW_FITTED = 200, 24
 
 def blind_rows(settings: RunSettings) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
-    from pipedec_cli.model.candidates import with_values
-    from pipedec_cli.model.rows import Rows
+    from pipedec_cli.objects.candidates import with_values
+    from pipedec_cli.objects.rows import Rows
 
     if not all(map(str.strip, settings.ask)):
         raise UserError("--ask is empty", todo="ask a question")
@@ -267,7 +274,7 @@ def find_model(name: str | None, place: Workspace) -> str:
 def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
-        from pipedec_cli.model.exact import exact_decoder
+        from pipedec_cli.decoding.exact import exact_decoder
 
         prompt = settings.prompt_template, settings.chat
         sequential = load_decoder(settings, model=settings.exact)
@@ -286,7 +293,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     else:
         decoder = load_decoder(settings)
         apply_prompt(settings.prompt_template, settings.chat, decoder)
-        from pipedec_cli.model.decoder import FieldPlan
+        from pipedec_cli.decoding.plans import FieldPlan
 
         if isinstance(decoder.plan, FieldPlan):
             decoder.plan.grounded = bool(settings.grounded)
@@ -316,9 +323,9 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
 
 def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
-    from pipedec_cli.model.calibration import calibrate
-    from pipedec_cli.model.candidates import with_values
-    from pipedec_cli.model.rows import blind_decoder
+    from pipedec_cli.decoding.blind import blind_decoder
+    from pipedec_cli.decoding.calibration import calibrate
+    from pipedec_cli.objects.candidates import with_values
 
     rows, records = (
         blind_rows(settings),
@@ -365,7 +372,7 @@ def load_decoder(
 
     import torch
 
-    from pipedec_cli.model.decoder import load
+    from pipedec_cli.decoding.decoder import load
 
     if device == "mps" or (device == "auto" and torch.backends.mps.is_available()):
         log.info("Apple's GPU is not supported: the CPU is used")
@@ -447,3 +454,27 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
         log.warning(
             f"{build.NO_COMPILER}: torch decodes, and takes 3 to 5 times as long; {todo}"
         )
+
+
+def check_out(settings: RunSettings, path: Path) -> None:
+    """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
+    require_place(path)
+    if path.exists() and not path.is_file():  # such as /dev/null
+        return
+    file, place = PredictionsFile(path), settings.place
+    read = (
+        []
+        if settings.text
+        else [settings.data or str(place.split(settings.split or "test"))]
+    )
+    keep_apart(read, [path, file.manifest_path, file.invalid_path])
+    folders = [real(place.data), *map(real, read)]
+    if real(path.parent) in folders:  # a folder of data is read more than once
+        raise UserError(
+            "is in a folder of data", where=str(path), todo="give another --out"
+        )
+    if not settings.resume:
+        require_writable(path)
+    file.require_own()
+    with file.lock():
+        pass  # refused now, and not when all is read and loaded

@@ -11,22 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pipedec_cli.data.errors import UserError, duration, log, many
-from pipedec_cli.data.records import Draft
-from pipedec_cli.data.writing import package_versions
-from pipedec_cli.evaluate.child import Child, ChildError, Memory
-from pipedec_cli.evaluate.comparison import Conditions
-from pipedec_cli.evaluate.entry import Entry
-from pipedec_cli.evaluate.machine import ProcessorTime, disturbance, this_machine
-from pipedec_cli.evaluate.peers import PEERS, Absent, PeerName, make_peer, require_peer
-from pipedec_cli.evaluate.runners import EXACT, EngineRunner
-from pipedec_cli.evaluate.timing import (
+from pipedec_cli.compare.child import Child, ChildError, Memory
+from pipedec_cli.compare.comparison import Conditions
+from pipedec_cli.compare.entry import Entry
+from pipedec_cli.compare.machine import ProcessorTime, disturbance, this_machine
+from pipedec_cli.compare.peers import PEERS, Absent, PeerName, make_peer, require_peer
+from pipedec_cli.compare.runners import EXACT, EngineRunner
+from pipedec_cli.compare.timing import (
     Source,
     Timing,
     device_clock,
     pause,
     time_together,
 )
+from pipedec_cli.data.errors import UserError, duration, log, many
+from pipedec_cli.data.records import Draft
+from pipedec_cli.data.writing import package_versions
 from pipedec_cli.jobs.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
@@ -205,7 +205,7 @@ class _Contest:
 
     def row_costs(self) -> dict[str, float]:
         """How many times as long a call with 8 rows takes as a call with 1 row, by dtype, once for each of our dtypes."""
-        from pipedec_cli.model.exact import measured  # late: it imports torch
+        from pipedec_cli.decoding.exact import measured  # late: it imports torch
 
         found = dict[str, float]()
         for one in self.entries if not self.stopped else ():

@@ -28,14 +28,14 @@ from pipedec_cli.data.errors import UserError, first_line, log, many
 from pipedec_cli.data.inputs import STDIN, Inputs, Shard
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, whole_parts
 from pipedec_cli.data.writing import write_text
-from pipedec_cli.evaluate.machine import settle_threads
+from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage
-from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.jobs.tally import GenerateResult, Tally
+from pipedec_cli.threads import settle_threads
 
 #: Enough shards for the workers to end at about the same time, and enough records in
 #: each to be worth a start.

@@ -8,6 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pipedec_cli.compare.comparison import (
+    WAITING,
+    Report,
+    Sample,
+    assemble,
+    choose_sample,
+    with_quality,
+)
+from pipedec_cli.compare.entry import Entry, Quality, Role, TextAgreement
+from pipedec_cli.compare.peers import MAX_TOKENS, PeerName, require_gguf
+from pipedec_cli.compare.runners import EngineRunner, make_runner, source_ids
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import paper_figures
@@ -16,25 +27,6 @@ from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.evaluate.comparison import (
-    WAITING,
-    Report,
-    Sample,
-    assemble,
-    choose_sample,
-    with_quality,
-)
-from pipedec_cli.evaluate.entry import Entry, Quality, Role, TextAgreement
-from pipedec_cli.evaluate.metrics import TASK_OF
-from pipedec_cli.evaluate.peers import MAX_TOKENS, PeerName, require_gguf
-from pipedec_cli.evaluate.runners import EngineRunner, make_runner, source_ids
-from pipedec_cli.evaluate.scoring import (
-    ScoredRun,
-    compare_runs,
-    load_runs,
-    method,
-    unscored_run,
-)
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
@@ -47,9 +39,17 @@ from pipedec_cli.jobs.loading import (
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
+from pipedec_cli.metrics import TASK_OF
+from pipedec_cli.metrics.scoring import (
+    ScoredRun,
+    compare_runs,
+    load_runs,
+    method,
+    unscored_run,
+)
 
 if TYPE_CHECKING:
-    from pipedec_cli.model.decoder import Decoder
+    from pipedec_cli.decoding.decoder import Decoder
 
 #: The most bytes of sources that entries with the same weights share.
 KEPT_BYTES: Final = 512 << 20
@@ -247,7 +247,7 @@ def _exact(
     ours: Sequence[Way],
 ) -> Iterator[Way]:
     """The sequential model in exact mode. The drafter is the first pipelined way that uses its default rule."""
-    from pipedec_cli.model.exact import exact_decoder
+    from pipedec_cli.decoding.exact import exact_decoder
 
     name = sequential.checkpoint.name
     for draft in drafts:

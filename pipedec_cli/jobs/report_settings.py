@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pipedec_cli.data.records import MOST, SPLITS, Delay, SplitName
-from pipedec_cli.evaluate.metrics import ProtocolName
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import (
     Dtype,
@@ -17,6 +16,7 @@ from pipedec_cli.jobs.settings import (
     names_of,
     option,
 )
+from pipedec_cli.metrics import ProtocolName
 from pipedec_cli.pipeline.grid import EmptyRows
 
 _input = partial(option, panel="Input")

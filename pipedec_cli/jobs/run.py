@@ -22,15 +22,17 @@ from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, named_by_hash
+from pipedec_cli.decoding.batch_size import choose_batch_size
+from pipedec_cli.decoding.decoder import Decoder
+from pipedec_cli.decoding.exact import measured
+from pipedec_cli.decoding.plans import TextPlan
 from pipedec_cli.jobs.events import Generating, Listen, shown
-from pipedec_cli.jobs.generate import GenerateResult, Tally
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.settings import spelled
+from pipedec_cli.jobs.tally import GenerateResult, Tally
 from pipedec_cli.model.arguments import computes_bfloat16
-from pipedec_cli.model.candidates import is_worded
-from pipedec_cli.model.chunks import Chunk, Chunks
-from pipedec_cli.model.decoder import Decoder, TextPlan, choose_batch_size
-from pipedec_cli.model.exact import measured
+from pipedec_cli.objects.candidates import is_worded
+from pipedec_cli.objects.chunks import Chunk, Chunks
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import (
     LARGEST,
@@ -213,7 +215,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
 
     method = method_of(settings, decoder)
     decoder.text.source("")  # raises the error of a prompt that is too long
-    chunks = Chunks(decoder, settings.chunk) if settings.chunk else None
+    chunks = decoder.chunks(settings.chunk) if settings.chunk else None
     batch_size = settings.batch_size
     if batch_size == "auto":
         longest = min(inputs.longest, settings.chunk or inputs.longest)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
-from pipedec_cli.data.json_schema import METRIC, METRICS
 from pipedec_cli.data.reading import keep_apart, real, require_place, require_writable
-from pipedec_cli.evaluate.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
+from pipedec_cli.metrics import TASK_OF, ProtocolName, Task
+from pipedec_cli.objects.json_schema import METRIC, METRICS
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.scoring import Difference, LoadedRun, ScoredRun
+    from pipedec_cli.metrics.scoring import Difference, LoadedRun, ScoredRun
 
 #: Settings that belong to one protocol or another.
 _OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
@@ -105,7 +105,7 @@ def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
     # Late, so that `pipedec --help` does not wait for numpy.
     from pipedec_cli.data.answers import format_of
     from pipedec_cli.data.predictions import INVALID
-    from pipedec_cli.evaluate.scoring import compare_runs, load_runs, method
+    from pipedec_cli.metrics.scoring import compare_runs, load_runs, method
 
     require_place(settings.out)
     if (first := settings.predictions) is None:
@@ -153,7 +153,7 @@ def score_runs(
     limit: int | None = None,
 ) -> list[ScoredRun]:
     """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
-    from pipedec_cli.evaluate.scoring import guess_task, make_protocol, score_run
+    from pipedec_cli.metrics.scoring import guess_task, make_protocol, score_run
 
     task = asked.task or (TASK_OF[asked.protocol] if asked.protocol else None)
     if task is None:

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from pipedec_cli.compare.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, plain_text
 from pipedec_cli.data.inputs import is_hub_name
-from pipedec_cli.data.json_schema import read_schema
 from pipedec_cli.data.reading import (
     as_json,
     contents,
@@ -30,7 +30,6 @@ from pipedec_cli.data.records import (
     Segmentation,
     SplitName,
 )
-from pipedec_cli.data.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.data.segmentation import (
     Counts,
     PhraseSegmenter,
@@ -47,11 +46,12 @@ from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
 from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
 from pipedec_cli.data.writing import manifest, rounded
-from pipedec_cli.evaluate.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage, track
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
 from pipedec_cli.jobs.train_settings import TrainSettings
+from pipedec_cli.objects.json_schema import read_schema
+from pipedec_cli.objects.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.pipeline.grid import Limits
 
 _fields, _splits, _schema = (

@@ -14,10 +14,10 @@ from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, track
-from pipedec_cli.jobs.generate import GenerateResult, check_out
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
-from pipedec_cli.jobs.loading import load_model, read_inputs
+from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings
+from pipedec_cli.jobs.tally import GenerateResult
 
 
 class MergeResult(Struct, frozen=True):

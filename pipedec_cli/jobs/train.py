@@ -53,19 +53,19 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.model.text import usual_prompt
-from pipedec_cli.model.training.hyperparameters import (
+from pipedec_cli.pipeline.grid import before_repeats
+from pipedec_cli.training.hyperparameters import (
     Hyperparameters,
     TrainResult,
     count,
     hyperparameters,
     is_main,
 )
-from pipedec_cli.pipeline.grid import before_repeats
 
 if TYPE_CHECKING:
+    from pipedec_cli.decoding.decoder import Decoder
     from pipedec_cli.model.checkpoint import Checkpoint, MethodSettings
-    from pipedec_cli.model.decoder import Decoder
-    from pipedec_cli.model.training.collate import Encoded
+    from pipedec_cli.training.collate import Encoded
 
 
 @dataclass(frozen=True)
@@ -260,13 +260,14 @@ def dev_scorer(
     The examples are the same records in token ids. `doubts` holds the reasons why the
     best texts so far are useless.
     """
-    from pipedec_cli.evaluate.scoring import (
+    from pipedec_cli.decoding.batch_size import choose_batch_size
+    from pipedec_cli.decoding.decoder import Decoder
+    from pipedec_cli.metrics.scoring import (
         as_good_when_exchanged,
         dev_measure,
         score_predictions,
     )
-    from pipedec_cli.model.decoder import Decoder, choose_batch_size
-    from pipedec_cli.model.training.lora import merged
+    from pipedec_cli.model.lora import merged
 
     if not records or checkpoint.settings is None:
         return None
@@ -314,9 +315,9 @@ def estimate(
 
     A `UserError` if the disk or the memory is too small.
     """
-    from pipedec_cli.evaluate.expected_calls import TOO_FEW
+    from pipedec_cli.compare.expected_calls import TOO_FEW
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
-    from pipedec_cli.model.training.trainer import (
+    from pipedec_cli.training.trainer import (
         require_memory,
         run_longest,
         training_disk,
@@ -600,11 +601,11 @@ def _train(
         f"loading {settings.model} …"
     )  # and torch, which takes seconds; what can be refused is by now
 
-    from pipedec_cli.evaluate.scoring import dev_measure
+    from pipedec_cli.metrics.scoring import dev_measure
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.model.checkpoint import MethodSettings
-    from pipedec_cli.model.training import trainer
-    from pipedec_cli.model.training.collate import (
+    from pipedec_cli.training import trainer
+    from pipedec_cli.training.collate import (
         Encoded,
         check_ids,
         encode,
@@ -707,7 +708,7 @@ def _check_first(
     checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]
 ) -> None:
     """See `check_ids`: a training whose tokenizer does not come back as it is does not begin."""
-    from pipedec_cli.model.training.collate import check_ids
+    from pipedec_cli.training.collate import check_ids
 
     with TemporaryDirectory() as saved:
         checkpoint.model.config.save_pretrained(saved)
@@ -760,9 +761,9 @@ def build_model(
 ) -> Checkpoint:
     """The model before its first update; a `UserError` if there is no such model."""
     from pipedec_cli.model.arguments import DTYPES, choose_device
+    from pipedec_cli.model.lora import add_adapters
     from pipedec_cli.model.scratch import start_checkpoint
-    from pipedec_cli.model.training.lora import add_adapters
-    from pipedec_cli.model.training.loss import recompute
+    from pipedec_cli.training.loss import recompute
 
     teacher = data.teacher.checkpoint if data.teacher else None
     start = (settings.model or "", method, data.train, settings.seed, data.segmenter)

@@ -1,1 +1,1 @@
-"""Models: families of them, checkpoints, the decoding engine and training. The only importer of transformers."""
+"""Models: families of them, checkpoints, and the decoding engine."""

@@ -18,6 +18,7 @@ from pipedec_cli.data.segmentation import Segmenter
 from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
+from pipedec_cli.model import lora
 from pipedec_cli.model.families import Backbone, backbone_of, ends_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_files
@@ -39,7 +40,6 @@ from pipedec_cli.model.text import (
     prompt_around,
     text_end,
 )
-from pipedec_cli.model.training import lora
 from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.pipeline.schedule import USUAL_DELAY
 

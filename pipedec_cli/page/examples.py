@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pipedec_cli.compare.comparison import choose_sample
 from pipedec_cli.data.errors import many
-from pipedec_cli.evaluate.comparison import choose_sample
-from pipedec_cli.evaluate.failures import aligned, aligned_by_key, dropped, duplicates
-from pipedec_cli.evaluate.metrics.fields import Fields
+from pipedec_cli.metrics.failures import aligned, aligned_by_key, dropped, duplicates
+from pipedec_cli.metrics.fields import Fields
 from pipedec_cli.page.page import Section, block, template
 
 if TYPE_CHECKING:
+    from pipedec_cli.compare.comparison import Report
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.evaluate.comparison import Report
-    from pipedec_cli.evaluate.scoring import ScoredRun
+    from pipedec_cli.metrics.scoring import ScoredRun
 
 
 #: The most examples on a page. Of more, one is drawn from each of as many equal parts.

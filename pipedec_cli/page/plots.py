@@ -14,10 +14,10 @@ from io import StringIO
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pipedec_cli.evaluate.advice import SAME_TEXT, TOLERANCE
-from pipedec_cli.evaluate.comparison import MANY
-from pipedec_cli.evaluate.expected_calls import WORTHWHILE
-from pipedec_cli.evaluate.scoring import LABELS
+from pipedec_cli.compare.advice import SAME_TEXT, TOLERANCE
+from pipedec_cli.compare.comparison import MANY
+from pipedec_cli.compare.expected_calls import WORTHWHILE
+from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.view.console import fit, one_line
 from pipedec_cli.view.results import time_parts
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-    from pipedec_cli.evaluate.comparison import Report
-    from pipedec_cli.evaluate.entry import Entry
+    from pipedec_cli.compare.comparison import Report
+    from pipedec_cli.compare.entry import Entry
 
 
 MARKERS: Final = "osD^vPX*"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.data.errors import many
-from pipedec_cli.evaluate.runners import EngineRunner
 from pipedec_cli.page.examples import shortened, shown_first, shown_places, size
 from pipedec_cli.page.page import Section, template
 from pipedec_cli.pipeline.grid import openings_of
@@ -17,9 +17,9 @@ from pipedec_cli.view.console import one_line
 from pipedec_cli.view.live import AFTER_PROMPT, BOS, EOS, RowText, Words
 
 if TYPE_CHECKING:
+    from pipedec_cli.compare.comparison import Report
+    from pipedec_cli.compare.entry import Entry
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.evaluate.comparison import Report
-    from pipedec_cli.evaluate.entry import Entry
     from pipedec_cli.pipeline.grid import Method
 
 

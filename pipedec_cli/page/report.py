@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipedec_cli.evaluate.scoring import LABELS
+from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.page.examples import examples
 from pipedec_cli.page.page import Section, render, template
 from pipedec_cli.page.plots import Curves, report_plots, training_plots
@@ -13,7 +13,7 @@ from pipedec_cli.page.replay import replay
 from pipedec_cli.view.results import report_sheets
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Report
+    from pipedec_cli.compare.comparison import Report
     from pipedec_cli.page.plots import Plot
     from pipedec_cli.view.tables import Sheet
 

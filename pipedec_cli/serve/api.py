@@ -25,7 +25,7 @@ from uvicorn import Config, Server
 from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
-from pipedec_cli.model.grammar import spelled
+from pipedec_cli.objects.grammar import spelled
 from pipedec_cli.serve.body import RefusalError, read_body
 from pipedec_cli.serve.metrics import Metrics
 from pipedec_cli.serve.service import (

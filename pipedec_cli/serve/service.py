@@ -18,19 +18,20 @@ from msgspec import structs
 from msgspec.json import decode as parsed
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.json_schema import keys_of, tree_in
+from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.decoder import Decoder, Source
+from pipedec_cli.decoding.exact import measured
 from pipedec_cli.jobs.loading import load_model
 from pipedec_cli.jobs.run import method_of
-from pipedec_cli.model.decoder import Decoder, Source
-from pipedec_cli.model.exact import measured
-from pipedec_cli.model.fields import row_text
-from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.model.text import QUESTION
+from pipedec_cli.objects.codec import row_text
+from pipedec_cli.objects.json_schema import keys_of, tree_in
+from pipedec_cli.objects.rows import Rows
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 
 if TYPE_CHECKING:
-    from pipedec_cli.serve.command import ServeSettings
+    from pipedec_cli.serve.settings import ServeSettings
 
 
 class TooLongError(UserError):

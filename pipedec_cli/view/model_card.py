@@ -128,7 +128,7 @@ def _name_of(model: str) -> str:
 
 def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[Sheet]:
     """The settings of a training, its scores, and the versions of the software."""
-    from pipedec_cli.evaluate.scoring import dev_measure
+    from pipedec_cli.metrics.scoring import dev_measure
 
     asked, result = record["settings"], record["result"]
     settings = (

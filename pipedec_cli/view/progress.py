@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pipedec_cli.data.errors import duration, log
 from pipedec_cli.jobs.events import Advanced, Ended, Generating, Stage, Training
-from pipedec_cli.model.training.hyperparameters import TrainingProgress
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
+from pipedec_cli.training.hyperparameters import TrainingProgress
 from pipedec_cli.view.console import Talk, make_console, visible
 from pipedec_cli.view.live import LiveGrid, LiveScreen
 

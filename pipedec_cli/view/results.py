@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from pipedec_cli.compare.comparison import MANY, Report
+from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
-from pipedec_cli.evaluate.comparison import MANY, Report
-from pipedec_cli.evaluate.entry import Entry, Quality
-from pipedec_cli.evaluate.metrics.fields import PRECISION, kept
-from pipedec_cli.evaluate.scoring import LABELS
+from pipedec_cli.metrics.fields import PRECISION, kept
+from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
     NONE,
@@ -44,10 +44,10 @@ from pipedec_cli.view.tables import (
 )
 
 if TYPE_CHECKING:
-    from pipedec_cli.evaluate.comparison import Bench, Comparison
-    from pipedec_cli.evaluate.failures import Failures
-    from pipedec_cli.evaluate.metrics.measure import Measure
-    from pipedec_cli.evaluate.scoring import Difference, ScoredRun
+    from pipedec_cli.compare.comparison import Bench, Comparison
+    from pipedec_cli.metrics.failures import Failures
+    from pipedec_cli.metrics.measure import Measure
+    from pipedec_cli.metrics.scoring import Difference, ScoredRun
 
 
 def show_scores(

@@ -14,7 +14,7 @@ from pipedec_cli.data.fields import (
     texts_of,
     value_texts,
 )
-from pipedec_cli.data.tree import read_values
+from pipedec_cli.objects.tree import read_values
 
 #: Text with more of what separates than chance would give.
 TEXT = (

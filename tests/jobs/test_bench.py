@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from pipedec_cli.cli import app
-from pipedec_cli.evaluate.timing import Gain
+from pipedec_cli.compare.timing import Gain
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import _ratios

@@ -11,12 +11,13 @@ import pytest
 from pipedec_cli.data.fields import Field, by_path, leaves, mapped, text_of
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.tree import tree_of
+from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.run import _read_off
-from pipedec_cli.model.decoder import load
-from pipedec_cli.model.rows import Rows, blind_decoder
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.objects.rows import Rows
+from pipedec_cli.objects.tree import tree_of
 from pipedec_cli.pipeline.answers import WRITTEN
 from pipedec_cli.pipeline.decode import Finished
 from pipedec_cli.pipeline.grid import Odds

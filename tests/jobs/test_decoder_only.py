@@ -104,7 +104,7 @@ def test_a_chat_model_from_elsewhere_is_asked_in_its_template_and_ends_where_its
     asked = read_json(tmp_path / "o.manifest.json")["settings"]
     assert (asked["prompt"], asked["chat"]) == ("{source}", True)
 
-    from pipedec_cli.model.decoder import load
+    from pipedec_cli.decoding.decoder import load
 
     decoder = load(model, device="cpu")
     assert decoder.method().eos == 1
@@ -224,7 +224,7 @@ def test_adapters_are_trained_resumed_and_merged(workspace, tmp_path):
 def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(
     workspace, tmp_path, more
 ):
-    from pipedec_cli.model.decoder import load
+    from pipedec_cli.decoding.decoder import load
 
     base = foreign(tmp_path / "base", template=DATED)
     write_lines(

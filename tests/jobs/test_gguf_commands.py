@@ -5,8 +5,8 @@ import json
 import pytest
 
 from pipedec_cli.data.trained import is_model
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.decoder import load
 from tests.checkpoints import SOURCES
 from tests.model.test_gguf import made_checkpoint, written
 from tests.running import lines_of, read_json, refused, run, write_lines

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.cli.segment import EXAMPLES
+from pipedec_cli.compare.expected_calls import Estimate
 from pipedec_cli.data.records import SPLITS, Record, Segmentation
 from pipedec_cli.data.segmentation import TargetStatistics
 from pipedec_cli.data.workspace import (
@@ -19,7 +20,6 @@ from pipedec_cli.data.workspace import (
     load_segmenter,
     read_split,
 )
-from pipedec_cli.evaluate.expected_calls import Estimate
 from pipedec_cli.view.segment_tables import segment_sheets
 from pipedec_cli.view.tables import show_sheet
 from tests import running

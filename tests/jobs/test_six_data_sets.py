@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pipedec_cli.compare import timing
 from pipedec_cli.data.paper import paper_figures, recipe
-from pipedec_cli.evaluate import timing
 from pipedec_cli.model.scratch import SHAPES, Shape
 from tests import running
 from tests.data.importers.published import TEST, WRITERS

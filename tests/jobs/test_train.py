@@ -424,7 +424,7 @@ def test_a_model_is_none_until_its_training_has_come_to_its_end(workspace, monke
     (folder / "checkpoint-3").mkdir()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
         patch.setattr(
-            "pipedec_cli.model.training.trainer.save_checkpoint",
+            "pipedec_cli.training.trainer.save_checkpoint",
             Mock(side_effect=RuntimeError),
         )
         train(workspace, "--overwrite", "--seed", "1")
@@ -468,7 +468,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(
         if saved == "weights":
             save_checkpoint(*given)
 
-    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", limited)
+    monkeypatch.setattr("pipedec_cli.training.trainer.save_checkpoint", limited)
     try:
         with pytest.raises(OSError, match=why) as raised:
             train(workspace, "--overwrite")
@@ -552,7 +552,7 @@ def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(
         content["pre_tokenizer"]["add_prefix_space"] = False
         write_lines(place / "tokenizer.json", content)
 
-    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", spoilt)
+    monkeypatch.setattr("pipedec_cli.training.trainer.save_checkpoint", spoilt)
     assert "gives this text other ids" in refused(workspace, "--overwrite")
     monkeypatch.undo()
     assert "has not come to its end" in running.refused(

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from pipedec_cli.model.engine import engine as engines
 from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.torch import context
 from pipedec_cli.model.engine.torch import stepper as operators
 from pipedec_cli.model.engine.torch.parts import distance_buckets
-from pipedec_cli.model.training.loss import full_states, head_of
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Whole
+from pipedec_cli.training.loss import full_states, head_of
 from tests import fakes
 from tests.checkpoints import examples_of
 from tests.model.engines import (
@@ -214,8 +215,9 @@ def test_one_whole_text_is_that_of_transformers_greedy_whatever_draft_is_checked
 )
 def test_buffers_that_grow_on_the_way_change_nothing(stepping, monkeypatch):
     usual = run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole"))
-    for name, value in (("FIRST_ROOM", 2), ("COLUMNS", 3), ("SOURCE_TOKENS", 2)):
-        monkeypatch.setattr(operators, name, value)
+    monkeypatch.setattr(context, "FIRST_ROOM", 2)
+    monkeypatch.setattr(operators, "COLUMNS", 3)
+    monkeypatch.setattr(operators, "SOURCE_TOKENS", 2)
     assert (
         run_engine(make_engine("t5", stepping, 2), SOURCES, method_of("whole")) == usual
     )

@@ -9,12 +9,12 @@ import torch
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Family, Record
+from pipedec_cli.decoding.decoder import Decoder, load
+from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
-from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.training import lora
-from pipedec_cli.model.training.collate import Turn, check_ids, collator, encode
-from pipedec_cli.model.training.loss import TeacherForcing, recompute
-from pipedec_cli.model.training.trainer import _Trainer, run_longest, train
+from pipedec_cli.training.collate import Turn, check_ids, collator, encode
+from pipedec_cli.training.loss import TeacherForcing, recompute
+from pipedec_cli.training.trainer import _Trainer, run_longest, train
 from tests.checkpoints import (
     QUICK,
     SMALL,

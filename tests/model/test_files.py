@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.evaluate.metrics.multispan import MultiSpanQA
+from pipedec_cli.decoding.decoder import load
+from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from pipedec_cli.model.decoder import load
 from pipedec_cli.model.files import BareModel, FileTokenizer, read_folder
 from tests.checkpoints import change
 from tests.model.chats import CHATML, DATED, foreign
@@ -29,7 +29,7 @@ TEXTS = ["w3 w9 w27", "w31", "w8 w8 w12 w30 w5 w6"]
 #: the way.
 DECODE = """
 import json, sys
-from pipedec_cli.model.decoder import load
+from pipedec_cli.decoding.decoder import load
 decoders = [load(sys.argv[1], dtype=dtype, device="cpu") for dtype in ("float32", "int8")]
 tokens = [[made.tokens for made in decoder.texts(["w3 w9"])] for decoder in decoders]
 heavy = [name for name in ("transformers", "nltk", "sympy", "scipy", "accelerate") if name in sys.modules]

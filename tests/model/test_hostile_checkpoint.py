@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.segmentation import token_counter
+from pipedec_cli.decoding.decoder import Decoder, load
 from pipedec_cli.model.checkpoint import (
     PLAIN,
     Checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from pipedec_cli.model.decoder import Decoder, load
 from tests.checkpoints import SOURCES, change, refused, tiny_checkpoint
 from tests.model.engines import FAMILIES, KINDS, VOCABULARY, small_model
 from tests.model.test_checkpoint import words_tokenizer

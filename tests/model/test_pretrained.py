@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.decoder import load
 from tests.checkpoints import change
 from tests.model.chats import foreign
 

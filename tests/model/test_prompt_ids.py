@@ -23,9 +23,9 @@ from transformers import PreTrainedTokenizerFast
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.tree import tree_of
-from pipedec_cli.model.rows import BlindPlan, Rows
 from pipedec_cli.model.text import TextCodec, _behind, prompt_around
+from pipedec_cli.objects.rows import BlindPlan, Rows
+from pipedec_cli.objects.tree import tree_of
 
 WORDS: Final = str.split(
     "The Mill Q: A: Text: Say France cheap food , . ! 12 2025 naïve 漢字 user :// briefly"
@@ -328,10 +328,7 @@ def plan_of(
     backbone = SimpleNamespace(prompted=True, name="model")
     there = Unweighted(tokenizer, "sequential", backbone)
     codec = codec_of(tokenizer, "{source}")
-    plain: Any = SimpleNamespace(
-        checkpoint=there, settings=SimpleNamespace(decoder="sequential"), text=codec
-    )
-    return BlindPlan(plain, rows, template, chat)
+    return BlindPlan(there, codec, rows, template, chat)
 
 
 @dataclass

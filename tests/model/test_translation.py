@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.model.decoder import load
+from pipedec_cli.decoding.decoder import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses
 SOURCES = [

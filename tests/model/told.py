@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pipedec_cli.model.decoder import Decoder
+from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.pipeline.answers import WRITTEN
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Odds

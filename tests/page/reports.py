@@ -6,17 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from pipedec_cli.compare.comparison import Report
+from pipedec_cli.compare.entry import Entry, Quality, Role
+from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.evaluate.comparison import Report
-from pipedec_cli.evaluate.entry import Entry, Quality, Role
-from pipedec_cli.evaluate.metrics.rouge import Rouge
-from pipedec_cli.evaluate.runners import EngineRunner
-from pipedec_cli.evaluate.scoring import LoadedRun, score_run
+from pipedec_cli.metrics.rouge import Rouge
+from pipedec_cli.metrics.scoring import LoadedRun, score_run
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Whole
-from tests.evaluate.decoders import timing
+from tests.compare.decoders import timing
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.report.reports import make_report, scored_as_objects
 from tests.view.live.scripts import Script

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipedec_cli.evaluate.advice import Advice
+from pipedec_cli.compare.advice import Advice
 from pipedec_cli.page.report import report_page
 from tests.jobs.report.reports import ALL, CURVES, make_report
 

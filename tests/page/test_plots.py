@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipedec_cli.evaluate.advice import Advice
-from pipedec_cli.evaluate.comparison import SizeRow
-from pipedec_cli.evaluate.entry import Quality, TextAgreement
-from pipedec_cli.evaluate.scoring import ScoredRun
+from pipedec_cli.compare.advice import Advice
+from pipedec_cli.compare.comparison import SizeRow
+from pipedec_cli.compare.entry import Quality, TextAgreement
+from pipedec_cli.metrics.scoring import ScoredRun
 from pipedec_cli.page.plots import (
     Interval,
     Series,
@@ -20,7 +20,7 @@ from pipedec_cli.page.plots import (
     training_plots,
 )
 from pipedec_cli.page.report import report_page
-from tests.evaluate.decoders import scored, timing
+from tests.compare.decoders import scored, timing
 from tests.jobs.report.reports import ALL, CURVES, make_report
 
 ODD = [math.nan, math.inf, 1e308, -1e308, 0.0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from pipedec_cli.evaluate.entry import Quality
+from pipedec_cli.compare.entry import Quality
 from pipedec_cli.page import examples as examples_of
 from pipedec_cli.page import replay as replay_of
 from pipedec_cli.page.examples import examples, shortened

@@ -22,15 +22,15 @@ from msgspec import structs
 
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import Segmentation
-from pipedec_cli.model import rows
+from pipedec_cli.decoding.decoder import load
+from pipedec_cli.decoding.exact import Drafter
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
-from pipedec_cli.model.decoder import load
-from pipedec_cli.model.exact import Drafter
+from pipedec_cli.objects import rows
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
-from pipedec_cli.serve.command import ServeSettings
 from pipedec_cli.serve.service import FullError, Request, Service, _settled
+from pipedec_cli.serve.settings import ServeSettings
 from tests.checkpoints import TOLD, change, tiny_checkpoint
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.jobs.test_fields import SCHEMA

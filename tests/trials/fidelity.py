@@ -17,10 +17,10 @@ import torch
 from pipedec_cli.data.inputs import read_rows
 from pipedec_cli.data.records import record_of
 from pipedec_cli.data.segmentation import Preparer
-from pipedec_cli.model.decoder import load
-from pipedec_cli.model.training.collate import Turn, collator, encode
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
+from pipedec_cli.training.collate import Turn, collator, encode
 
 TOGETHER = 128  # rows of one call
 

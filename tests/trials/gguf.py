@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import torch
 
 from pipedec_cli.data.demo import make_demo
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.decoder import load
 from tests.model.gguf_files import write_gguf
 
 COUNT, TOKENS = 20, 128

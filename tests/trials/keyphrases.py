@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from nltk.stem.porter import PorterStemmer
 
-from pipedec_cli.evaluate.metrics.keyphrases import Chan2019
-from pipedec_cli.evaluate.metrics.measure import ScoringItem, score
+from pipedec_cli.metrics.keyphrases import Chan2019
+from pipedec_cli.metrics.measure import ScoringItem, score
 
 Values = dict[str, float]
 _STEM = PorterStemmer().stem

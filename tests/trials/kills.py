@@ -32,8 +32,8 @@ from pipedec_cli.data.writing import write_json_lines
 
 #: Imported before the first fork.
 HEAVY: Final = (
-    "torch transformers scipy.stats nltk rouge_score.rouge_scorer tokenizers datasets pipedec_cli.model.training.trainer "
-    "pipedec_cli.model.decoder pipedec_cli.model.scratch pipedec_cli.jobs.run pipedec_cli.jobs.report"
+    "torch transformers scipy.stats nltk rouge_score.rouge_scorer tokenizers datasets pipedec_cli.training.trainer "
+    "pipedec_cli.decoding.decoder pipedec_cli.model.scratch pipedec_cli.jobs.run pipedec_cli.jobs.report"
 )
 #: What a table counts; in all but the first, any other number than 0 is a fault.
 COLUMNS: Final = ("kills", "lost", "doubled", "torn", "unequal", "failed", "left over")

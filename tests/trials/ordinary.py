@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.inputs import read_records
-from pipedec_cli.data.json_schema import load_schema, tree_in
 from pipedec_cli.data.records import Record
-from pipedec_cli.data.schema import read_short, settled
 from pipedec_cli.jobs.loading import choose_shots
 from pipedec_cli.jobs.settings import parse_shots
+from pipedec_cli.objects.json_schema import load_schema, tree_in
+from pipedec_cli.objects.schema import read_short, settled
 
 Schema = dict[str, Any]
 #: Examples are chosen from so many records, as in `pipedec generate`.

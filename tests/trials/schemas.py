@@ -23,12 +23,13 @@ import psutil
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Keys
-from pipedec_cli.data.json_schema import MOST, checker, tree_in
-from pipedec_cli.data.tree import ObjectOf
-from pipedec_cli.model.asked import Asked, asked_of, names_in, numbered
-from pipedec_cli.model.decoder import Decoder, load
-from pipedec_cli.model.rows import Rows, blind_decoder
-from pipedec_cli.serve.command import ServeSettings
+from pipedec_cli.decoding.blind import blind_decoder
+from pipedec_cli.decoding.decoder import Decoder, load
+from pipedec_cli.objects.asked import Asked, asked_of, names_in, numbered
+from pipedec_cli.objects.json_schema import MOST, checker, tree_in
+from pipedec_cli.objects.rows import Rows
+from pipedec_cli.objects.tree import ObjectOf
+from pipedec_cli.serve.settings import ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
 from tests.trials.targets import lines

@@ -16,7 +16,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from pipedec_cli.evaluate.timing import device_clock, pause, time_of
+from pipedec_cli.compare.timing import device_clock, pause, time_of
 from pipedec_cli.jobs.bench import loaded
 from pipedec_cli.jobs.report_settings import BenchSettings
 from pipedec_cli.model.engine.native.kinds import INTEGERS

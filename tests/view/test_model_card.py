@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from pipedec_cli.data.writing import write_json
-from pipedec_cli.model.decoder import load
+from pipedec_cli.decoding.decoder import load
 from pipedec_cli.view.model_card import licence_of, model_card, write_card
 from tests.checkpoints import TOLD, fresh_toy, tiny_checkpoint
 from tests.running import run, write_lines

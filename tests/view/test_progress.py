@@ -11,11 +11,11 @@ from rich.console import Console
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.events import Ended, Training, stage, track
-from pipedec_cli.jobs.generate import Tally
-from pipedec_cli.model.training.hyperparameters import TrainingProgress
+from pipedec_cli.jobs.tally import Tally
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
+from pipedec_cli.training.hyperparameters import TrainingProgress
 from pipedec_cli.view.console import broken, write_stdout
 from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress, Terminal
 from tests.fakes import BOS, EOS, ScriptedModel

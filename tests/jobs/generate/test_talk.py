@@ -326,7 +326,7 @@ def test_what_goes_to_standard_output_has_no_manifest_and_hashes_no_weights(
     place, monkeypatch
 ):
     monkeypatch.setattr(
-        "pipedec_cli.model.decoder.fingerprint",
+        "pipedec_cli.decoding.decoder.fingerprint",
         lambda _: pytest.fail("weights are hashed"),
     )
     assert done("--text", "a").stdout.strip()

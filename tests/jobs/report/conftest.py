@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.evaluate import timing
+from pipedec_cli.compare import timing
 from tests.checkpoints import TOLD, tiny_checkpoint
 from tests.jobs.report.running import write_data
 

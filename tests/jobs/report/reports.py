@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
+from pipedec_cli.compare.advice import Advice
+from pipedec_cli.compare.child import Memory
+from pipedec_cli.compare.comparison import Conditions, Report, Sample, SizeRow
+from pipedec_cli.compare.entry import Entry, TokenAgreement, Totals
+from pipedec_cli.compare.machine import Machine
 from pipedec_cli.data.paper import paper_figures
-from pipedec_cli.evaluate.advice import Advice
-from pipedec_cli.evaluate.child import Memory
-from pipedec_cli.evaluate.comparison import Conditions, Report, Sample, SizeRow
-from pipedec_cli.evaluate.entry import Entry, TokenAgreement, Totals
-from pipedec_cli.evaluate.machine import Machine
-from pipedec_cli.evaluate.metrics.fields import Fields
-from pipedec_cli.evaluate.metrics.measure import score
-from pipedec_cli.evaluate.scoring import Difference
-from tests.evaluate.decoders import entry as made_entry
-from tests.evaluate.decoders import scored, timing
+from pipedec_cli.metrics.fields import Fields
+from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.scoring import Difference
+from tests.compare.decoders import entry as made_entry
+from tests.compare.decoders import scored, timing
 
 CURVES = {
     "pipelined": [

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import pipedec_cli as pipedec
-from pipedec_cli.evaluate.child import ChildError, Memory
-from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.compare.child import ChildError, Memory
+from pipedec_cli.compare.peers import Absent
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.engine.sequences import Sequences
 from tests.checkpoints import TOLD, tiny_checkpoint

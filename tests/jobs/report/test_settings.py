@@ -63,7 +63,7 @@ def test_what_is_missing_or_misplaced_is_refused_before_all(
 def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(
     workspace, command, peer, package, monkeypatch
 ):
-    monkeypatch.setattr("pipedec_cli.evaluate.peers.find_spec", lambda name: None)
+    monkeypatch.setattr("pipedec_cli.compare.peers.find_spec", lambda name: None)
     monkeypatch.setattr("pipedec_cli.model.checkpoint.load_checkpoint", None)
     said = refused(command, "--compare", f"sequential,{peer}")
     assert f"{peer} is not installed; `pip install {package}` brings it" in said

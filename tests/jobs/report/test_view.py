@@ -9,10 +9,10 @@ from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console
 
-from pipedec_cli.evaluate.comparison import SizeRow
-from pipedec_cli.evaluate.entry import TextAgreement
-from pipedec_cli.evaluate.failures import count_failures
-from pipedec_cli.evaluate.peers import Absent
+from pipedec_cli.compare.comparison import SizeRow
+from pipedec_cli.compare.entry import TextAgreement
+from pipedec_cli.compare.peers import Absent
+from pipedec_cli.metrics.failures import count_failures
 from pipedec_cli.page.report import report_page
 from pipedec_cli.view.console import visible
 from pipedec_cli.view.results import report_markdown, show_report

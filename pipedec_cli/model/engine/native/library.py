@@ -297,13 +297,17 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 class Library:
     """The loaded kernels.
 
-    Attributes: features: the instructions that they were compiled for, for tables and
-        logs. panel: outputs side by side in a packed matrix, and columns side by side
-        in the cache. kinds: which products they have: 1 for int8, 2 for bfloat16 in
-        pairs, 4 for tile registers, or a sum of these. use_large_pages: ask the system
-        to back memory, given as address and size, with large pages. words: the words
-        that a packed matrix of a kind takes, by its outputs and inputs. key_words: the
-        words that a key of a width takes in the cache.
+    Attributes:
+        features: the instructions that they were compiled for, for tables and logs.
+        panel: outputs side by side in a packed matrix, and columns side by side in the
+            cache.
+        kinds: which products they have: 1 for int8, 2 for bfloat16 in pairs, 4 for tile
+            registers, or a sum of these.
+        use_large_pages: ask the system to back memory, given as address and size, with
+            large pages.
+        words: the words that a packed matrix of a kind takes, by its outputs and
+            inputs.
+        key_words: the words that a key of a width takes in the cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -400,12 +404,16 @@ class Library:
 
         It is 0 for a row that wants no answer, −1 if a logit is NaN.
 
-        Args: decoder: the model. cache: of all sequences. rows: for each row the fields
-            of a `RowStruct`; rows are ordered by sequence and column. allowed: the bit
-            masks of those rows that have one, each (vocabulary + 7) / 8 bytes, row
-            after row. logits: to be filled; float32 [rows that want an answer,
-            vocabulary in whole panels]. Not with `odds`. odds: to be filled with the
-            `Odds` of each row; float32 [rows, 3].
+        Args:
+            decoder: the model.
+            cache: of all sequences.
+            rows: for each row the fields of a `RowStruct`; rows are ordered by sequence
+                and column.
+            allowed: the bit masks of those rows that have one, each (vocabulary + 7) /
+                8 bytes, row after row.
+            logits: to be filled; float32 [rows that want an answer, vocabulary in whole
+                panels]. Not with `odds`.
+            odds: to be filled with the `Odds` of each row; float32 [rows, 3].
         """
         count, threads = len(rows) // len(RowStruct._fields_), torch.get_num_threads()
         answers, given = (c_int64 * count)(), (c_int64 * len(rows))(*rows)

@@ -370,10 +370,12 @@ def pack_native(
 ) -> NativeWeights:
     """Pack the decoder of a model on the CPU, in float32 or bfloat16; a BuildError if the kernels cannot compute it.
 
-    Args: model: of transformers, or a `BareModel`. dtype: the model's, or int8 or int4:
-        then matrices are rounded, with a scale for each output and 64 or 32 inputs.
+    Args:
+        model: of transformers, or a `BareModel`.
+        dtype: the model's, or int8 or int4: then matrices are rounded, with a scale for
+            each output and 64 or 32 inputs.
         consume: empty the matrices that are copied, so that they are not in memory
-        twice. The model is then unusable.
+            twice. The model is then unusable.
     """
     spec = describe(model)
     head, embedding = spec.head.weight, spec.stack.embed_tokens.weight

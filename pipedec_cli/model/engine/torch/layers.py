@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, EncoderDecoderCache
 
+from pipedec_cli.model.engine.torch.context import CacheShape, StepContext
 from pipedec_cli.model.families import backbone_of
-
-if TYPE_CHECKING:
-    from pipedec_cli.model.engine.torch.stepper import StepContext
 
 
 class StepLayers:
@@ -28,6 +26,9 @@ class StepLayers:
             sizes.layers,
             sizes.heads,
             sizes.head_width,
+        )
+        self.shape = CacheShape(
+            sizes.layers, sizes.heads, sizes.head_width, self.dtype, self.device
         )
         self.model, self.parts, self.prompted = model, backbone.parts, backbone.prompted
         #: From last states, [rows, d_model], to logits, [rows, vocabulary].

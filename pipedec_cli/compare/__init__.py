@@ -1,0 +1,1 @@
+"""Comparing decoders: entries, timing, peers, gains and advice."""

@@ -1,0 +1,356 @@
+"""A decoder in a child process: to measure its memory alone, or to keep its threads away from torch's.
+
+A process never gives back all the memory that it has used, and its peak counts from its
+start. So the memory of several decoders can be told apart only in a fresh process for
+each. This module imports neither torch nor a model: the child holds just what its
+decoder needs. Both sides speak JSON lines.
+
+Two OpenMP libraries in one process take the cores from each other: on two cores,
+transformers took half as long again, and CTranslate2 up to five times as long. So a
+peer's process holds the peer's package alone, without torch. It may run in the Python
+of another environment, which then needs msgspec beside the package.
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, Self, TypeVar
+
+from msgspec import Raw, Struct, json, structs
+
+from pipedec_cli.compare.timing import (
+    Clock,
+    Output,
+    Pass,
+    RunnerError,
+    Source,
+    combine_known,
+    time_of,
+)
+
+T = TypeVar("T")
+#: Starts the child with this package alone: another Python must not see what else is
+#: installed beside it.
+_START: Final = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+found = spec_from_file_location("pipedec_cli", sys.argv[1])
+sys.modules["pipedec_cli"] = package = module_from_spec(found)
+found.loader.exec_module(package)
+from pipedec_cli.compare.child import serve
+serve()
+"""
+
+
+class Memory(Struct, frozen=True):
+    """Bytes in use after loading, the most bytes in use during the work, and the counter that measured them."""
+
+    ready_bytes: int
+    peak_bytes: int
+    counter: str
+
+
+class _Make(Struct):
+    factory: str  # module:function
+    payload: dict[str, Any]
+
+
+class _Work(Struct):
+    sources: Sequence[Source]
+    batch_size: int
+    measure_memory: bool = False
+
+
+class _Answer(Struct):
+    settings: Mapping[str, str]
+    value: Raw = Raw(b"null")
+    error: str | None = None
+
+
+class ChildError(RunnerError):
+    """The child process failed at its work, or ended; the message says why."""
+
+
+class Child:
+    """A `Runner` in a process of its own, which lives no longer than this object."""
+
+    largest_batch: int | None = None
+
+    def __init__(self, factory: str, payload: Mapping[str, Any]) -> None:
+        """Start the process. It makes the runner of a `Runner.spec`, on the spec's ``device``. A ChildError on failure."""
+        self._errors = TemporaryFile()  # noqa: SIM115  # as long as the child
+        package = Path(__file__).parents[1] / "__init__.py"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, str(package)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self.close = weakref.finalize(self, _end, self._process, self._errors)
+        self._settings: Mapping[str, str] = {}
+        self._ask(_Make(factory, dict(payload)), type(None))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The decoder's settings when it last answered, and that it has its own process."""
+        return {**self._settings, "process": "its own"}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate in the child; the answer costs a millisecond beside the second of a run."""
+        return structs.replace(self._ask(_Work(sources, batch_size), Pass), seconds=())
+
+    def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
+        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed."""
+        return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
+
+    def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
+        writing, reading, line = self._process.stdin, self._process.stdout, b""
+        assert writing is not None and reading is not None
+        with suppress(BrokenPipeError):
+            writing.write(json.encode(request) + b"\n")
+            writing.flush()
+            line = reading.readline()
+        if not line:
+            code = self._process.wait()
+            self._errors.seek(0)
+            written = self._errors.read().decode(errors="replace").splitlines()
+            last = [line for line in written if line.strip()][-1:]
+            how = signal.Signals(-code).name if code < 0 else str(code)
+            raise ChildError(": ".join([f"its process ended with {how}", *last]))
+        answer = json.decode(line, type=_Answer)
+        self._settings = answer.settings
+        if answer.error is not None:
+            raise ChildError(answer.error)
+        return json.decode(answer.value, type=kind)
+
+
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    """End the child at once: it has nothing to save."""
+    errors.close()
+    process.kill()
+    with suppress(BrokenPipeError):  # the half of a request that it has not read
+        process.communicate()
+
+
+def serve() -> None:
+    """The child's loop: make the runner of the first line, then answer every further line."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C ends the parent, and then the input ends
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    runner: Any = None
+    device, settings = "cpu", dict[str, str]()
+    for line in sys.stdin.buffer:
+        value, error = None, None
+        try:
+            if runner is None:
+                make = json.decode(line, type=_Make)
+                runner = find_factory(make.factory)(**make.payload)
+                device = make.payload.get("device", device)
+            else:
+                work = json.decode(line, type=_Work)
+                generate = partial(
+                    runner.run, work.sources, work.batch_size, time.perf_counter
+                )
+                value = (
+                    measure_here(generate, device)
+                    if work.measure_memory
+                    else generate()
+                )
+            settings = dict(runner.settings)
+        except Exception as failure:  # the parent says it, whatever it is
+            error = f"{type(failure).__name__}: {failure}"
+        answers.write(
+            json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n"
+        )
+        answers.flush()
+
+
+def spec_of(checkpoint: Any, dtype: str) -> dict[str, Any]:
+    """The arguments with which a child process loads a checkpoint anew, and computes with as many threads."""
+    import torch
+
+    place = {"device": str(checkpoint.device), "threads": torch.get_num_threads()}
+    return {"name": checkpoint.name, "eos": checkpoint.eos, "dtype": dtype, **place}
+
+
+def find_factory(name: str) -> Callable[..., Any]:
+    """The function or class that ``module:function`` names."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
+    """Do a piece of work in this process, with everything loaded, and return the memory that it took."""
+    gc.collect()
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        ready = torch.cuda.memory_allocated(device)
+        work()
+        torch.cuda.synchronize(device)
+        return Memory(
+            ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator"
+        )
+    import resource
+
+    import psutil
+
+    # glibc returns what loading has freed, so the work cannot hide in it.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    resets = False
+    with suppress(
+        OSError
+    ):  # Linux can set the peak back, so that loading is no part of it
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        resets = True
+    ready = psutil.Process().memory_info().rss
+    work()
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if resets and (peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)):
+            return Memory(
+                ready, max(int(peak[1]) * 1024, ready), "resident memory of the process"
+            )
+    scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return Memory(ready, most, "resident memory of the process, loading included")
+
+
+#: How often each number of threads is tried.
+TRIALS: Final = 2
+
+
+class PeerProcess(Child):
+    """A peer in a child process, with the fastest number of threads."""
+
+    def __init__(
+        self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None
+    ) -> None:
+        """Load a worker, ``module:class``, with the options of a `Worker`; ``threads`` are the most that it may take.
+
+        A ChildError if it cannot load.
+        """
+        self.device, self.largest_batch = options["device"], largest_batch
+        self._worker, self._options = worker, dict(options)
+        super().__init__(f"{__name__}:Fastest", {"worker": worker, **options})
+
+    def spec(self) -> tuple[str, dict[str, Any]]:
+        """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
+        if self.device != "cpu":
+            raise ChildError("it has no counter of the GPU's memory")
+        return self._worker, self._options
+
+
+class Worker:
+    """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
+
+    def __init__(
+        self,
+        package: str,
+        *,
+        dtype: str,
+        threads: int,
+        max_tokens: int,
+        exactly: bool,
+        ends: Sequence[int],
+    ) -> None:
+        """Generate at most, or `exactly`, `max_tokens` tokens a text, which each of `ends` ends."""
+        self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
+        self.settings = {
+            "version": f"{package} {version(package)}",
+            "decoding": "greedy",
+            "max_tokens": str(max_tokens),
+            "dtype": dtype,
+            "threads": str(threads),
+        }
+
+    def generate(
+        self, batch: Sequence[Source], clock: Clock
+    ) -> tuple[list[list[int]], float | None]:
+        """The answers in ids, each with its end if it was reached, and the seconds to the first tokens, if known."""
+        raise NotImplementedError
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate; the first call of a batch reads the prompt and gives the first tokens as well."""
+        outputs, calls, reading = list[Output](), 0, list[float | None]()
+        for first in range(0, len(sources), batch_size):
+            found, seconds = self.generate(sources[first : first + batch_size], clock)
+            calls += max(map(len, found))
+            reading.append(seconds)
+            for ids in found:
+                tokens = (
+                    ids
+                    if self.exactly
+                    else [token for token in ids if token not in self.ends]
+                )
+                outputs.append(Output(tuple(tokens), len(ids)))
+        return Pass(tuple(outputs), calls, combine_known(reading, sum))
+
+
+class Fastest:
+    """A worker with 1 thread or all, whichever is faster at each batch size.
+
+    Both are tried on the first batch of the first pass at a size, which is there to
+    warm up. On small models and shared machines more threads may lose more by waiting
+    for one another than they gain.
+    """
+
+    def __init__(
+        self, *, worker: str, device: str, threads: int, **options: Any
+    ) -> None:
+        counts = {1, threads} if device == "cpu" else {threads}
+        make = partial(find_factory(worker), device=device, **options)
+        self._tried = [make(threads=count) for count in sorted(counts)]
+        self._chosen: dict[int, Any] = {}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the worker, with the threads chosen for each batch size."""
+        chosen = {
+            size: worker.settings["threads"] for size, worker in self._chosen.items()
+        }
+        threads = sorted(
+            {*chosen.values()} or {worker.settings["threads"] for worker in self._tried}
+        )
+        if len({*chosen.values()}) > 1:
+            threads = [
+                f"{count} at batch size {size}" for size, count in chosen.items()
+            ]
+        return {**self._tried[0].settings, "threads": ", ".join(threads)}
+
+    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
+        """Generate; see `Worker.run`."""
+        if batch_size not in self._chosen:
+            seconds = [float("inf")] * len(self._tried)
+            for _ in range(TRIALS if len(self._tried) > 1 else 0):
+                for place, one in enumerate(self._tried):
+                    work = partial(one.run, sources[:batch_size], batch_size, clock)
+                    seconds[place] = min(seconds[place], time_of(clock, work))
+            self._chosen[batch_size] = self._tried[seconds.index(min(seconds))]
+        made: Pass = self._chosen[batch_size].run(sources, batch_size, clock)
+        return made

@@ -1,0 +1,120 @@
+"""The machine that a speed was measured on, other work on it at the time."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipedec_cli.data.errors import many
+from pipedec_cli.threads import processors
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The properties of a machine that affect speed and memory."""
+
+    processor: str
+    cores: int | None  # physical; None if the system does not tell
+    processors: int  # logical, that this process may use
+    threads: int  # that compute a matrix product
+    memory_bytes: int
+    accelerator: str | None  # the GPU's model name and memory; None on a CPU
+    system: str
+    python: str
+
+    @property
+    def line(self) -> str:
+        """The machine in one line."""
+        gpu = "" if self.accelerator is None else f"{self.accelerator}; "
+        cores = "" if self.cores is None else f"{self.cores} cores, "
+        processors, threads = (
+            many(self.processors, "processor"),
+            f"{many(self.threads, 'thread')} used",
+        )
+        memory = f"{self.memory_bytes / 2**30:.0f} GiB RAM"
+        return f"{gpu}{self.processor}; {cores}{processors}, {threads}; {memory}; {self.system}; Python {self.python}"
+
+
+def this_machine(device: str = "cpu") -> Machine:
+    """This machine, and the device that decodes."""
+    import psutil
+    import torch
+
+    accelerator = None
+    if device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(device)
+        accelerator = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    return Machine(
+        processor=processor_name(),
+        cores=psutil.cpu_count(logical=False),
+        processors=processors(),
+        threads=torch.get_num_threads(),
+        memory_bytes=psutil.virtual_memory().total,
+        accelerator=accelerator,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+    )
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The CPU's model name as the system has it, or else its architecture."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    if sys.platform == "darwin":
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            return found.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """Processor time up to a moment: for all work (stolen time included), and for this process with its living children."""
+
+    wall: float
+    all: float
+    own: float
+
+    @classmethod
+    def now(cls) -> ProcessorTime:
+        """The time up to now."""
+        import psutil
+
+        spent = psutil.cpu_times()._asdict()
+        idle = (
+            "idle",
+            "iowait",
+            "guest",
+            "guest_nice",
+        )  # the time of guests is in user and nice already
+        busy = sum(seconds for kind, seconds in spent.items() if kind not in idle)
+        own = time.process_time()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it has ended since
+                own += sum(child.cpu_times()[:2])
+        return cls(time.perf_counter(), busy, own)
+
+    def others(self, since: ProcessorTime, processors: int) -> float:
+        """The share of all processors that other work took between two moments, 0 to 1."""
+        wall = self.wall - since.wall
+        others = (self.all - since.all) - (self.own - since.own)
+        return min(1.0, max(0.0, others / (wall * processors))) if wall > 0 else 0.0
+
+
+def disturbance(others: float) -> str | None:
+    """A warning that other work took this share of the processors during timing; None if it is small."""
+    if others < 0.1:
+        return None
+    return (
+        f"other work took {others:.0%} of the machine's processors while decoders were timed: these speeds are too low "
+        "and vary; measure again on a quiet machine"
+    )

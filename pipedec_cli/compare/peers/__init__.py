@@ -1,0 +1,169 @@
+"""Programs that users would run instead, on the same sequential model: transformers, CTranslate2 and llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from pipedec_cli.compare.timing import Runner, RunnerError
+from pipedec_cli.data.errors import UserError, first_line
+from pipedec_cli.data.trained import is_gguf
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+
+PeerName = Literal[
+    "transformers", "transformers:bfloat16", "ctranslate2", "ctranslate2:int8", "ctranslate2:bfloat16", "llama.cpp"
+]  # fmt: skip
+PEERS: Final[tuple[PeerName, ...]] = get_args(PeerName)
+#: The most tokens of a text, as for our sequential model.
+MAX_TOKENS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A peer that could not be timed, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that runs in a process of its own: the package that it imports, what pip installs, and its worker."""
+
+    package: str
+    install: str
+    worker: str
+    gguf: bool = False  # whether it reads a GGUF file
+    largest_batch: int | None = None
+
+
+_PROGRAMS: Final = {
+    "ctranslate2": Program("ctranslate2", "'.[peers]'", "ctranslate2:CTranslate2"),
+    "llama.cpp": Program(
+        "llama_cpp",
+        "llama-cpp-python",
+        "llama_cpp:LlamaCpp",
+        gguf=True,
+        largest_batch=1,
+    ),
+}
+
+
+def require_peer(name: str) -> None:
+    """Raise a UserError with the command that helps if a package is missing that a peer needs."""
+    program = _PROGRAMS.get(name.partition(":")[0])
+    if program and not find_spec(program.package):
+        todo = f"`pip install {program.install}` brings it, or leave {name} out"
+        raise UserError(f"--compare: {name} is not installed", todo=todo)
+    if name == "llama.cpp" and not find_spec("gguf"):
+        what = "--compare: llama.cpp takes a GGUF file, and gguf reads its header"
+        raise UserError(what, todo="`pip install gguf`")
+
+
+def require_gguf(
+    peers: Collection[str], model: str, option: str, file: Path | None
+) -> None:
+    """Raise a UserError if llama.cpp is among the peers, and neither the sequential model nor `file` is a GGUF file.
+
+    The `option` of the command names the model.
+    """
+    if "llama.cpp" not in peers:
+        return
+    if file is None and not is_gguf(model):
+        todo = f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
+        raise UserError(
+            f"--compare: llama.cpp runs a GGUF file, and {model} is none", todo=todo
+        )
+    if file is not None and not file.is_file():
+        raise UserError(f"peer_gguf: no such file: {file}", todo="name a GGUF file")
+
+
+def make_peer(
+    name: PeerName,
+    checkpoint: Checkpoint,
+    folder: Path,
+    max_tokens: int = MAX_TOKENS,
+    *,
+    exactly: bool = False,
+    places: int = 2 * MAX_TOKENS,
+    gguf: Path | None = None,
+) -> Runner | Absent:
+    """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
+
+    The checkpoint is a sequential model in the dtype and on the device to decode with;
+    a name may give another dtype. A peer with its own model format writes to the
+    folder, which lives as long as the peers; they share it. A prompt has at most
+    `places` tokens together with its text. llama.cpp runs the file `gguf`, or the
+    checkpoint's own GGUF file.
+    """
+    family, _, dtype = name.partition(":")
+    if family not in _PROGRAMS:
+        from pipedec_cli.compare.peers.transformers import Transformers, load_again
+        from pipedec_cli.model.arguments import computes_bfloat16
+
+        device = str(checkpoint.device)
+        if name == "transformers:bfloat16":
+            if device == "cpu" and not computes_bfloat16():
+                return Absent(name, "this CPU has no instructions for bfloat16")
+            checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
+        return Transformers(checkpoint, max_tokens, exactly=exactly)
+
+    import torch
+
+    from pipedec_cli.compare.child import PeerProcess
+
+    program = _PROGRAMS[family]
+    options = {
+        "device": str(checkpoint.device),
+        "threads": torch.get_num_threads(),
+        "ends": checkpoint.ends,
+    }
+    options |= {"max_tokens": max_tokens, "exactly": exactly}
+    try:
+        if program.gguf:
+            if checkpoint.device.type != "cpu":
+                raise UserError("it is compared on a CPU only")
+            if not checkpoint.backbone.prompted:
+                raise UserError("it is compared with decoder-only models only")
+
+            from gguf import LlamaFileType
+
+            from pipedec_cli.model.gguf import local_files, read_header
+
+            path = gguf or local_files(checkpoint.name)[0]
+            metadata, vocabulary = (
+                read_header(path).metadata,
+                checkpoint.model.config.vocab_size,
+            )
+            if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
+                raise UserError(
+                    f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}"
+                )
+            file_type = metadata.get("general.file_type")
+            matrices = (
+                LlamaFileType(file_type).name
+                if file_type in [*LlamaFileType]
+                else "as the file"
+            )
+            matrices = matrices.removeprefix("ALL_").removeprefix("MOSTLY_")
+            options |= {"file": str(path), "dtype": matrices, "places": places}
+        else:
+            from pipedec_cli.compare.peers import ctranslate2
+
+            options |= ctranslate2.prepare(checkpoint, folder / "ctranslate2", dtype)
+        return PeerProcess(
+            f"{__name__}.{program.worker}", options, program.largest_batch
+        )
+    except (UserError, RunnerError) as error:
+        return Absent(name, error.what if isinstance(error, UserError) else str(error))
+    except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        # The message goes on with everything that is supported.
+        return Absent(
+            name,
+            f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}",
+        )

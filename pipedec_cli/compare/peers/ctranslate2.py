@@ -1,0 +1,153 @@
+"""CTranslate2's greedy decoding of a checkpoint that is converted for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pipedec_cli.compare.child import Worker
+from pipedec_cli.compare.timing import Clock, Source
+from pipedec_cli.data.errors import UserError
+
+if TYPE_CHECKING:
+    from pipedec_cli.model.checkpoint import Checkpoint
+
+_LLAMA3_LENGTH: Final = 8192
+
+
+class CTranslate2(Worker):
+    """CTranslate2 on what `convert` wrote. Where sources are prompts (`prompted`), the text continues them."""
+
+    def __init__(
+        self,
+        *,
+        folder: str,
+        device: str,
+        dtype: str,
+        threads: int,
+        prompted: bool,
+        **more: Any,
+    ) -> None:
+        import ctranslate2
+
+        super().__init__("ctranslate2", dtype=dtype, threads=threads, **more)
+        self.prompted = prompted
+        kind, index = _place(device)
+        how = {"compute_type": dtype, "inter_threads": 1, "intra_threads": threads}
+        model = ctranslate2.Generator if prompted else ctranslate2.Translator
+        self._model = model(folder, device=kind, device_index=index, **how)
+        file = Path(folder, "vocabulary.json" if prompted else "shared_vocabulary.json")
+        self._words = json.loads(file.read_text(encoding="utf-8"))
+        self._ids = {word: place for place, word in enumerate(self._words)}
+
+    def generate(
+        self, batch: Sequence[Source], clock: Clock
+    ) -> tuple[list[list[int]], None]:
+        """See `Worker.generate`; the time to read the source is not known."""
+        least = (
+            self.max_tokens if self.exactly else 0
+        )  # its default forbids an empty text
+        how = {
+            "beam_size": 1,
+            "return_end_token": True,
+            "end_token": [self._words[end] for end in self.ends],
+        }
+        words = [[self._words[token] for token in source] for source in batch]
+        if self.prompted:
+            how |= {
+                "max_length": self.max_tokens,
+                "min_length": least,
+                "include_prompt_in_result": False,
+            }
+            results = self._model.generate_batch(words, **how)
+            return [result.sequences_ids[0] for result in results], None
+        lengths = {"max_decoding_length": self.max_tokens, "min_decoding_length": least}
+        # By default it would cut sources at 1024 tokens.
+        results = self._model.translate_batch(
+            words, max_input_length=0, **lengths, **how
+        )
+        return [
+            [self._ids[word] for word in result.hypotheses[0]] for result in results
+        ], None
+
+
+def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
+    """Convert the checkpoint if it is not in the folder yet, and give the options of its worker; a UserError if it cannot be.
+
+    Without a dtype it is the checkpoint's, or float32 where the device does not have
+    that.
+    """
+    from pipedec_cli.model.gguf import loadable
+
+    device, own = (
+        str(checkpoint.device),
+        str(checkpoint.model.dtype).removeprefix("torch."),
+    )
+    if dtype and compute_type(dtype, device) != dtype:
+        raise UserError(f"CTranslate2 has no {dtype} on this device")
+    if unknown := unsupported(checkpoint.model.config):
+        raise UserError(f"CTranslate2 does not know {unknown}")
+    if not (folder / "model.bin").exists():
+        convert(loadable(checkpoint.name), folder)
+    computed, prompted = (
+        compute_type(dtype or own, device),
+        checkpoint.backbone.prompted,
+    )
+    return {"folder": str(folder), "dtype": computed, "prompted": prompted}
+
+
+def convert(checkpoint: str, folder: Path) -> None:
+    """Write a sequential model (a folder or a hub name) in CTranslate2's format, in float32; a ValueError if it cannot."""
+    from ctranslate2.converters import TransformersConverter
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        TransformersConverter(checkpoint).convert(
+            str(folder), quantization="float32", force=True
+        )
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+def unsupported(config: Any) -> str | None:
+    """The part of a decoder-only model that CTranslate2 would ignore without a word, and then write other tokens."""
+    kind, rope = config.model_type, getattr(config, "rope_parameters", None) or {}
+    if (
+        kind == "llama"
+        and config.head_dim * config.num_attention_heads != config.hidden_size
+    ):
+        return "a Llama whose heads together are not as wide as the model"
+    if (
+        kind == "llama"
+        and rope.get("original_max_position_embeddings", _LLAMA3_LENGTH)
+        != _LLAMA3_LENGTH
+    ):
+        return (
+            f"frequencies of a Llama that were not made for {_LLAMA3_LENGTH:,} tokens"
+        )
+    if kind in ("qwen2", "qwen3") and "sliding_attention" in config.layer_types:
+        return "a Qwen with windows"
+    if kind == "gemma3_text" and config.query_pre_attn_scalar != config.head_dim:
+        return "a Gemma 3 whose queries are not scaled by the heads' width"
+    return None
+
+
+def compute_type(dtype: str, device: str) -> str:
+    """CTranslate2's compute type for ``float32``, ``bfloat16``, ``float16`` or ``int8``; float32 where the device lacks it."""
+    import ctranslate2
+
+    return (
+        dtype
+        if dtype in ctranslate2.get_supported_compute_types(*_place(device))
+        else "float32"
+    )
+
+
+def _place(device: str) -> tuple[str, int]:
+    kind, _, index = device.partition(":")
+    return kind, int(index or 0)

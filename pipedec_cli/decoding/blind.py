@@ -1,0 +1,50 @@
+"""An ordinary decoder-only model that answers a question in each row, without training."""
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.decoding.decoder import Decoder
+from pipedec_cli.objects.json_schema import checker
+from pipedec_cli.objects.reader import ObjectReader
+from pipedec_cli.objects.rows import BlindPlan, Rows
+
+
+def blind_decoder(
+    plain: Decoder,
+    rows: Rows,
+    *,
+    template: str | None = None,
+    chat: bool | None = None,
+    grounded: bool = True,
+) -> Decoder:
+    """A decoder of objects whose rows are blind, with the weights of `plain`. Raises a UserError if they do not fit.
+
+    `template` is the prompt, with {source} and, behind it, {question}. `chat` puts it
+    into the model's chat template; by default it does so if there is a chat template
+    and there are no examples. With `grounded` values that the schema leaves free are
+    parts of the source.
+    """
+    _refuse_others(plain)
+    plan = BlindPlan(
+        plain.checkpoint, plain.text, rows, template, chat, grounded=grounded
+    )
+    check = checker(rows.schema, rows.where, rows.warn, rows.of_class)
+    return plain.sharing(
+        checkpoint=plan.checkpoint,
+        settings=plan.checkpoint.settings,
+        text=plan.text,
+        fields=plan.fields,
+        plan=plan,
+        reader=ObjectReader(plan.fields, plan.answers, check=check),
+        blind=plan,
+    )
+
+
+def _refuse_others(plain: Decoder) -> None:
+    """Raise a UserError unless a model is an ordinary decoder-only model."""
+    name, backbone = plain.checkpoint.name, plain.checkpoint.backbone
+    if backbone.prompted and plain.settings.decoder == "sequential":
+        return
+    kind = "pipelined decoder" if backbone.prompted else backbone.name
+    what = f"{name} is a {kind}: only an ordinary decoder-only model answers without training"
+    raise UserError(
+        what, todo="leave --schema, --shots and --ask out, or take another --model"
+    )

@@ -1,0 +1,368 @@
+"""A loaded decoder: checkpoint, method and engine together, from texts to `Generated`."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import torch
+from msgspec.structs import replace
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import FieldSegmenter, Keys
+from pipedec_cli.data.records import Delay, Generated
+from pipedec_cli.decoding.plans import FieldPlan, TextPlan
+from pipedec_cli.decoding.text_reader import TextReader
+from pipedec_cli.model.arguments import (
+    INT4,
+    check_positive_int,
+    check_texts,
+    choose_device,
+    choose_dtype,
+)
+from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
+from pipedec_cli.model.choice import Choice
+from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
+from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.objects.chunks import Chunks
+from pipedec_cli.objects.codec import FieldCodec
+from pipedec_cli.objects.reader import ObjectReader
+from pipedec_cli.objects.tree import lacking
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
+from pipedec_cli.pipeline.exact import Verify
+from pipedec_cli.pipeline.grid import (
+    Method,
+)
+
+if TYPE_CHECKING:
+    from pipedec_cli.objects.rows import BlindPlan
+
+
+class Drafting(Protocol):
+    """What guesses the texts of exact mode; see `pipedec_cli.decoding.exact`."""
+
+    kind: Literal["pipelined", "source", "jacobi"]
+    plain: Decoder  # the sequential model
+    decoder: Decoder | None  # which drafts, if there is one
+    costs: tuple[float, ...] | None  # of a call, by its number of guesses
+
+    def run(
+        self, exact: Decoder, sources: Iterable[str], method: Method, batch_size: int
+    ) -> Iterator[Event | Generated]:
+        """Draft and check; see `Decoder.run`."""
+        ...
+
+    def check(self, max_tokens: int | None, costs: Sequence[float]) -> Verify:
+        """How to decode on the model's engine, with guesses of these costs."""
+        ...
+
+    def guess(
+        self, source: str, turns: Sequence[tuple[str, str]], method: Method
+    ) -> list[int]:
+        """Draft one text: ids of the sequential model with <eos>."""
+        ...
+
+    def ids(self, draft: Generated) -> list[int]:
+        """What the drafting decoder wrote, as ids of the sequential model."""
+        ...
+
+
+#: Sources are sorted by length within windows of this many batches, which evens the
+#: lengths out in bounded memory.
+SORTED_BATCHES: Final = 16
+
+
+@dataclass(slots=True)
+class Source:
+    """A source that has been read and whose result has not been given yet."""
+
+    ids: list[int]
+    cut: bool
+    text: str
+    admitted: float = 0.0
+    calls: list[int] = field(default_factory=list)  # the time after each
+    taken_back: list[tuple[int, int, int, int]] = field(default_factory=list)
+    result: Generated | None = None
+
+
+class Decoder:
+    """A checkpoint ready to generate, in its dtype and on its device: a plan, a reader and engines.
+
+    The tokens do not depend on the batch size: in float32 they are those of one example
+    at a time, near-ties apart.
+    """
+
+    #: In exact mode, what guesses the text; see `ExactDecoder`.
+    drafter: Drafting | None = None
+    #: The plan, if rows are blind; see `blind_decoder`.
+    blind: BlindPlan | None = None
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        batch_size: int = 1,
+        max_source_tokens: int | None = None,
+        consume: bool = False,
+        quantize: torch.dtype | None = None,
+    ) -> None:
+        """The weights are laid out for the engine when they are first needed.
+
+        `consume` empties the model's own matrices then, so that they are in memory
+        once: afterwards only the config of the model can be used. `quantize` rounds
+        them to int8 or int4; a UserError if that is not possible. `batch_size` is the
+        default of `run`, `max_source_tokens` replaces the checkpoint's.
+        """
+        self.checkpoint = checkpoint
+        self.settings = checkpoint.settings or PLAIN
+        self.text = checkpoint.codec()
+        if (
+            longest := check_positive_int("max_source_tokens", max_source_tokens)
+        ) is not None:
+            self.text.max_source_tokens = longest
+        self.batch_size = check_positive_int("batch_size", batch_size) or 1
+        self._lay_out = cache(
+            partial(lay_out, checkpoint.model, consume=consume, quantize=quantize)
+        )
+        self._engines: dict[int, Engine] = {}
+
+    def sharing(self, **parts: Any) -> Decoder:
+        """A decoder of the same weights, with engines of its own and with these parts in place of ours."""
+        made = copy.copy(self)
+        vars(made).update(parts, _engines={})
+        return made
+
+    @property
+    def weights(self) -> DecoderWeights:
+        """The weights, which all engines share."""
+        return self._lay_out()
+
+    @cached_property
+    def fields(self) -> FieldCodec | None:
+        """The fields of the objects that it writes: of its own schema, else of the data beside it; None for texts."""
+        segmenter, fields = self.checkpoint.segmenter, self.settings.segmentation.fields
+        fields = segmenter.fields if isinstance(segmenter, FieldSegmenter) else fields
+        return FieldCodec(self.text, fields) if fields else None
+
+    @cached_property
+    def plan(self) -> TextPlan | FieldPlan | BlindPlan:
+        """Which rows are written, and by which method."""
+        if self.fields is not None and self.checkpoint.together:
+            return FieldPlan(self.checkpoint, self.fields)
+        return TextPlan(
+            self.checkpoint, self.fields if self.checkpoint.settings else None
+        )
+
+    @cached_property
+    def reader(self) -> TextReader | ObjectReader:
+        """What a finished grid says."""
+        if self.fields is None:
+            return TextReader(self.checkpoint, self.text)
+        tree = self.fields.tree
+
+        def check(values: Any) -> Sequence[tuple[Keys, str]]:
+            return [*lacking(tree, values)]
+
+        if self.checkpoint.together:
+            return ObjectReader(self.fields, self.fields.answers, check=check)
+        is_foreign = self.checkpoint.settings is None
+        return ObjectReader(
+            self.fields, self.fields.plain_answers, is_foreign, check=check
+        )
+
+    @cached_property
+    def sha256(self) -> str | None:
+        """See `fingerprint`."""
+        return fingerprint(self.checkpoint)
+
+    def read_sources(
+        self, prompt: str | None = None, *, chat: bool | None = None
+    ) -> None:
+        """Change the prompt, and whether it stands in the chat template; None leaves either as it is.
+
+        In a chat the texts of a model from elsewhere end where its turns end. A
+        UserError if the model is not decoder-only, or the template does not fit.
+        """
+        if prompt is None and chat is None:
+            return
+        if (before := self.text.prompt) is not None:
+            chat = before.chat if chat is None else chat
+            if prompt is None and before.template != usual_prompt(chat=before.chat):
+                prompt = before.template
+        chat = bool(chat)
+        prompt = usual_prompt(chat=chat) if prompt is None else prompt
+        self.text.prompt = self.checkpoint.prompt(prompt, chat=chat)
+        if self.checkpoint.settings is None:
+            self.checkpoint.end_as_usual(chat=chat)
+
+    def chunks(self, size: int) -> Chunks:
+        """How sources are cut into at most `size` tokens each, and their objects merged."""
+        if isinstance(self.reader, ObjectReader):
+            return Chunks(self.text, self.fields, size, self.reader.check)
+        return Chunks(self.text, self.fields, size)
+
+    def engine(self, batch_size: int | None = None) -> Engine:
+        """The engine with room for so many examples; it is made once for each number."""
+        size = check_positive_int("batch_size", batch_size) or self.batch_size
+        if size not in self._engines:
+            self._engines[size] = Engine(self.weights, size)
+        return self._engines[size]
+
+    def method(self, delay: Delay | None = None, **chosen: Any) -> Method:
+        """How to decode; in exact mode, how the draft is made. The arguments are those of `Choice`.
+
+        What is not chosen is as the checkpoint was trained; the delay is 2 if it was
+        trained for any. A sequential model takes none. At a fixed delay time_max and
+        sub_max are the checkpoint's by default, and max_tokens has no bound. Else
+        max_tokens is 512 by default, and time_max has no bound. A model for fields
+        starts all rows together and takes only time_max and max_tokens. A UserError for
+        a choice that does not apply.
+        """
+        return self.plan.method(Choice(delay, **chosen))
+
+    def run(
+        self,
+        sources: Iterable[str],
+        method: Method | None = None,
+        batch_size: int | None = None,
+    ) -> Iterator[Event | Generated]:
+        """Generate from texts, read a window at a time: yields events as they happen, each `Generated` in order.
+
+        In exact mode the events are those of checking.
+        """
+        size, how = (
+            check_positive_int("batch_size", batch_size) or self.batch_size,
+            method or self.method(),
+        )
+        if not isinstance(how, Method):
+            raise UserError(
+                f"the method is {how!r}", todo="give what decoder.method(...) gives"
+            )
+        if self.drafter is not None and not how.guesses:
+            yield from self.drafter.run(self, sources, how, size)
+            return
+        require_ids(
+            "the method",
+            (how.eos if how.bos is None else how.bos, how.eos),
+            self.weights.vocabulary,
+        )
+        known: dict[int, Source] = {}
+        due, away = (
+            0,
+            0.0,
+        )  # the next result's index; seconds that the reader of the events took
+        held = how.of_source
+        of = (lambda index: held(how, known[index].text)) if held else how
+        for event in decode(
+            self.engine(size), self._sorted(sources, known, size), of, size
+        ):
+            source = known[event.example]
+            if isinstance(event, Admitted):
+                source.admitted = time.perf_counter() - away
+            elif isinstance(event, Stepped):
+                step = event.step
+                source.calls.append(step.time)
+                gone = (
+                    (step.number, slot.subsequence, slot.time, slot.token)
+                    for slot in step.taken_back
+                )
+                source.taken_back.extend(gone)
+            left = time.perf_counter()
+            yield event
+            away += time.perf_counter() - left
+            if isinstance(event, Finished):
+                source.result = self.result(event, source, away)
+            while due in known and (result := known[due].result):
+                del known[due]
+                due += 1
+                yield result
+
+    def texts(
+        self,
+        sources: Iterable[str],
+        method: Method | None = None,
+        batch_size: int | None = None,
+    ) -> Iterator[Generated]:
+        """Generate from texts: the results alone, in the order of the sources."""
+        return (
+            item
+            for item in self.run(sources, method, batch_size)
+            if isinstance(item, Generated)
+        )
+
+    def _sorted(
+        self, sources: Iterable[str], known: dict[int, Source], batch_size: int
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """Sources as (index, ids), the longest first within a window, so that a batch holds sources of like lengths."""
+        numbered = enumerate(check_texts(sources))
+        while window := list(islice(numbered, window_of(batch_size))):
+            known |= {
+                index: Source(*self.text.source(text), text) for index, text in window
+            }
+            for index, _ in sorted(window, key=lambda item: -len(known[item[0]].ids)):
+                yield index, known[index].ids
+
+    def result(self, event: Finished, source: Source, away: float = 0.0) -> Generated:
+        """What a finished grid says; `away` are seconds since the source was admitted that were not the decoder's."""
+        grid = event.grid
+        return replace(
+            self.reader.read(event),
+            index=event.example,
+            steps=grid.steps,
+            tokens=grid.tokens,
+            truncated=grid.truncated,
+            seconds=time.perf_counter() - away - source.admitted,
+            grid=tuple((row.start, tuple(row.tokens)) for row in grid.subsequences),
+            empty=grid.empty,
+            row_budget_exhausted=grid.row_budget_exhausted,
+            stopped_on_repeat=grid.stopped_on_repeat,
+            calls=() if grid.is_regular else tuple(source.calls),
+            taken_back=tuple(source.taken_back),
+            source_ids=tuple(source.ids),
+            source_cut=source.cut,
+        )
+
+
+def window_of(batch_size: int) -> int:
+    """How many sources are read and sorted at once."""
+    return 1 if batch_size == 1 else batch_size * SORTED_BATCHES
+
+
+def load(
+    name: str | Path,
+    *,
+    batch_size: int = 1,
+    dtype: str = "float32",
+    device: str = "auto",
+    max_source_tokens: int | None = None,
+    consume: bool = True,
+) -> Decoder:
+    """Load a folder that `pipedec train` made, another local folder, a GGUF file or a hub model, ready to generate.
+
+    `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8`` or ``int4``, on a GPU
+    ``float16``; `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder`
+    for the rest. A UserError if the checkpoint or the device is not there, or the
+    model's family is not supported.
+    """
+    where = choose_device(device)
+    kind = choose_dtype(dtype, where)
+    quantize = kind if kind in (torch.int8, INT4) else None
+    computed = kind if consume and where.type == "cpu" else None
+    loaded = torch.float32 if quantize else kind
+    checkpoint = load_checkpoint(
+        str(name), dtype=loaded, device=str(where), computed=computed
+    )
+    longest = max_source_tokens
+    return Decoder(
+        checkpoint,
+        batch_size=batch_size,
+        max_source_tokens=longest,
+        consume=consume,
+        quantize=quantize,
+    )

@@ -1,1 +1,0 @@
-"""Metrics, scoring, timing and comparison."""

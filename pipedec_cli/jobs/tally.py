@@ -1,0 +1,218 @@
+"""What is counted while a model generates, and what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from pipedec_cli.data.errors import log, many
+from pipedec_cli.data.predictions import limit_options
+from pipedec_cli.data.records import Generated
+
+#: Identifiers that a warning names.
+NAMED: Final = 5
+#: Texts after which a model that ends no text is noticed.
+FIRST: Final = 16
+
+
+@dataclass(slots=True)
+class Marked:
+    """Examples that have something in common: their number, and the ids of the first few, so that memory does not grow."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, identifier: str) -> None:
+        """Count one example."""
+        self.count += 1
+        if self.count <= NAMED:
+            self.first.append(identifier)
+
+    def __add__(self, other: Marked) -> Marked:
+        return Marked(self.count + other.count, [*self.first, *other.first][:NAMED])
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the examples that a run has generated, without those that were there before."""
+
+    examples: int = 0
+    steps: int = 0  # decoder calls, each example's own
+    draft_steps: int = 0  # those of them that made a draft, in exact mode
+    tokens: int = 0  # without <eos>
+    keys: int = (
+        0  # keys of objects, with a value or without, that were answered all at once
+    )
+    truncated: dict[str, int] = field(
+        default_factory=dict
+    )  # examples by the limit that cut them short
+    values_lost: int = (
+        0  # values of fields that were cut, or that the schema does not allow
+    )
+    violating: int = 0  # objects of which the JSON Schema does not hold
+    no_objects: int = 0  # texts without any key of the schema
+    row_budget_exhausted: int = (
+        0  # examples whose empty subsequences used up all of sub_max
+    )
+    stopped_on_repeat: int = 0
+    chunked: int = 0  # sources that were read in chunks, and how many chunks they had
+    chunks: int = 0
+    seconds: float = 0.0  # of generating, without what showing took
+    sources_cut: Marked = field(default_factory=Marked)
+    #: Characters that the tokenizer does not know.
+    sources_with_unknown: Marked = field(default_factory=Marked)
+    beyond_positions: Marked = field(
+        default_factory=Marked
+    )  # more tokens than the model was made for
+
+    def add(
+        self, generated: Generated, unknown_id: int | None, positions: int | None
+    ) -> None:
+        """Count one example, by the tokenizer's unknown token and the positions of a decoder-only model, if any."""
+        self.examples += 1
+        self.steps += generated.steps
+        self.draft_steps += generated.draft_steps or 0
+        self.tokens += generated.tokens
+        self.values_lost += generated.values_lost
+        self.violating += bool(generated.violations)
+        self.no_objects += generated.fields == {} and generated.text != "{}"
+        self.row_budget_exhausted += generated.row_budget_exhausted
+        self.stopped_on_repeat += generated.stopped_on_repeat
+        if generated.truncated:
+            self.truncated[generated.truncated] = (
+                self.truncated.get(generated.truncated, 0) + 1
+            )
+        if generated.source_cut:
+            self.sources_cut.add(generated.id)
+        if unknown_id in generated.source_ids:
+            self.sources_with_unknown.add(generated.id)
+        if positions is not None:
+            rows = enumerate(generated.grid)
+            farthest = max(
+                (start + len(tokens) + number for number, (start, tokens) in rows),
+                default=0,
+            )
+            if len(generated.source_ids) + farthest > positions:
+                self.beyond_positions.add(generated.id)
+
+    def include(self, other: Tally) -> None:
+        """Add the counts of another tally."""
+        truncated = dict(Counter(self.truncated) + Counter(other.truncated))
+        for name in (one.name for one in fields(self) if one.name != "truncated"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.truncated = truncated
+
+    @property
+    def cut_short(self) -> int:
+        """How many texts were cut short, by any limit."""
+        return sum(self.truncated.values())
+
+    def report(
+        self, settings: Mapping[str, Any], costs: Sequence[float] | None = None
+    ) -> None:
+        """Say what was counted in a run with these settings, and with these costs in exact mode."""
+        hint = "; --max-source-tokens sets the limit"
+        beyond = "with text beyond the positions that the model was made for"
+        found = (
+            (
+                self.sources_cut,
+                f"longer than {settings['max_source_tokens']:,} tokens and cut",
+                hint,
+            ),
+            (self.beyond_positions, beyond, hint),
+            (
+                self.sources_with_unknown,
+                "with characters that the tokenizer does not know",
+                "",
+            ),
+        )
+        for marked, what, todo in found:
+            if count := marked.count:
+                some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
+                named = f"{', '.join(marked.first)}{', …' if count > NAMED else ''}"
+                log.warning(f"{some} {what}: id {named}{todo}")
+        if self.truncated:
+            reasons = ", ".join(
+                f"{times:,} by {reason}"
+                for reason, times in sorted(self.truncated.items())
+            )
+            more = f"`{limit_options(sorted(self.truncated))}` allows more"
+            log.warning(f"cut short: {reasons}, of {self.examples:,}; {more}")
+        if self.values_lost:
+            lost = f"{many(self.values_lost, 'value')} of fields lost"
+            log.warning(f"{lost}: cut short, or none that the schema allows")
+        if self.violating:
+            some = f"{self.violating:,} of {many(self.examples, 'object')}"
+            log.warning(
+                f"{some} do not hold to the schema: `violations` in a line (--json) says in what"
+            )
+        if self.no_objects:
+            empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
+            log.warning(f"{empty} hold no key of the schema: kept as they are")
+        if self.row_budget_exhausted:
+            log.warning(
+                f"{self.row_budget_exhausted:,} of {self.examples:,} texts lost sentences because empty rows used up the "
+                f"limit of {settings['sub_max']} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
+            )
+        if not self.examples:
+            return
+        rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
+        log.info(f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}")
+        # The tokens of an object say little: most of its rows may be empty, and a key
+        # costs nothing.
+        made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
+        calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
+        drafting = (
+            f"; {self.draft_steps:,} of the calls made drafts"
+            if self.draft_steps
+            else ""
+        )
+        rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
+        log.info(f"{calls}{rate}{drafting}")
+        if self.chunked:
+            log.info(
+                f"{many(self.chunked, 'source')} read in {self.chunks:,} chunks, their objects merged"
+            )
+        if self.stopped_on_repeat:
+            some = f"{self.stopped_on_repeat:,} of {self.examples:,}"
+            log.info(f"{some} began to repeat themselves: each ends there")
+        if (none_saved := self.saved_none(costs)) is not None:
+            log.warning(none_saved)
+
+    def warn_early(self, total: int) -> None:
+        """Warn while most work is still to be done: a model that does not end its texts takes hours for nothing."""
+        if self.examples == FIRST < total and self.cut_short >= FIRST:
+            reasons = ", ".join(sorted(self.truncated))
+            what = f"all of the first {FIRST} texts were cut short by {reasons}"
+            log.warning(f"{what}: the model may not end its texts (Ctrl-C stops)")
+
+    def saved_none(self, costs: Sequence[float] | None) -> str | None:
+        """A warning that drafts saved no call, if so. `costs` is the time of a call by its number of guesses."""
+        alone = (
+            self.tokens + self.examples - self.cut_short
+        )  # the sequential model's calls
+        if not self.examples or costs is None or self.steps < alone:
+            return None
+        if self.steps - self.draft_steps < alone:
+            calls = f"{self.steps:,} calls, the drafts' {self.draft_steps:,} among them"
+            alike = f"the sequential model alone makes {alone:,}: the drafts are too unlike its texts"
+            return f"{calls}, where {alike}; --draft source takes no calls for them"
+        more = "none is made"
+        if len(costs) > 1:
+            more = f"one more guess makes a call {costs[1]:.2g} times as long here"
+        return f"no guess has saved a decoder call: {more}; fewer examples at a time make it cheaper (--batch-size 1)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateResult:
+    """What a run did: the file, or the folder of a job, its lines, and the counts of what was generated now."""
+
+    out: str
+    rows: int
+    counts: Tally
+    settings: Mapping[str, Any]
+    resumed_from: int = 0  # lines that were there before
+    invalid: int = 0  # records that were skipped
+    shards: int = 0  # of a job

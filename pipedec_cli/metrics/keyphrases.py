@@ -1,0 +1,226 @@
+"""F1@5 and F1@M of present and absent keyphrases: protocols ``chan2019`` and ``meng2017``.
+
+chan2019 is Chan et al., "Neural Keyphrase Generation via Reinforcement Learning with
+Adaptive Rewards" (ACL 2019), as Chen et al. (ACL 2020) and the pipelined decoder's
+paper use it. meng2017 is Meng et al., "Deep Keyphrase Generation" (ACL 2017), as in the
+authors' later evaluation script.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from itertools import chain
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+import regex
+
+from pipedec_cli.metrics.measure import (
+    PERCENT,
+    Floats,
+    Measure,
+    ScoringItem,
+    harmonic_mean,
+)
+
+#: ``edges``: at white space, with punctuation split off the ends of words.
+#: ``meng2017``: punctuation split off everywhere. ``whitespace``: at white space alone,
+#: for tokenised text.
+Tokenizer = Literal["edges", "meng2017", "whitespace"]
+Stems = tuple[str, ...]
+
+CUTOFF: Final = 5
+#: A prediction with one of these words is dropped: two phrases in one, or a word that
+#: the model does not know.
+INVALID_WORDS: Final = frozenset({",", ".", "<unk>"})
+
+# A full stop or comma at the start of a word stays: `.net` and `.5` are words.
+_OPENING = frozenset("([{\"'“‘„«¿¡")
+_CLOSING = frozenset(".,;:!?)]}\"'”’»…")
+_ABBREVIATION = re.compile(r"(?:[^\W\d_]\.){2,}")  # u.s., e.g.
+_POSSESSIVE = re.compile(r"(.+)(['’]s)")
+
+# Meng et al. pad the marks _ < > , ( ) . ' with spaces, and cut at everything but
+# letters, digits, # & + and *. Their letters are ASCII. Ours are Unicode's with their
+# marks: a word cut at its accents could match a wrong one.
+_MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
+
+
+@dataclass(frozen=True)
+class _Keyphrases(Measure):
+    """Keyphrases by either protocol.
+
+    With `pretokenized`, text, targets and predictions are cut at white space alone.
+    With `hard`, precision at 5 divides by 5 even if fewer phrases were predicted.
+    """
+
+    pretokenized: bool = False
+
+    headline: ClassVar[Mapping[str, str]] = {
+        f"{kind}_f1@{cut}": f"{kind} F1@{cut}"
+        for kind in ("present", "absent")
+        for cut in ("5", "M")
+    }
+    primary: ClassVar[str] = "present_f1@M"
+    precision_recall: ClassVar = {
+        f1: (f1.replace("f1", "p"), f1.replace("f1", "r")) for f1 in headline
+    }
+    columns: ClassVar[tuple[str, ...]] = (
+        *headline,
+        *chain.from_iterable(precision_recall.values()),
+    )
+    counted: ClassVar[tuple[str, ...]] = (
+        *(
+            f"{kind}_{what}"
+            for kind in ("present", "absent")
+            for what in ("targets", "predictions")
+        ),
+        *("duplicate_predictions", "invalid_predictions"),
+    )
+    hard: ClassVar[bool] = True
+    deduplicate_targets: ClassVar[bool]
+    raw_tokenizer: ClassVar[Tokenizer]
+    macro: ClassVar[str]
+
+    @property
+    def _settings(self) -> str:
+        kept, divisor = (
+            "+targets" if self.deduplicate_targets else "",
+            "5" if self.hard else "min",
+        )
+        words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:predictions{kept}"
+        return f"{words}|p@5:of-{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return "whitespace" if self.pretokenized else self.raw_tokenizer
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+        """The `_row` of the document's precision and recall at 5 and at M, and counts."""
+        assert item.gold is not None, "an item without right answers is refused before"
+        source = stems(item.source, self._tokenizer)
+        predicted, duplicates, invalid = self.split(
+            item.segments, source, predicted=True
+        )
+        right, _, _ = self.split(item.gold, source, predicted=False)
+        parts: list[tuple[float, float]] = []
+        for guesses, targets in zip(predicted, right, strict=True):
+            at_five = CUTOFF if self.hard else min(CUTOFF, len(guesses))
+            for cut, divisor in ((CUTOFF, at_five), (len(guesses), len(guesses))):
+                hits = sum(guess in targets for guess in guesses[:cut])
+                parts.append(
+                    (
+                        hits / divisor if divisor else 0.0,
+                        hits / len(targets) if targets else 0.0,
+                    )
+                )
+        counts = (
+            len(group) for pair in zip(right, predicted, strict=True) for group in pair
+        )
+        return (*self._row(parts), *counts, duplicates, invalid)
+
+    def split(
+        self, phrases: Iterable[str], source: Sequence[str], *, predicted: bool
+    ) -> tuple[tuple[list[Stems], list[Stems]], int, int]:
+        """Stem phrases and split them into present ones (contiguous runs of the source's stems) and absent ones.
+
+        A phrase without a word is no phrase. Repeats, and predictions with a word of
+        `INVALID_WORDS`, are left out; their numbers come second and third.
+        """
+        # Stems have no spaces, so with spaces around each, a run of stems is a
+        # substring.
+        haystack = f" {' '.join(source)} "
+        present, absent, seen = list[Stems](), list[Stems](), set[Stems]()
+        duplicates = invalid = 0
+        for phrase in filter(
+            None, (tuple(stems(text, self._tokenizer)) for text in phrases)
+        ):
+            if phrase in seen and (predicted or self.deduplicate_targets):
+                duplicates += 1
+            elif predicted and not INVALID_WORDS.isdisjoint(phrase):
+                invalid += 1
+            else:
+                (present if f" {' '.join(phrase)} " in haystack else absent).append(
+                    phrase
+                )
+            seen.add(phrase)
+        return (present, absent), duplicates, invalid
+
+    def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
+        """The numbers to average over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
+        return chain.from_iterable(parts)
+
+
+@dataclass(frozen=True)
+class Chan2019(_Keyphrases):
+    """Macro F1: the harmonic mean of precision and of recall, each averaged over all documents.
+
+    P@5 always divides by 5, P@M by the number of predictions. A document without a
+    target or a prediction counts as 0.
+    """
+
+    name: ClassVar[str] = "chan2019"
+    deduplicate_targets: ClassVar[bool] = True
+    raw_tokenizer: ClassVar[Tokenizer] = "edges"
+    macro: ClassVar[str] = "f1-of-means"
+
+    def corpus(self, means: Floats) -> Floats:
+        """F1 is the harmonic mean of mean precision and mean recall."""
+        parts = PERCENT * means[..., : -len(self.counted)]
+        return np.concatenate(
+            [harmonic_mean(parts[..., 0::2], parts[..., 1::2]), parts], axis=-1
+        )
+
+
+@dataclass(frozen=True)
+class Meng2017(_Keyphrases):
+    """Macro F1: the mean over all documents of each document's own F1. Targets keep their duplicates."""
+
+    hard: bool = False  # type: ignore[misc]  # a setting here
+
+    name: ClassVar[str] = "meng2017"
+    deduplicate_targets: ClassVar[bool] = False
+    raw_tokenizer: ClassVar[Tokenizer] = "meng2017"
+    macro: ClassVar[str] = "mean-f1"
+
+    def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
+        return (
+            *(2 * p * r / (p + r) if p + r else 0.0 for p, r in parts),
+            *super()._row(parts),
+        )
+
+
+def stems(text: str, tokenizer: Tokenizer) -> list[str]:
+    """The stems of a text's lower-cased words, by nltk's Porter stemmer in its default mode."""
+    return [
+        stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)
+    ]
+
+
+@lru_cache(maxsize=1 << 18)
+def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The stems of one run of non-space characters, cached: texts repeat their words, and stemming is slow."""
+    from nltk.stem.porter import PorterStemmer
+
+    parts = [word]
+    if tokenizer == "meng2017":
+        parts = _MENG.findall(word)
+    elif (
+        tokenizer == "edges"
+    ):  # ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay
+        start, end = 0, len(word)
+        while start < end and word[start] in _OPENING:
+            start += 1
+        while (
+            end > start
+            and word[end - 1] in _CLOSING
+            and not _ABBREVIATION.fullmatch(word, start, end)
+        ):
+            end -= 1
+        core = word[start:end]
+        possessive = _POSSESSIVE.fullmatch(core)
+        inner = list(possessive.groups()) if possessive else [core] if core else []
+        parts = [*word[:start], *inner, *word[end:]]
+    return tuple(map(PorterStemmer().stem, parts))

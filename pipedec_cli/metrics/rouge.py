@@ -1,0 +1,90 @@
+"""ROUGE-1, -2, -L and -Lsum F1 as the package ``rouge-score`` computes them: protocol ``rouge``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from pipedec_cli.metrics.measure import Measure, ScoringItem
+
+
+@dataclass(frozen=True)
+class Rouge(Measure):
+    """ROUGE F1: the mean over the examples; with several references, the best F1 of each type.
+
+    ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a
+    predicted or right segment, or a line of a reference without known segments.
+    `stemmer` cuts tokens of more than three characters to their Porter stems.
+    """
+
+    stemmer: bool = True
+
+    name: ClassVar[str] = "rouge"
+    headline: ClassVar[Mapping[str, str]] = {
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougeL": "ROUGE-L",
+        "rougeLsum": "ROUGE-Lsum",
+    }
+    primary: ClassVar[str] = "rougeL"
+    columns: ClassVar[tuple[str, ...]] = tuple(headline)
+    counted: ClassVar[tuple[str, ...]] = ("references",)
+    unscorable: ClassVar[str] = (
+        "ROUGE's tokenizer knows only a-z and 0-9, and would drop most of their references' letters"
+    )
+
+    @property
+    def _settings(self) -> str:
+        stem, nltk = ("yes", f"|nltk:{version('nltk')}") if self.stemmer else ("no", "")
+        package = f"rouge-score:{version('rouge-score')}{nltk}"
+        return f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean|{package}"
+
+    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
+        """F1 of each type in [0, 1], and the number of references; None if no reference is scorable."""
+        assert item.references, "an item without right answers is refused before"
+        if not any(map(is_scorable, item.references)):
+            return None
+        whole, by_line = _scorers(self.stemmer)
+        scores = whole.score_multi(item.references, item.prediction)
+        known = {} if item.gold is None else {item.target: _lines(item.gold)}
+        targets = [known.get(reference, reference) for reference in item.references]
+        scores |= by_line.score_multi(targets, _lines(item.segments))
+        return (
+            *(float(scores[metric].fmeasure) for metric in self.columns),
+            len(item.references),
+        )
+
+
+def is_scorable(reference: str) -> bool:
+    """Whether ROUGE's tokenizer, which keeps only a-z and 0-9, keeps at least half of a text's letters and digits.
+
+    It drops nearly all of a Chinese or Greek text, and gives 0 even to a right
+    prediction. A text without letters and digits is scorable.
+    """
+    characters = [character for character in reference.lower() if character.isalnum()]
+    return 2 * sum(map(str.isascii, characters)) >= len(characters)
+
+
+def _lines(segments: Iterable[str]) -> str:
+    return "\n".join(" ".join(segment.split()) for segment in segments)
+
+
+@lru_cache(maxsize=2)
+def _scorers(stemmer: bool) -> list[Any]:
+    """The package's scorers of whole texts and of lines, with its tokenizer and a stemmer with a cache."""
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score import rouge_scorer, tokenize
+
+    # Most of the tokenizer's time is stemming, and texts repeat their words.
+    remembering = (
+        SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem))
+        if stemmer
+        else None
+    )
+    tokenizer = SimpleNamespace(
+        tokenize=lambda text: tokenize.tokenize(text, remembering)
+    )
+    kinds = (["rouge1", "rouge2", "rougeL"], ["rougeLsum"])
+    return [rouge_scorer.RougeScorer(types, tokenizer=tokenizer) for types in kinds]

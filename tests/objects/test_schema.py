@@ -1,0 +1,149 @@
+"""The keys that become rows: read off targets, or chosen among them."""
+
+import pytest
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import Field
+from pipedec_cli.data.records import record_of
+from pipedec_cli.objects.schema import learn_schema
+
+FACTS = [
+    {"name": "The Mill", "food": "Thai", "stars": 3},
+    {"name": "Aromi", "tags": ["cosy"], "stars": 2.5, "food": None},
+    {"name": "Zizzi", "open": True, "food": " "},
+    {},
+]
+
+
+ANY = Field("a", "any")
+
+
+def records(*targets):
+    return [
+        record_of({"target": one}, f"x:{line}", line)
+        for line, one in enumerate(targets, start=1)
+    ]
+
+
+def test_keys_kinds_and_shares_are_those_of_the_targets_in_their_order():
+    fields, others = learn_schema(records(*FACTS))
+    assert [(field.name, field.kind, field.share) for field in fields] == [
+        *(("name", "string", 0.75), ("food", "string", 0.25), ("stars", "number", 0.5)),
+        *(("tags", "list", 0.25), ("open", "boolean", 0.25)),
+    ]
+    assert not others
+    (marks, plain), _ = learn_schema(
+        records({"a": [1, 2.5], "b": ["x"]}, {"a": [True, None]})
+    )
+    assert (marks.kind, marks.scalars, plain.scalars) == (
+        "list",
+        ("integer", "number", "boolean"),
+        (),
+    )
+    assert (
+        marks.parsed("2 | 2.5 | false") == [2, 2.5, False]
+        and marks.parsed("2 | x") is None
+    )
+    fields, others = learn_schema(records(*FACTS), keep=0.5)
+    assert [field.name for field in fields] == ["name", "stars"]
+    assert others == {"food": 1, "tags": 1, "open": 1}
+    fields, others = learn_schema(
+        records(*FACTS, {"odd": {"a": 1}}),
+        {"stars": Field("stars", "any"), "name": Field("name")},
+    )
+    described = [(field.name, field.kind, field.share) for field in fields]
+    assert described == [("stars", "number", 0.4), ("name", "string", 0.6)]
+    assert others == {"food": 1, "tags": 1, "open": 1, "odd.a": 1}, (
+        "what is not asked for need be no value"
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "known", "told"),
+    [
+        ([["a"]], None, "x:1: the target is not an object"),
+        (
+            [{"a": 1}, {"a": "x"}],
+            None,
+            "x:2: 'a' is of kind string here and number at x:1",
+        ),
+        ([{"a": [[1]]}], None, "x:1: 'a' is [[1]]; a value is a string"),
+        (
+            [{"a": [{"b": [{"c": 1}]}]}],
+            None,
+            "x:1: 'a[].b[].c' is a list of objects within another; leave",
+        ),
+        (
+            [{"a": {"b": 1}}],
+            {"a": ANY},
+            "no training target has a value for 'a'; its keys are: a.b",
+        ),
+        (
+            [{"a": {"b": 1}}, {"a": 1}],
+            None,
+            "x:2: 'a' is a value here and an object at x:1",
+        ),
+        (
+            [{"a": {"b": 1}}, {"a": [{"b": 1}]}],
+            None,
+            "x:2: 'a' is a list of objects here and an object at",
+        ),
+        (
+            [{"a": {"b": 1}, "a.b": 1}],
+            None,
+            "x:1: two keys read 'a.b', one of them with a point in it",
+        ),
+        (
+            [{"a": 1}],
+            {"b": Field("b", "any")},
+            "no training target has a value for 'b'; its keys are: a",
+        ),
+        (
+            [{"a": 1}],
+            {"b": Field("b")},
+            "no training target has a value for any key of the schema; the tar",
+        ),
+        (
+            [{}, {"a": ""}],
+            None,
+            "no key of the training targets has values enough; give --schema FILE",
+        ),
+        (
+            [{f"k{n}": 1 for n in range(5001)}],
+            None,
+            "5,001 keys would be as many rows; choose with --fields",
+        ),
+        ([{" ": 1}], None, "x:1: the key ' ' is blank; rename it"),
+        (
+            [{"a": 1}, {"a ": 1}],
+            None,
+            "x:2: the keys 'a' and 'a ' read alike; rename one",
+        ),
+    ],
+)
+def test_what_gives_no_schema_is_refused_with_its_place(targets, known, told):
+    with pytest.raises(UserError) as refusal:
+        learn_schema(records(*targets), known)
+    assert str(refusal.value).startswith(told)
+
+
+def test_nested_objects_and_lists_give_paths_and_a_share_for_each_record():
+    menu = [{"dish": "d"}, {"dish": "e", "price": 3}]
+    first = {"name": "A", "at": {"city": "X", "geo": {"lat": 1}}, "menu": menu}
+    fields, _ = learn_schema(
+        records(first, {"at": {}, "menu": [{}]}, {"menu": [{"dish": "f"}]}, {})
+    )
+    assert [(one.name, one.path, one.kind, one.share) for one in fields] == [
+        ("name", (), "string", 0.25),
+        ("at.city", ("at", "city"), "string", 0.25),
+        ("at.geo.lat", ("at", "geo", "lat"), "number", 0.25),
+        ("menu[].dish", ("menu", 0, "dish"), "string", 0.5),
+        ("menu[].price", ("menu", 0, "price"), "number", 0.25),
+    ]
+    asked = {"at.city": Field("at.city", "any", path=("wrong", "path"))}
+    chosen, others = learn_schema(records(first), asked)
+    assert chosen[0].path == ("at", "city") and others["menu[].dish"] == 1
+    (dotted,), _ = learn_schema(
+        records({"a.b": 1}), {"a.b": Field("a.b", "any", path=("a", "b"))}
+    )
+    assert dotted.keys == ("a.b",), "a key that has a point in it is meant"
