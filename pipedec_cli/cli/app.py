@@ -101,6 +101,8 @@ def _usage_on_one_line() -> Iterator[None]:
                 for one in parameters
                 if one.param_type_name == "argument"
             ]
+            if isinstance(error.ctx.command, TyperGroup):
+                told += ". The options of a command stand behind it"
             if (option := error.option_name) in arguments:
                 told = f"No such option: {option}. That is an argument: leave {option} out, and keep what follows"
         keys = (

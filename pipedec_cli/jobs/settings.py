@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -87,8 +88,22 @@ class Setting:
             return f"--set {self.name}=…"
         return self.name if self.role == "argument" else self.option.partition("/")[0]
 
+    @property
+    def names_a_place(self) -> bool:
+        """Whether the value is the path of a file or a folder, or may be one."""
+        if self.role == "argument" or self.name in ("model", "baseline", "dev", "test"):
+            return True
+        marks = ("FILE", "FILE|-", "FILE:N", "MODEL")
+        return self.metavar in marks or Path in (self.kind, *get_args(self.kind))
+
     def parse(self, value: Any) -> Any:
-        """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong."""
+        """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong.
+
+        In a path ``~/`` is the home folder: no shell says so in ``--out=~/made.jsonl``.
+        """
+        if self.names_a_place and isinstance(value, str) and value.startswith("~/"):
+            with suppress(RuntimeError):  # there is no home folder
+                value = str(Path(value).expanduser())
         is_text = self.kind in (str, str | None) and not isinstance(value, bool | list)
         if "\0" in str(value):
             raise ValueError(f"{value!r} cannot be used")

@@ -413,7 +413,10 @@ def test_data_are_utf_8_whatever_the_locale_says(encoding):
             ["generate", "--max-source-tokens", "65537"],
             "Invalid value for '--max-source-tokens'",
         ),
-        (["--nonsense"], "No such option: --nonsense"),
+        (
+            ["--nonsense"],
+            "No such option: --nonsense. The options of a command stand behind it",
+        ),
         (["segment", "x", "'--set'"], "Got unexpected extra argument(s) ('--set')"),
         (["generate", "--delay"], "Option '--delay' requires an argument"),
     ],

@@ -108,6 +108,15 @@ def test_a_printed_command_reads_back_as_the_settings_that_it_was_printed_for(se
     assert read_back(command_line("it", settings), type(settings)) == settings
 
 
+def test_the_home_folder_is_put_into_paths_and_into_no_text(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = {setting.name: setting for setting in settings_of(GenerateSettings)}
+    for name in ("out", "workspace", "model", "data", "schema"):
+        assert str(settings[name].parse("~/a")) == str(tmp_path / "a")
+    assert settings["text"].parse(["~/a"]) == ("~/a",)
+    assert settings["source_prefix"].parse("~/a") == "~/a"
+
+
 @given(st.floats(allow_nan=False, min_value=0.001, max_value=1e9))
 def test_a_number_is_printed_with_all_its_digits(number):
     for setting in settings_of(TrainSettings):
