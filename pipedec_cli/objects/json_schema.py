@@ -426,6 +426,9 @@ HELD_FORMATS: Final = frozenset(
 _LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+#: Digits and letters of words are those of ASCII in JSON Schema, as in ECMA-262.
+_ASCII: Final = {r"\d": "[0-9]", r"\w": "[0-9A-Za-z_]"}
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 
 
 def searched(pattern: str) -> str | None:
@@ -442,6 +445,7 @@ def searched(pattern: str) -> str | None:
         signs = outer
     if (begins or ends) and "|" in signs:
         return None
+    inner = _ESCAPED.sub(lambda sign: _ASCII.get(sign[0], sign[0]), inner)
     return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 
 

@@ -6,10 +6,11 @@ from contextlib import suppress
 from itertools import product
 
 import pytest
+import regex
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.objects.json_schema import checker, keys_of, read_schema, tree_in
+from pipedec_cli.objects.json_schema import checker, keys_of, read_schema, searched, tree_in
 from pipedec_cli.objects.rows import Asked
 from pipedec_cli.objects.schema import read_short
 from pipedec_cli.objects.tree import CHOOSING, ObjectOf, Part
@@ -646,6 +647,16 @@ def test_a_group_or_a_class_of_a_pattern_that_does_not_end_is_refused(pattern):
     with pytest.raises(UserError) as refusal:
         tree_in({"properties": {"p": {"type": "string", "pattern": pattern}}}, "here")
     assert refusal.value.where == "here"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "not_fits"),
+    [(r"^\d{2}$", "42", "٤٢"), (r"^[\w-]+$", "a-b", "ä-b"), (r"^\\d$", r"\d", "1")],
+)
+def test_digits_and_letters_of_a_pattern_are_those_of_ascii(pattern, fits, not_fits):
+    expression = searched(pattern)
+    assert regex.fullmatch(expression, fits, regex.V1)
+    assert not regex.fullmatch(expression, not_fits, regex.V1)
 
 
 def test_a_required_name_that_is_like_a_property_is_warned_of():
