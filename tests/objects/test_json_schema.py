@@ -10,7 +10,13 @@ import regex
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.objects.json_schema import checker, keys_of, read_schema, searched, tree_in
+from pipedec_cli.objects.json_schema import (
+    checker,
+    keys_of,
+    read_schema,
+    searched,
+    tree_in,
+)
 from pipedec_cli.objects.rows import Asked
 from pipedec_cli.objects.schema import read_short
 from pipedec_cli.objects.tree import CHOOSING, ObjectOf, Part
