@@ -183,7 +183,7 @@ _OTHER: Final = re.compile(
     r"|rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)"
 )
 #: A folder that an earlier version of this file has written is not used.
-_VERSION: Final = 2
+_VERSION: Final = 3
 #: A part of a model that llama.cpp's gguf-split has written.
 _PART: Final = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.gguf)", re.IGNORECASE)
 #: The sizes and times of all files of a folder in the cache. It is written last.
@@ -422,8 +422,9 @@ def _settings(
     settings = {"num_key_value_heads": keys["attention.head_count"]}
     settings |= {name: keys[key] for key, name in names.items() if key in keys}
     settings |= {"sliding_window": None} if settings.get("sliding_window") == 0 else {}
-    for word, theirs in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+    for word, theirs in (("bos", "bos"), ("pad", "padding")):
         settings[f"{word}_token_id"] = metadata.get(f"tokenizer.ggml.{theirs}_token_id")
+    settings["eos_token_id"] = _ends(metadata)
     width = settings["hidden_size"] // settings["num_attention_heads"]
     head_dim = settings.setdefault("head_dim", width)
     rope = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base", 10_000.0)}
@@ -476,6 +477,13 @@ def _settings(
         )
         settings["query_pre_attn_scalar"] = width if is_large else head_dim
     return name, settings
+
+
+def _ends(metadata: dict[str, Any]) -> list[Any]:
+    """The ids that end a text, as llama.cpp has them: of a text, a turn, a message."""
+    keys = (f"tokenizer.ggml.{word}_token_id" for word in ("eos", "eot", "eom"))
+    named = [metadata[key] for key in keys if key in metadata]
+    return list(dict.fromkeys(named))
 
 
 def _values(file: Path, shape: tuple[int, ...], kind: int, start: int) -> Any:

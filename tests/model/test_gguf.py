@@ -136,6 +136,27 @@ def test_a_file_has_the_weights_tokens_prompt_and_ends_of_its_model(tmp_path, fa
         )
 
 
+@pytest.mark.parametrize(
+    ("others", "ends"),
+    [
+        ({"eot": 5}, (2, 5)),
+        ({"eom": 6, "eot": 5}, (2, 5, 6)),
+        ({"eot": 2}, (2,)),
+        ({"eos": None, "eot": 5}, (5,)),
+    ],
+)
+def test_the_ends_of_turns_and_messages_that_a_file_names_end_a_text(
+    tmp_path, others, ends
+):
+    keys = {f"tokenizer.ggml.{name}_token_id": end for name, end in others.items()}
+    assert load_checkpoint(str(written(tmp_path, settings=keys))).ends == ends
+
+
+def test_an_end_that_is_no_token_of_the_model_is_refused(tmp_path):
+    path = written(tmp_path, settings={"tokenizer.ggml.eot_token_id": 320})
+    assert "320" in refused(path)
+
+
 SMALL = {
     "vocab_size": 320,
     "hidden_size": 64,
