@@ -302,7 +302,14 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
             f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo
         )
     manifest = job.manifest
-    count = manifest.get("shards") or 1
+    for field in ("shards", "examples"):
+        if manifest.get(field) is None:
+            raise UserError(
+                f"field {field!r} is missing",
+                where=str(job.manifest_path),
+                todo="take it away and run a part again",
+            )
+    count = manifest["shards"]
     parts = [
         PredictionsFile(folder / Shard(number, count).file)
         for number in range(1, count + 1)

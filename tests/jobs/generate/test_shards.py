@@ -191,6 +191,22 @@ def test_a_missing_copied_foreign_or_changed_shard_is_refused_by_name(corpus):
     assert "there is no part-3-of-4.manifest.json beside it" in refused_merge()
 
 
+@pytest.mark.parametrize("field", ["shards", "examples"])
+def test_a_damaged_manifest_of_a_job_is_refused_and_made_again_by_a_part(place, field):
+    write_lines("corpus/a.jsonl", *ROWS[:2])
+    sharded("1/2", "2/2")
+    path = Path("made/manifest.json")
+    content = read_json(path)
+    path.write_text(json.dumps({**content, field: None}), encoding="utf-8")
+    assert str(path) in refused_merge()
+    del content[field]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert str(path) in refused_merge()
+    path.unlink()
+    part("1/2")
+    assert len(merged()) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
