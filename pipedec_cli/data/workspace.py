@@ -24,7 +24,13 @@ from pipedec_cli.data.reading import checked, read_json, require_place
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
-from pipedec_cli.data.writing import record_fields, to_json, write_json, write_together
+from pipedec_cli.data.writing import (
+    record_fields,
+    require_own_together,
+    to_json,
+    write_json,
+    write_together,
+)
 
 SENTENCES_FILE: Final = "sentences.json"
 
@@ -110,6 +116,17 @@ def save_segmenter(folder: Path, segmenter: Segmenter) -> None:
         write_json(
             folder / SENTENCES_FILE, msgspec.to_builtins(segmenter.model.parameters)
         )
+
+
+def require_own_data(folder: Path) -> None:
+    """Raise a UserError if `save_segmented` would write over files of others."""
+    names = (*(f"{name}.jsonl" for name in SPLITS), SENTENCES_FILE)
+    require_own_together(
+        (folder / name for name in names),
+        folder / SEGMENTATION_FILE,
+        {"level", "separators"},
+        "pipedec segment",
+    )
 
 
 def save_segmented(

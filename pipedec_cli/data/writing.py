@@ -98,7 +98,7 @@ def _remove(lock: Path, *, folder: bool) -> None:
 
 def new_file(path: Path) -> tuple[Path, int]:
     """A new hidden file beside a path and its descriptor, which holds its lock. What killed processes left is removed."""
-    for left in path.parent.glob(f".{escape(path.name)}.*.partial"):
+    for left in _partials(path):
         with suppress(OSError):
             file, got_it = _lock(left)
             if got_it:
@@ -110,6 +110,11 @@ def new_file(path: Path) -> tuple[Path, int]:
         if got_it is not False:  # False: another process is removing it as left over
             return temporary, file
         os.close(file)
+
+
+def _partials(path: Path) -> Iterator[Path]:
+    """The hidden files in which a path was, or is, written."""
+    return path.parent.glob(f".{escape(path.name)}.*.partial")
 
 
 def _lock(path: Path) -> tuple[int, bool | None]:
@@ -341,12 +346,34 @@ def first_object(path: Path) -> dict[str, Any]:
 
 def require_own(path: Path, keys: Set[str], made_by: str) -> None:
     """Raise a UserError if a file stands there that the command `made_by` did not write: it lacks these keys."""
-    if path.is_file() and path.stat().st_size and not keys <= first_object(path).keys():
-        raise UserError(
-            f"was not written by `{made_by}`",
-            where=str(path),
-            todo="give another --out",
-        )
+    if _is_filled(path) and not keys <= first_object(path).keys():
+        raise _foreign(path, made_by)
+
+
+def require_own_together(
+    paths: Iterable[Path], last: Path, keys: Set[str], made_by: str
+) -> None:
+    """The same for files that `write_together` writes.
+
+    The file `last` tells whose they are: it has these keys, or a kill has left it
+    unfinished.
+    """
+    require_own(last, keys, made_by)
+    if _is_filled(last) or any(_partials(real(last))):
+        return
+    for path in paths:
+        if _is_filled(path):
+            raise _foreign(path, made_by)
+
+
+def _is_filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _foreign(path: Path, made_by: str) -> UserError:
+    """The error of a file that would be lost."""
+    what = f"was not written by `{made_by}`"
+    return UserError(what, where=str(path), todo="give another --out, or move it away")
 
 
 def manifest(

@@ -26,7 +26,7 @@ from pipedec_cli.data.reading import read_json, real, require_place, require_wri
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
-from pipedec_cli.data.writing import manifest
+from pipedec_cli.data.writing import manifest, require_own_together
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
@@ -485,7 +485,14 @@ class Compared:
 def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     """Compare decoders: generate what is missing, score everything, and time a sample."""
     require_place(settings.out, folder=True)
-    require_writable(settings.out or settings.place.report)
+    folder = settings.out or settings.place.report
+    require_writable(folder)
+    require_own_together(
+        (folder / "report.md", folder / "report.html"),
+        folder / "report.json",
+        {"entries", "advice"},
+        "pipedec report",
+    )
     peers, drafts = parse_compared(settings)
     check_comparable(settings, [*(f"exact-{draft}" for draft in drafts), *peers])
     files, made = compare(settings, peers, drafts, listen)
@@ -498,4 +505,4 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
         one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner)
     )
     curves = {Path(name).name: curve for name in names if (curve := curve_of(name))}
-    return Compared(made, content, curves, settings.out or settings.place.report)
+    return Compared(made, content, curves, folder)

@@ -44,7 +44,12 @@ from pipedec_cli.data.segmentation import (
 from pipedec_cli.data.splits import Splits, count_leaks, gather_splits, source_hashes
 from pipedec_cli.data.stored import Again, StoredRecords
 from pipedec_cli.data.trained import is_gguf, require_model
-from pipedec_cli.data.workspace import Workspace, read_split, save_segmented
+from pipedec_cli.data.workspace import (
+    Workspace,
+    read_split,
+    require_own_data,
+    save_segmented,
+)
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage, track
@@ -163,8 +168,7 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
     require_place(settings.out, folder=True)
-    require_writable(folder)
-    keep_apart(inputs, [folder, *(folder / f"{name}.jsonl" for name in SPLITS)])
+    _require_free(folder, inputs)
     unit, count_tokens = (
         "tokens" if settings.tokenizer else "words",
         _counter_of(settings.tokenizer),
@@ -254,6 +258,13 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         log.warning(outdated)
     log.info(f"wrote {', '.join(path.name for path in written)} to {folder}")
     return Segmented(folder, segmentation, statistics, estimates, unit, details)
+
+
+def _require_free(folder: Path, inputs: Iterable[str]) -> None:
+    """Refuse a folder in which nothing can be written, or something would be lost."""
+    require_writable(folder)
+    keep_apart(inputs, [folder, *(folder / f"{name}.jsonl" for name in SPLITS)])
+    require_own_data(folder)
 
 
 def _counter_of(model: str | None) -> TokenCounter:

@@ -482,14 +482,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
             log.info(
                 f"a training that was killed left {', '.join(left)} half written: removed"
             )
-        if artifact.whole and not (settings.resume or settings.overwrite):
-            todo = "replace it with --overwrite, or keep both with --out FOLDER"
-            raise UserError(f"{artifact.path} holds a trained model", todo=todo)
-        if trained.checkpoints(artifact.path) and not (
-            settings.resume or settings.overwrite
-        ):
-            todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
-            raise UserError(f"{artifact.path} holds an unfinished training", todo=todo)
+        _require_free(artifact, settings)
         with only_gpu(settings.device) as kind:
             made = _train(artifact, data, replace(settings, device=kind), listen)
         if is_main():
@@ -513,6 +506,25 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
                 )
                 log.info(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
     return made
+
+
+def _require_free(artifact: Artifact, settings: TrainSettings) -> None:
+    """Refuse a folder whose model or training would be lost without --overwrite."""
+    if settings.overwrite:
+        return
+    folder = artifact.path
+    if trained.is_model(folder) and not artifact.begun:
+        todo = "give another --out, or replace it with --overwrite"
+        what = f"{folder} holds a model that `pipedec train` did not write"
+        raise UserError(what, todo=todo)
+    if settings.resume:
+        return
+    if artifact.whole:
+        todo = "replace it with --overwrite, or keep both with --out FOLDER"
+        raise UserError(f"{folder} holds a trained model", todo=todo)
+    if trained.checkpoints(folder):
+        todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
+        raise UserError(f"{folder} holds an unfinished training", todo=todo)
 
 
 @contextmanager

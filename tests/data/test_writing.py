@@ -105,6 +105,31 @@ def test_files_that_belong_together_come_all_or_none(tmp_path):
     assert sorted(tmp_path.iterdir()) == [*others, last], "nothing is left over"
 
 
+def test_the_last_file_tells_whose_files_that_belong_together_are(tmp_path):
+    last, other = tmp_path / "last.json", tmp_path / "a"
+
+    def check():
+        writing.require_own_together([other], last, {"made"}, "pipedec segment")
+
+    check()
+    other.touch()
+    check()
+    other.write_text("mine")
+    with pytest.raises(UserError) as refusal:
+        check()
+    assert refusal.value.where == str(other)
+    partial, held = writing.new_file(last)  # as a killed command leaves it
+    os.close(held)
+    check()
+    partial.unlink()
+    last.write_text('{"made": 1}')
+    check()
+    last.write_text('{"mine": 1}')
+    with pytest.raises(UserError) as refusal:
+        check()
+    assert refusal.value.where == str(last)
+
+
 @given(
     st.lists(st.dictionaries(st.text(), st.text(), max_size=2), max_size=4), st.data()
 )

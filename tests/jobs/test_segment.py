@@ -171,6 +171,18 @@ def test_given_splits_are_kept_leaks_are_said_and_standard_input_may_be_limited(
     assert "can be read only once" in refusal("-", "--dev", "-")
 
 
+@pytest.mark.parametrize("name", ["train.jsonl", "sentences.json", "segmentation.json"])
+def test_a_users_own_file_is_not_written_over_and_a_segmentation_is(tmp_path, name):
+    data, out = write("data.jsonl", *examples()), tmp_path / "out"
+    own = write(out / name, {"id": "1", "source": "a", "target": "b"})
+    before = own.read_bytes()
+    assert str(own) in refusal(data, "--out", out)
+    assert own.read_bytes() == before
+    own.unlink()
+    for level in ("sentence", "clause"):
+        segment(data, "--out", out, "--level", level)
+
+
 def test_what_fails_keeps_the_data_of_the_last_run_and_models_of_other_data_are_warned_of():
     segment(write("data.jsonl", *examples()))
     before = {

@@ -332,6 +332,17 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(workspace
     assert (folder / "model.safetensors").read_bytes() != before
 
 
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_a_model_of_another_make_is_not_written_over(workspace, more):
+    folder = pipelined(workspace)
+    (folder / "training.json").unlink()
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    before = (folder / "model.safetensors").read_bytes()
+    assert str(folder) in refused(workspace, "--seed", "1", *more)
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
 def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(workspace):
     whole = (pipelined(workspace) / "model.safetensors").read_bytes()
     shutil.rmtree(pipelined(workspace) / "checkpoint-2")

@@ -70,6 +70,14 @@ def test_a_peer_that_is_not_installed_is_refused_before_any_model_is_loaded(
     assert not (workspace / "generations").exists()
 
 
+@pytest.mark.parametrize("name", ["report.md", "report.html", "report.json"])
+def test_a_users_own_file_is_not_written_over(workspace, tmp_path, name):
+    own = tmp_path / name
+    own.write_text("{}")
+    assert str(own) in refused("report", "--out", str(tmp_path))
+    assert own.read_text() == "{}"
+
+
 def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
     trained_with(workspace / "models/pipelined", delay=1)
     assert "trained for delay 1 only" in refused("report", "--delays", "1,3", *QUICK)
