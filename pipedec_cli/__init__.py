@@ -14,13 +14,8 @@ wrote. A notebook shows both. Names are imported when they are first used: impor
 this package imports no torch.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-
-TYPE_CHECKING = (
-    False  # `typing` takes its time, in which a signal may come; see `__main__.py`
-)
+# Nothing is imported here: a signal may come by then; see `__main__.py`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Final
 
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from pipedec_cli.page.page import SavedReport, read_report
     from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 
-_HOMES: Final = {
+_HOMES: "Final" = {
     **dict.fromkeys(("Admitted", "Finished", "Stepped"), "pipedec_cli.pipeline.decode"),
     **dict.fromkeys(("Decoder", "load"), "pipedec_cli.decoding.decoder"),
     **dict.fromkeys(("SavedReport", "read_report"), "pipedec_cli.page.page"),
@@ -54,7 +49,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
