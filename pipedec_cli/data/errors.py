@@ -55,6 +55,7 @@ def naming(path: Path, *, instead: bool = False) -> Iterator[None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of Python, torch or a GPU has failed."""
+    # On the CPU torch raises a plain RuntimeError: nothing but its words tells it.
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(
         {"MemoryError", "OutOfMemoryError"} & names

@@ -17,7 +17,7 @@ from pipedec_cli.data.errors import UserError
 Shape = TypeVar("Shape")
 
 #: A validation error of msgspec: the expected types, the found type, the field, and the
-#: item of a list.
+#: item of a list. It has no attributes: nothing but its words tells these.
 _ERROR: Final = re.compile(
     r"Expected `(.+?)`, got `(.+?)`(?: - at `\$\.?(.*?)(?:\[(\d+)\])?`)?"
 )

@@ -413,8 +413,11 @@ _FIRST: Final = 200
 #: Updates that a model from scratch needs at least: those of docs/results.md took 2,700
 #: to 3,000.
 FEW_UPDATES: Final = 500
+#: What the system says of a file that cannot be written.
+_OF_WRITING: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 #: How gloo and NCCL say that another process, with which this one adds up gradients,
-#: has ended.
+#: has ended. Gloo raises plain RuntimeErrors, and NCCL one class for all that can fail:
+#: nothing but their words tells it.
 _PEER_GONE: Final = (
     "closed by peer",
     "reset by peer",
@@ -822,14 +825,14 @@ def _explain_stop(target: Path) -> Iterator[None]:
         if count() > 1 and any(words in str(error) for words in _PEER_GONE):
             say_stopped(", since another process has ended")
             raise SystemExit(1) from error  # the other process says why
-        # The system's error that torch, safetensors or tokenizers wrap in theirs, if
-        # there is one.
-        number = None
-        if found := re.search(r"\(os error (\d+)\)", str(error)):
-            number = int(found[1])
-        elif shutil.disk_usage(target).free < 1 << 20 or "No space left" in str(error):
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        number = _system_error(error)
+        if number is None and shutil.disk_usage(target).free < 1 << 20:
             number = errno.ENOSPC
-        elif "unexpected pos" not in str(error):
+        # So torch.save says, in a plain RuntimeError, that a file is not as long as it
+        # should be.
+        if number is None and "unexpected pos" not in str(error):
             raise
         # torch.save does not say which error it was.
         unknown = (
@@ -838,3 +841,16 @@ def _explain_stop(target: Path) -> Iterator[None]:
         raise OSError(
             number, unknown if number is None else os.strerror(number), str(target)
         ) from error
+
+
+def _system_error(error: BaseException) -> int | None:
+    """The system's error for which a library could not write a file, if it is known."""
+    # safetensors and tokenizers are in Rust, whose errors have no number but in words.
+    if found := re.search(r"\(os error (\d+)\)", str(error)):
+        return int(found[1])
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _OF_WRITING:
+            return cause.errno
+        cause = cause.__cause__ or cause.__context__
+    return None

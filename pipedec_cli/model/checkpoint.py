@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final, Literal
 
@@ -43,11 +44,11 @@ from pipedec_cli.model.text import (
 from pipedec_cli.pipeline.grid import EmptyRows
 from pipedec_cli.pipeline.schedule import USUAL_DELAY
 
-#: Long messages of transformers, by a word in them, in short.
+#: Long messages of transformers and torch, by a word in them, in short. These are plain
+#: RuntimeErrors and ValueErrors: nothing but their words tells them apart.
 _WORDS: Final = {
     "ignore_mismatched_sizes": "its weights are not of the sizes in config.json",
     "trust_remote_code": "it wants to run code of its own, which pipedec never does",
-    "Weights only load failed": "its .bin file holds more than weights, which is never run; save model.safetensors",
     "PytorchStreamReader": "its .bin file is cut short or damaged",
 }
 
@@ -288,16 +289,9 @@ def load_checkpoint(
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
         if isinstance(error, OSError) and is_out_of_space(error):
             raise
-        said = first_line(error).removesuffix(".")
-        reason = next(
-            (words for key, words in _WORDS.items() if key in str(error)), said
-        )
-        if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
-            reason = "one of its files is damaged, or not what its name says"
+        what = f"cannot load the checkpoint {name}: {_reason(error)}"
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
-        raise UserError(
-            f"cannot load the checkpoint {name}: {reason}", todo=todo
-        ) from error
+        raise UserError(what, todo=todo) from error
     try:
         settings = (
             None
@@ -320,6 +314,18 @@ def load_checkpoint(
     if settings is None:
         checkpoint.end_as_usual()
     return checkpoint
+
+
+def _reason(error: BaseException) -> str:
+    """Why a library could not load a model, in short."""
+    if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
+        return "one of its files is damaged, or not what its name says"
+    if isinstance(error, UnpicklingError):
+        return "its .bin file holds more than weights, which is never run; save model.safetensors"
+    for key, words in _WORDS.items():
+        if key in str(error):
+            return words
+    return first_line(error).removesuffix(".")
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

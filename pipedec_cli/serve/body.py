@@ -295,7 +295,7 @@ def _converted(sent: Mapping[str, Any], kind: type[Completion]) -> Completion:
             raise RefusalError(400, f"{name} is missing; send it", name)
     try:
         return msgspec.convert(sent, kind)
-    except msgspec.ValidationError as error:
+    except msgspec.ValidationError as error:  # which has no attributes
         what, _, path = str(error).partition(" - at `$.")
         path = path.rstrip("`")
         advice = _ADVICE.get(path.rpartition(".")[2])

@@ -491,6 +491,18 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(
     )
 
 
+def test_the_systems_error_behind_that_of_a_library_is_told(workspace, monkeypatch):
+    def failing(*given: Any) -> None:
+        full = OSError(errno.EDQUOT, "Disk quota exceeded")
+        raise RuntimeError("the file was not written") from full
+
+    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", failing)
+    with pytest.raises(OSError, match="quota") as raised:
+        train(workspace, "--overwrite")
+    assert raised.value.errno == errno.EDQUOT
+    assert raised.value.filename == str(pipelined(workspace))
+
+
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     folder = pipelined(workspace)
     (folder / ".unfinished-abc").mkdir()
