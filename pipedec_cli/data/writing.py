@@ -200,6 +200,8 @@ def write_together(texts: Mapping[Path, Iterable[str]], last: Path) -> None:
             with naming(path):
                 files[path].writelines(parts)
                 files[path].flush()
+                # Now, so that but a moment passes until all have their names.
+                os.fsync(files[path].fileno())
         real(last).unlink(missing_ok=True)
 
 

@@ -40,6 +40,7 @@ from typing import Any
 import psutil
 
 from pipedec_cli.data.inputs import read_records
+from tests.trials.schemas import hostile_schema, random_schema
 
 HEAD = {"Content-Type": "application/json"}
 #: `pipedec` that takes over nothing it has read.
@@ -220,7 +221,7 @@ class Peer(Server):
 
 def mangled(body: bytes, draw: random.Random) -> bytes:
     """A body that chance has damaged."""
-    kind, data = draw.randrange(5), bytearray(body)
+    kind, data = draw.randrange(6), bytearray(body)
     if kind == 0:
         return bytes(data[: draw.randrange(1, len(data))])
     if kind == 1:
@@ -232,6 +233,11 @@ def mangled(body: bytes, draw: random.Random) -> bytes:
         twice = body[:-1] + b"," + body[1:]
         return draw.choice([b"{}", b"null", b'"a"', twice, gzip.compress(body), *long])
     given = json.loads(body)
+    if kind == 3:
+        make = draw.choice([hostile_schema, random_schema])
+        schema = {"name": "x", "schema": make(draw)}
+        given["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return json.dumps(given).encode()
     names = ["max_tokens", "stream", "stream_options", "response_format", "temperature"]
     odd = [
         None,
@@ -261,6 +267,8 @@ def faults(server: Server, cases: int, draw: random.Random) -> None:
                 mangled(server.body(draw.choice(sources)), draw)
             )
             assert b"Traceback" not in answer
+            if status >= 500 and status != 503:
+                print(f"WRONG status {status}: {answer[:500]!r}", flush=True)
             ends[status] += 1
         return ends
 
