@@ -17,7 +17,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.model_files import require_file, require_readable, require_whole
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import Teacher
-from pipedec_cli.data.writing import writer_of
+from pipedec_cli.data.writing import remove_partials, writer_of
 
 STATE: Final = "trainer_state.json"
 BEST: Final = (
@@ -171,4 +171,5 @@ def clean(folder: Path) -> list[str]:
         *folder.glob(f"checkpoint-*/{UNFINISHED}*"),
     ]
     forget(unfinished)
-    return [path.name for path in (*half, *unfinished)]
+    files = remove_partials(folder)
+    return [path.name for path in (*half, *unfinished, *files)]

@@ -98,12 +98,7 @@ def _remove(lock: Path, *, folder: bool) -> None:
 
 def new_file(path: Path) -> tuple[Path, int]:
     """A new hidden file beside a path and its descriptor, which holds its lock. What killed processes left is removed."""
-    for left in _partials(path):
-        with suppress(OSError):
-            file, got_it = _lock(left)
-            if got_it:
-                left.unlink()
-            os.close(file)
+    remove_partials(path.parent, escape(path.name))
     while True:
         temporary = path.with_name(f".{path.name}.{token_hex(4)}.partial")
         file, got_it = _lock(temporary)
@@ -112,9 +107,24 @@ def new_file(path: Path) -> tuple[Path, int]:
         os.close(file)
 
 
-def _partials(path: Path) -> Iterator[Path]:
-    """The hidden files in which a path was, or is, written."""
-    return path.parent.glob(f".{escape(path.name)}.*.partial")
+def remove_partials(folder: Path, name: str = "*") -> list[Path]:
+    """Remove the hidden files in which killed processes wrote; returns them.
+
+    They were to be files of that `name`, a pattern, in the folder.
+    """
+    removed = []
+    for left in _partials(folder, name):
+        with suppress(OSError):
+            file, got_it = _lock(left)
+            if got_it:
+                left.unlink()
+                removed.append(left)
+            os.close(file)
+    return removed
+
+
+def _partials(folder: Path, name: str) -> Iterator[Path]:
+    return folder.glob(f".{name}.*.partial")
 
 
 def _lock(path: Path) -> tuple[int, bool | None]:
@@ -361,7 +371,8 @@ def require_own_together(
     unfinished.
     """
     require_own(last, keys, made_by)
-    if _is_filled(last) or any(_partials(real(last))):
+    unfinished = _partials(real(last).parent, escape(last.name))
+    if _is_filled(last) or any(unfinished):
         return
     for path in paths:
         if _is_filled(path):

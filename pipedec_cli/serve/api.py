@@ -39,6 +39,11 @@ from pipedec_cli.serve.service import (
 PAGE: Final = Path(__file__).with_name("page.html")
 #: The most bytes of a request's body.
 MOST_BYTES: Final = 1_000_000
+#: The most bytes that are read on of a body that is refused. A client that still sends
+#: would see a broken connection in place of the answer.
+_MOST_READ: Final = 100_000_000
+#: Seconds without a byte after which it is not read on.
+_PAUSE: Final = 1.0
 #: The page loads nothing from elsewhere, and no page shows it within itself.
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
@@ -57,6 +62,30 @@ _HEADERS: Final = {
     429: {"retry-after": "1"},
     503: {"retry-after": "1", **_CLOSE},
 }
+
+
+class _Body:
+    """What a client sends, and whether all of it has come."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive = receive
+        self._has_ended = False
+
+    async def receive(self) -> Any:
+        """The next part, as ASGI has it."""
+        message = await self._receive()
+        if not message.get("more_body", False):  # the last part, or the client has left
+            self._has_ended = True
+        return message
+
+    async def read_on(self, seconds: float) -> None:
+        """Read what is left, and keep nothing, unless it is long or slow."""
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while size < _MOST_READ and not self._has_ended:
+                    message = await asyncio.wait_for(self.receive(), _PAUSE)
+                    size += len(message.get("body", b""))
 
 
 class Api:
@@ -86,7 +115,8 @@ class Api:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request, whatever happens, and log it."""
-        http = Http(scope, receive)
+        body = _Body(receive)
+        http = Http(scope, body.receive)
         began = time.perf_counter()
         status = 0
         entry: dict[str, Any] = {
@@ -110,6 +140,9 @@ class Api:
             refused = _noted(error, entry)
             if not status:
                 headers = _HEADERS.get(refused.status, _CLOSE)
+                # One with Expect sends nothing before the answer.
+                if refused.status != 408 and "expect" not in http.headers:
+                    await body.read_on(self.settings.read_timeout)
                 await _json(refused.body, refused.status, headers)(scope, receive, note)
         self.answering.discard(entry["id"])
         seconds = time.perf_counter() - began

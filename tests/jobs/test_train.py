@@ -508,12 +508,11 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     (folder / "checkpoint-3" / "trainer_state.json").write_text("{")
-    assert "left checkpoint-3, .unfinished-abc half written: removed" in train(
-        workspace, "--overwrite"
-    )
-    assert {".unfinished-abc", "checkpoint-3", ".lock"}.isdisjoint(
-        path.name for path in folder.iterdir()
-    )
+    (folder / ".training.html.1234abcd.partial").touch()
+    left = "checkpoint-3, .unfinished-abc, .training.html.1234abcd.partial"
+    assert f"left {left} half written: removed" in train(workspace, "--overwrite")
+    assert "checkpoint-3" not in (path.name for path in folder.iterdir())
+    assert not list(folder.glob(".*"))
 
 
 def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(

@@ -709,6 +709,9 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
             400,
         ),
         ("POST", "completions", b" " * 1_000_001, {}, 413),
+        ("POST", "completions", b" " * 20_000_000, {}, 413),
+        ("POST", "completions", b" " * 20_000_000, plain, 415),
+        ("POST", "nothing", b" " * 20_000_000, {}, 404),
         (
             "POST",
             "chat/completions",
@@ -743,7 +746,7 @@ def test_broken_bodies_and_paths_get_an_error_in_the_same_shape(pipelined):
         and b"pipedec_running 0" in told
         and b"pipedec_cache_bytes " in told
     )
-    assert b'pipedec_requests_total{status="413"} 1' in told
+    assert b'pipedec_requests_total{status="413"} 2' in told
 
 
 def test_a_full_queue_says_when_to_come_again_and_a_client_that_leaves_frees_its_place(

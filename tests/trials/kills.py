@@ -337,9 +337,10 @@ def tried(trial: Trial, each: int, rng: random.Random, scratch: Path) -> Counter
             )
         else:
             counts += compare(trial.state(folder), whole)
-        counts["left over"] += len(
-            list(folder.rglob(".*"))
-        )  # locks, and what was half written
+        left = [*folder.rglob(".*")]  # locks, and what was half written
+        counts["left over"] += len(left)
+        if left:
+            sys.stderr.write(f"left over: {', '.join(map(str, left))}\n")
     return counts
 
 
