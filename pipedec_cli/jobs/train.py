@@ -827,20 +827,27 @@ def _explain_stop(target: Path) -> Iterator[None]:
             raise SystemExit(1) from error  # the other process says why
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        number = _system_error(error)
-        if number is None and shutil.disk_usage(target).free < 1 << 20:
-            number = errno.ENOSPC
-        # So torch.save says, in a plain RuntimeError, that a file is not as long as it
-        # should be.
-        if number is None and "unexpected pos" not in str(error):
+        failed = _failed_write(error, target)
+        if failed is None:
             raise
-        # torch.save does not say which error it was.
+        raise failed from error
+
+
+def _failed_write(error: Exception, target: Path) -> OSError | None:
+    """The system's error of a library that could not write a file; None of others."""
+    number = _system_error(error)
+    if number is None and shutil.disk_usage(target).free < 1 << 20:
+        number = errno.ENOSPC
+    if number is not None:
+        return OSError(number, os.strerror(number), str(target))
+    # torch.save says, in a plain RuntimeError, that a file is not as long as it should
+    # be, and not which error it was.
+    if "unexpected pos" in str(error):
         unknown = (
             "a file cannot be written: a quota, a limit of its size, or a broken disk"
         )
-        raise OSError(
-            number, unknown if number is None else os.strerror(number), str(target)
-        ) from error
+        return OSError(None, unknown, str(target))
+    return None
 
 
 def _system_error(error: BaseException) -> int | None:
