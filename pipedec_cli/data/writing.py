@@ -371,7 +371,8 @@ def require_own_together(
     unfinished.
     """
     require_own(last, keys, made_by)
-    unfinished = _partials(real(last).parent, escape(last.name))
+    place = real(last)
+    unfinished = _partials(place.parent, escape(place.name))
     if _is_filled(last) or any(unfinished):
         return
     for path in paths:
