@@ -496,7 +496,7 @@ def test_the_systems_error_behind_that_of_a_library_is_told(workspace, monkeypat
         full = OSError(errno.EDQUOT, "Disk quota exceeded")
         raise RuntimeError("the file was not written") from full
 
-    monkeypatch.setattr("pipedec_cli.model.training.trainer.save_checkpoint", failing)
+    monkeypatch.setattr("pipedec_cli.training.trainer.save_checkpoint", failing)
     with pytest.raises(OSError, match="quota") as raised:
         train(workspace, "--overwrite")
     assert raised.value.errno == errno.EDQUOT
