@@ -11,7 +11,7 @@ from pipedec_cli.data.workspace import Workspace, segmented_with
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.model.text import SOURCE, usual_prompt
 from pipedec_cli.training.hyperparameters import usual_tuning
 
 
@@ -46,22 +46,24 @@ def sequential_training(model: str, workspace: Path | None) -> str:
     """The command that trains a sequential model to compare with: as this model, on the same start, prompt and data."""
     of = Artifact.training(Path(model)).settings
     of |= of.get("training") or {}
-    if of.get("prompt") == usual_prompt(chat=bool(of.get("chat"))):
-        del of["prompt"]
+    template = of.get("prompt")
+    if template == usual_prompt(chat=bool(of.get("chat"))):
+        template = None
+    if template is None and of.get("source_prefix"):
+        template = of["source_prefix"] + SOURCE
+    if of.get("family"):  # as it was once named apart
+        of["model"] = f"{of['model']}-{of['family']}"
     if of.get("data") == str(Workspace.find(workspace).data):
         del of["data"]
     start = start_of(of.get("model") or "", adapters=bool(of.get("lora")))
     usual = usual_tuning(start, fields=of.get("delay") == "together")
-    names = ["data", "model", "family", "lora", "bf16", "limit"]
-    names += ["source_prefix", "chat", "max_steps", "epochs"]
+    names = ["data", "model", "lora", "bf16", "limit", "chat", "max_steps", "epochs"]
     same: dict[str, Any] = {name: of.get(name) or None for name in names}
     same |= {
         name: of[name] for name in usual if of.get(name, usual[name]) != usual[name]
     }
     same["workspace"] = workspace
-    settings = TrainSettings(
-        decoder="sequential", prompt_template=of.get("prompt"), **same
-    )
+    settings = TrainSettings(decoder="sequential", prompt_template=template, **same)
     return command_line("train", settings)
 
 

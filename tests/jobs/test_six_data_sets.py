@@ -29,10 +29,8 @@ WORK = Path("pipedec-workspace")
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "datasets.md"
 
 run = partial(running.run, columns=160)
-BRIEF = (
-    "--max-steps 2 --batch-size 4 --set evaluations=1 --set dev_examples=1 --device cpu"
-)
-QUICK = "--set repeats=1 --set memory=false --device cpu"
+BRIEF = "--max-steps 2 --batch-size 4 --device cpu"
+QUICK = "--set memory=false --device cpu"
 
 
 @pytest.fixture(autouse=True)
