@@ -80,6 +80,8 @@ def _without_option(error: Any) -> str | None:
         return None
     option, command = error.option_name, error.ctx.command
     told = f"No such option: {option}"
+    if isinstance(command, TyperGroup):
+        return f"{told}. The options of a command stand behind it"
     for parameter in command.params:
         if parameter.param_type_name == "argument" and option == f"--{parameter.name}":
             return f"{told}. That is an argument: leave {option} out, and keep what follows"

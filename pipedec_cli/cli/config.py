@@ -1,5 +1,6 @@
 """Config files: TOML with top-level keys for all commands and a table for each, of the user's or shipped with pipedec."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,7 @@ def by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
 
 def config_path(name: str) -> Path:
     """The file that ``--config`` names: the user's, or one that ships with pipedec."""
-    path = Path(name)
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  # it needs no home folder
     if name in RECIPES and not path.is_file():
         return RECIPES[name]
     return path

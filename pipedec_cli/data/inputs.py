@@ -223,6 +223,10 @@ def files_by_split(
 
 def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[Path]]:
     """The files of each split, found by name: ``train.jsonl``, ``validation-00000-of-00001.parquet``."""
+    weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
+    if weights and (folder / "config.json").is_file():
+        todo = "name it with --model, and give a file or a folder of records"
+        raise UserError("is a model, and no data", where=str(folder), todo=todo)
     if not (found := files_by_split(folder)):
         raise UserError(
             "a folder without a file for any split", where=str(folder), todo=todo
@@ -514,6 +518,12 @@ def _opened(path: Path) -> Iterator[_Binary]:
         raise unreadable(path, error) from None
 
 
+def _decoded(file: _Binary, name: str) -> Iterator[str]:
+    """The lines of a table as text; a carriage return alone ends a line, too."""
+    for number, line in _numbered(file, name):
+        yield from io.StringIO(as_text(line, f"{name}:{number}"), newline="")
+
+
 def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
     # Not by a library for tables: those guess numbers, dates and missing values, and
     # shift the columns of a row that has a cell too many. Here every cell stays text,
@@ -532,29 +542,22 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
         )
         raise UserError(what, where=f"{name}:1", todo=todo)
     try:
-        with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=separator, strict=True)
-            columns = next(reader, [])
-            while (
-                columns and not columns[-1].strip()
-            ):  # a spreadsheet leaves some behind the last one
-                del columns[-1]
-            if (
-                twice := next((one for one in columns if columns.count(one) > 1), None)
-            ) is not None:
-                raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
+        reader = csv.reader(_decoded(file, name), delimiter=separator, strict=True)
+        columns = next(reader, [])
+        while (
+            columns and not columns[-1].strip()
+        ):  # a spreadsheet leaves some behind the last one
+            del columns[-1]
+        if (
+            twice := next((one for one in columns if columns.count(one) > 1), None)
+        ) is not None:
+            raise UserError(f"column {twice!r} is there twice", where=f"{name}:1")
+        line = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                where = f"{name}:{line}"
+                yield RawRow(line, where, partial(_named_cells, columns, cells, where))
             line = reader.line_num + 1
-            for cells in reader:
-                if cells:
-                    where = f"{name}:{line}"
-                    yield RawRow(
-                        line, where, partial(_named_cells, columns, cells, where)
-                    )
-                line = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"not UTF-8: {error.reason}", where=name, todo="save the file as UTF-8"
-        ) from None
     except csv.Error as error:
         todo = "are the quotation marks closed?"
         raise UserError(

@@ -85,6 +85,8 @@ _OTHER: Final = regex.compile(
     [-–/]?\d\w*+ (?:[-–/]\w+|[.,]\d+)*+
     # More than two joined: 1-2-3, 31/02/2018, but not 17-year-old
   | \d[\w.,]{{0,40}}+ (?: [-–/:] (?!\p{{Ll}}{{3}})\w [\w.,]{{0,40}}+ ){{2,}}
+    # Powers of ten: 1.5e-3
+  | \d[\d.,]{{0,40}}+[eE][-+−]?\d++(?!\w)
     # Telephone numbers: +60 3-1234 5678, 07-364 3785, 555 0100, (555) 123-4567
   | \+ (?=(?:[ ()/-]{{0,2}}\d){{8,15}}(?!\d)) \d{{1,3}} (?:[ ()/-]{{1,2}}\d{{1,8}})++
   | (?<!\d[ /-]) (?=(?:[ /-]{{0,2}}\d){{7,15}}(?!\d)) 0\d{{1,5}} (?:[ /-]{{1,2}}\d{{2,8}})++
@@ -116,9 +118,20 @@ _WORDS: Final = _word_values()
 _GROUPS: Final = re.compile(
     rf"[1-9]\d{{0,2}}([.,'’]|{_SPACE})\d{{3}}(?:\1\d{{3}})*|[1-9]\d?(?:,\d\d)+,\d{{3}}"
 )
+#: Words of larger numbers: what stands behind them, or before the second of these
+#: groups, is a part of the number, as in "twenty five" and "five billion".
+_TENS: Final = (
+    "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|vingt|trente|quarante"
+    "|cinquante|soixante|treinta|cuarenta|cincuenta|sesenta|setenta|ochenta|noventa"
+)
+_LARGE: Final = (
+    "hundred|thousand|dozen|[mb]illion(?:e?[ns])?|hundert|tausend|milliarden?"
+    "|milliards?|mil(?:le)?|millón|millones|vingts?"
+)
 _WORD: Final = regex.compile(
-    r"(?<![\w'’-])\L<words>(?![\w'’]|[\s-](?:hundred|hundert|thousand|tausend|mill?))",
-    regex.IGNORECASE,
+    rf"""(?<![\w'’-]) (?<!\b(?:{_TENS}|{_LARGE}|point)(?:\s(?:and|und|et|y))?[\s-])
+    \L<words> (?![\w'’]|[\s-](?:{_LARGE}|point)\b)""",
+    regex.IGNORECASE | regex.VERBOSE,
     words=list(_WORDS),
 )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import torch
@@ -131,17 +133,20 @@ class Decoder:
             partial(lay_out, checkpoint.model, consume=consume, quantize=quantize)
         )
         self._engines: dict[int, Engine] = {}
+        self._laying_out = Lock()
+        self._in_use: dict[int, Lock] = {}
 
     def sharing(self, **parts: Any) -> Decoder:
         """A decoder of the same weights, with engines of its own and with these parts in place of ours."""
         made = copy.copy(self)
-        vars(made).update(parts, _engines={})
+        vars(made).update(parts, _engines={}, _in_use={})
         return made
 
     @property
     def weights(self) -> DecoderWeights:
         """The weights, which all engines share."""
-        return self._lay_out()
+        with self._laying_out:
+            return self._lay_out()
 
     @cached_property
     def fields(self) -> FieldCodec | None:
@@ -228,6 +233,22 @@ class Decoder:
             self._engines[size] = Engine(self.weights, size)
         return self._engines[size]
 
+    @contextmanager
+    def engine_alone(self, batch_size: int) -> Iterator[Engine]:
+        """An engine that no other run has: that of `engine`, or a new one while another run has it.
+
+        Runs overlap where threads share a decoder, and where one begins before another
+        has ended.
+        """
+        in_use = self._in_use.setdefault(batch_size, Lock())
+        if not in_use.acquire(blocking=False):
+            yield Engine(self.weights, batch_size)
+            return
+        try:
+            yield self.engine(batch_size)
+        finally:
+            in_use.release()
+
     def method(self, delay: Delay | None = None, **chosen: Any) -> Method:
         """How to decode; in exact mode, how the draft is made. The arguments are those of `Choice`.
 
@@ -267,15 +288,21 @@ class Decoder:
             self.weights.vocabulary,
         )
         known: dict[int, Source] = {}
-        due, away = (
-            0,
-            0.0,
-        )  # the next result's index; seconds that the reader of the events took
         held = how.of_source
         of = (lambda index: held(how, known[index].text)) if held else how
-        for event in decode(
-            self.engine(size), self._sorted(sources, known, size), of, size
-        ):
+        with self.engine_alone(size) as engine:
+            yield from self._events(
+                decode(engine, self._sorted(sources, known, size), of, size), known
+            )
+
+    def _events(
+        self, events: Iterator[Event], known: dict[int, Source]
+    ) -> Iterator[Event | Generated]:
+        """The events, and the result of each source in the order of the sources."""
+        # The next result's index; seconds that the reader of the events took.
+        due = 0
+        away = 0.0
+        for event in events:
             source = known[event.example]
             if isinstance(event, Admitted):
                 source.admitted = time.perf_counter() - away

@@ -14,6 +14,7 @@ from pipedec_cli.data.records import Generated
 from pipedec_cli.decoding.decoder import Decoder, window_of
 from pipedec_cli.model.arguments import check_texts
 from pipedec_cli.model.choice import Choice
+from pipedec_cli.model.engine.engine import Engine
 from pipedec_cli.pipeline.decode import Event, Row
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import SEQUENTIAL_LIMITS, Limits, Method, Slot
@@ -134,7 +135,12 @@ ExactDecoder = exact_decoder  # the name in the public interface
 
 def measured(decoder: Decoder, batch_size: int) -> tuple[float, ...]:
     """The cost of a decoder call with 0 to 15 guesses for each of `batch_size` examples, relative to none."""
-    engine, source = decoder.engine(batch_size), [decoder.checkpoint.eos] * _SOURCE
+    with decoder.engine_alone(batch_size) as engine:
+        return _measured(decoder, engine, batch_size)
+
+
+def _measured(decoder: Decoder, engine: Engine, batch_size: int) -> tuple[float, ...]:
+    source = [decoder.checkpoint.eos] * _SOURCE
     engine.admit([(number, source) for number in range(batch_size)])
     bos, began = decoder.checkpoint.opener, time.perf_counter()
     calls = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -196,6 +197,10 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
                     where=where,
                     todo="there must be something to generate from",
                 )
+            with suppress(OSError):  # too long a name is no file
+                if Path(text).is_file():
+                    todo = "give it as DATA (--plain for plain text) if its content is meant"
+                    log.warning(f"{where}: {text!r} is read as words; {todo}")
             fields = {"id": str(number), "source": source}
             texts.append(Record(str(number), source, None, None, (), where, fields))
         return scan_inputs(

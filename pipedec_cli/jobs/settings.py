@@ -8,7 +8,9 @@ cli/options.py gives the settings to Typer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -108,6 +110,13 @@ class Setting:
         return self.type == tuple[str, ...] and self.read is None
 
     @property
+    def names_a_place(self) -> bool:
+        """Whether the value is the path of a file or a folder, or may be one."""
+        if self.role == "argument" or self.name in ("model", "baseline", "dev", "test"):
+            return True
+        return re.search("FILE|PATH|MODEL", self.called) is not None
+
+    @property
     def synonyms(self) -> list[str]:
         """The names of an option that may be called by several words, once."""
         names = [name for name in self.names if name.startswith("--")]
@@ -125,7 +134,13 @@ class Setting:
         return [word for word, words in _values_of(self.type) if word == words]
 
     def parse(self, value: Any) -> Any:
-        """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong."""
+        """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong.
+
+        In a path ``~/`` is the home folder: no shell says so in ``--out=~/made.jsonl``.
+        """
+        if self.names_a_place and str(value).startswith("~/"):
+            with suppress(RuntimeError):  # there is no home folder
+                value = str(Path(value).expanduser())
         if "\0" in str(value):
             raise ValueError(f"{value!r} cannot be used")
         if value == "-" and self.called == "PATH":

@@ -58,6 +58,8 @@ _EXAMPLE: Final = '{"properties": {"name": {"type": "string"}, …}}'
 #: `_Reader._flat` has made.
 _CHOICE: Final = " alternatives"
 #: What tells of the entries of a map.
+#: How alike a required name is to the property that is meant.
+_LIKE: Final = 0.75
 _ENTRIES: Final = ("additionalProperties", "patternProperties")
 #: So many times a part may stand within itself, itself included.
 _LEVELS: Final = 2
@@ -165,6 +167,9 @@ def tree_in(
     )
     if left_out := [*dict.fromkeys(error.what for error in reader.left_out)]:
         warn(f"{where}: left out: {_some(left_out)}")
+    for name, meant in reader.misnamed.items():
+        what = f"requires {name!r}, which is none of its properties"
+        warn(f"{where}: {what}; is {meant!r} meant?")
     mistyped = {
         word
         for word in sorted(reader.unknown)[:_NAMED_WORDS]
@@ -203,9 +208,10 @@ def _refuse_faults(schema: Any, where: str) -> None:
             if word == "pattern" and isinstance(value, str)
             else "("
         )
-        # Engines differ in patterns, but not in parentheses. Exclusive bounds are
-        # booleans in draft 4.
-        is_odd = isinstance(value, list | bool | None) or signs["("] == signs[")"]
+        # Engines differ in patterns, but not in parentheses, and each class must end.
+        # Exclusive bounds are booleans in draft 4.
+        is_whole = signs["("] == signs[")"] and not signs["["]
+        is_odd = isinstance(value, list | bool | None) or is_whole
         is_checked = (
             word in (*HELD, "minProperties", "maxProperties", "required") and not is_odd
         )
@@ -433,6 +439,9 @@ HELD_FORMATS: Final = frozenset(
 _LOOKING: Final = re.compile(r"\(\?[=!<]|\\[1-9bB]")
 #: What a pattern has that is no sign of its own: an escaped character, or a class.
 _ATOM: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+#: Digits and letters of words are those of ASCII in JSON Schema, as in ECMA-262.
+_ASCII: Final = {r"\d": "[0-9]", r"\w": "[0-9A-Za-z_]"}
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 
 
 def searched(pattern: str) -> str | None:
@@ -449,6 +458,7 @@ def searched(pattern: str) -> str | None:
         signs = outer
     if (begins or ends) and "|" in signs:
         return None
+    inner = _ESCAPED.sub(lambda sign: _ASCII.get(sign[0], sign[0]), inner)
     return f"{'' if begins else '.*'}(?:{inner}){'' if ends else '.*'}"
 
 
@@ -618,6 +628,7 @@ class _Reader:
         self.schema, self.where, self.trained = schema, where, trained
         self.passed, self.unknown = set[str](), set[str]()
         self.left_out = list[_UnwritableError]()
+        self.misnamed = dict[str, str]()  # required names, and the properties like them
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         # In these drafts what stands beside ``$ref`` does not count.
         self.ref_alone = bool(re.search("draft-0[3-7]", str(draft)))
@@ -871,6 +882,9 @@ class _Reader:
                     f"requires {lacking[0]!r}, which it does not allow",
                     "define it there",
                 )
+            for name in lacking:
+                if near := get_close_matches(name, properties, 1, _LIKE):
+                    self.misnamed[name] = near[0]
             properties = properties | dict.fromkeys(lacking, more)
         if part.types - {"object"} or (keys and not properties):
             self._refuse(

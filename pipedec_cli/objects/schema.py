@@ -181,6 +181,8 @@ def read_short(text: str) -> dict[str, Field]:
     if text.count('"') % 2:
         todo = """write for example --fields '"unit price" number, name'"""
         raise UserError("--fields has a quote that does not end", todo=todo)
+    if text.strip().lower().endswith((".json", ".py")):
+        raise UserError(f"--fields names the file {text!r}", todo="give it to --schema")
     fields: dict[str, Field] = {}
     for entry in _unquoted(" ".join(text.split()), ","):
         field = _short_field(entry)
@@ -208,6 +210,11 @@ def _short_field(entry: str) -> Field:
     head, choices = parts.groups("")
     name, word = _short_name(head.strip(), entry)
     enum = _short_choices(choices[1:], entry) if choices else ()
+    if len(enum) == 1 and (enum[0] in _WORDS or enum[0] in _FORMATS):
+        what = f"--fields has {entry!r}, whose only choice is the kind {enum[0]!r}"
+        raise UserError(
+            what, todo=f'write "{head.strip()} {enum[0]}" without the colon'
+        )
     path = _short_path(name, entry)
     keywords = (("format", _FORMATS[word]),) if word in _FORMATS else ()
     kind = _WORDS.get(word, "string" if keywords else "any")

@@ -267,12 +267,17 @@ class Api:
             return _json(answer | _usage(request, end))
 
         async def stream() -> AsyncGenerator[bytes]:
+            role: dict[str, str] = {"role": "assistant"}
             try:
                 async for event in events:
                     end = event if isinstance(event, Generated) else None
                     text, rows = ("", []) if end else event
                     tell_of(end)
                     part = _answer(made, text, end, chat=chat, part=True)
+                    if chat:
+                        # Clients put the pieces of each text together, the role's too.
+                        part["choices"][0]["delta"] = role | {"content": text}
+                        role = {}
                     yield _sse(
                         part
                         | ({"pipedec_rows": rows} if request.rows and not end else {})

@@ -47,9 +47,33 @@ _IDLE: Final = {
 #: warning.
 _GREEDY: Final = "temperature is 0 here: decoding is greedy"
 #: What to send where a value does not fit, by the last name of its path.
-_ADVICE: Final = {"type": "send text", "role": "send system, user or assistant"}
+_ADVICE: Final = {
+    "type": "send text",
+    "role": "send system, user or assistant",
+    "prompt": "send one text a request, which is not blank",
+    "messages": "send 1 to 64 messages, each with a role and content",
+    "content": "send a text",
+    "stop": "send up to 4 texts",
+    "stream": "send true or false",
+    "logprobs": "send true or false, or 0 to 5",
+    "top_logprobs": "send 0 to 5",
+    "max_tokens": "send a whole number from 1 on",
+    "max_completion_tokens": "send a whole number from 1 on",
+    "response_format": 'send an object, such as {"type": "text"}',
+}
+#: What other servers' parameters are called here.
+_ALIASES: Final = {
+    **dict.fromkeys(
+        ("guided_json", "json_schema", "format", "grammar", "structured_outputs"),
+        "response_format with a json_schema",
+    ),
+    **dict.fromkeys(("n_predict", "num_predict", "max_length"), "max_tokens"),
+    "stop_sequences": "stop",
+    "n_probs": "top_logprobs",
+}
 #: The parameters that hold texts.
 _TEXTS: Final = frozenset({"prompt", "messages"})
+_LIKE: Final = 0.75  # how alike the name of a parameter is to the one that is meant
 _NAMED = 80  # characters of a name that a client made up, in an answer or the log
 
 _Text = Annotated[str, Meta(pattern=r"\S")]
@@ -135,6 +159,9 @@ class Completion(Struct, kw_only=True):
     @property
     def top(self) -> int:
         """How many alternatives of each token are wanted; −1 without probabilities."""
+        if self.logprobs is False and self.top_logprobs:
+            what = "top_logprobs is for logprobs; send logprobs: true with it"
+            raise RefusalError(400, what, "top_logprobs")
         if self.logprobs is False:
             return -1
         return self.top_logprobs if self.logprobs is True else self.logprobs
@@ -151,7 +178,11 @@ class Completion(Struct, kw_only=True):
                 "type": "json_schema",
                 "json_schema": {"schema": dict() as wanted, **more},
             }:
-                return msgspec.json.encode(wanted), more.get("strict") is True
+                strict = more.get("strict") or False
+                if not isinstance(strict, bool):
+                    what = "response_format: strict is no boolean; send true or false"
+                    raise RefusalError(400, what, "response_format")
+                return msgspec.json.encode(wanted), strict
         todo = "give text, json_object, or json_schema with a JSON Schema as json_schema.schema"
         raise RefusalError(400, todo, "response_format")
 
@@ -253,8 +284,9 @@ def _converted(sent: Mapping[str, Any], kind: type[Completion]) -> Completion:
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in sent:
         if name not in known:
-            close = get_close_matches(name[:_NAMED], known, 1)
-            todo = f"send {close[0]}" if close else "leave it out"
+            close = get_close_matches(name[:_NAMED], known, 1, _LIKE)
+            meant = _ALIASES.get(name) or next(iter(close), None)
+            todo = f"send {meant}" if meant else "leave it out"
             raise RefusalError(
                 400, f"there is no parameter {name[:_NAMED]!r}; {todo}", name
             )

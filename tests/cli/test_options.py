@@ -91,7 +91,7 @@ def test_settings_are_few():
         *((f"{each} -", "'--out': - is standard output") for each in TO_A_FOLDER),
         ("report -w -", "'--workspace': - is standard output"),
         ("score -", "'predictions': - is standard input, which is not read here"),
-        ("--nonsense", "No such option: --nonsense"),
+        ("--nonsense", "No such option: --nonsense. The options of a command stand"),
         ("segment x '--set'", "Got unexpected extra argument(s) ('--set')"),
         ("generate --delay", "Option '--delay' requires an argument"),
         # What is gone says what to do instead.

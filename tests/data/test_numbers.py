@@ -159,6 +159,30 @@ def test_what_is_part_of_something_else_is_no_number(text):
     assert [number for number in texts(numbers_in(text)) if number not in {"1"}] == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one hundred and five",
+        "twenty five",
+        "five billion",
+        "five point two",
+        "soixante dix",
+        "quatre vingt",
+        "treinta y cinco",
+        "cinco mil",
+        "1.5e-3 mol",
+        "1E+05",
+    ],
+)
+def test_a_part_of_a_larger_number_is_no_number(text):
+    assert numbers_in(f"There are {text} left.") == []
+
+
+@pytest.mark.parametrize("text", ["five miles", "five cents", "five and six"])
+def test_a_word_of_a_number_that_stands_alone_is_a_number(text):
+    assert numbers_in(text)[0].values == (5,)
+
+
 def test_thirty_digits_and_seventeen_decimals_are_a_number():
     assert read_number("9" * 30) == (10**30 - 1,)
     assert read_number("0." + "1" * 17) == (float("0." + "1" * 17),)

@@ -145,7 +145,7 @@ A = {"source": "a"}
         ("source,target\na,b,c", "data.csv:2: 3 cells under 2 columns"),
         ("source,target\n\na", "data.csv:3: 1 cell under 2 columns; put cells"),
         ("sour\udcffce,target\na,b", "data.csv…not UTF-8"),
-        ("source,target\na,\udcff", "data.csv…not UTF-8"),
+        ("source,target\na,\udcff", "data.csv:2: not UTF-8: byte 0xff at position 3"),
         ('source,target\na,b\n"a,b', "data.csv:3: not a table: unexpected end of data"),
     ],
 )

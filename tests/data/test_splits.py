@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.inputs import given_splits
 from pipedec_cli.data.records import SPLITS, FieldNames, Record
 from pipedec_cli.data.splits import (
     count_leaks,
@@ -116,6 +117,15 @@ def test_a_folder_brings_its_own_splits_and_needs_something_to_train_on(write):
         UserError, match="has no file for test; name the file with --test"
     ):
         gather(data, {"test": str(folder)})
+
+
+def test_the_folder_of_a_model_is_refused_as_data(tmp_path):
+    for name in ("config.json", "training.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError) as refusal:
+        given_splits(tmp_path)
+    assert refusal.value.where == str(tmp_path)
+    assert "--model" in str(refusal.value)
 
 
 def test_a_split_field_brings_splits(write_lines):

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from pipedec_cli.decoding.batch_size import (
 from pipedec_cli.decoding.decoder import Decoder, load, window_of
 from pipedec_cli.model.arguments import DTYPES, choose_device, choose_dtype
 from pipedec_cli.model.checkpoint import Checkpoint, load_checkpoint
-from pipedec_cli.pipeline.decode import Admitted, Finished
+from pipedec_cli.pipeline.decode import Admitted, Finished, Stepped
 from pipedec_cli.pipeline.grid import Limits, Method
 from pipedec_cli.pipeline.schedule import Fixed, Waiting, Whole
 from tests.checkpoints import SOURCES, TOLD, TOY, fresh_toy, tiny_checkpoint
@@ -327,6 +328,43 @@ def test_of_a_text_that_repeated_itself_the_time_of_every_call_is_told(
     assert (
         len(made.calls) == made.steps > len({*range(1, 3), 4, 5})
     )  # more than the rows that stayed took
+
+
+# --- Runs that overlap
+
+
+def lively_toy():
+    """A model of random weights that writes another text for each source."""
+    checkpoint = fresh_toy()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        for weights in checkpoint.model.parameters():
+            weights.normal_(std=0.3)
+    return checkpoint
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_run_within_a_run_of_the_same_decoder_changes_no_text(batch_size):
+    decoder = Decoder(lively_toy(), batch_size=batch_size)
+    expected = [result.grid for result in decoder.texts(SOURCES)]
+    assert len({*expected}) == len(SOURCES)
+    made = []
+    for event in decoder.run(SOURCES):
+        if isinstance(event, Generated):
+            made.append(event.grid)
+        elif isinstance(event, Stepped) and event.step.number == 2:
+            inner = decoder.texts(SOURCES[::-1])
+            assert [result.grid for result in inner] == expected[::-1]
+    assert made == expected
+
+
+def test_threads_that_share_a_new_decoder_get_the_texts_of_their_own_sources():
+    shared = Decoder(lively_toy())
+    with ThreadPoolExecutor(4) as team:
+        runs = [team.submit(list, shared.texts(SOURCES)) for _ in range(4)]
+    expected = [result.grid for result in Decoder(lively_toy()).texts(SOURCES)]
+    for run in runs:
+        assert [result.grid for result in run.result()] == expected
 
 
 # --- What cannot be meant is refused in one line, and nothing is put in its place

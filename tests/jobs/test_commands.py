@@ -16,6 +16,7 @@ from pipedec_cli.cli.options import Command, Invocation, add
 from pipedec_cli.data.inputs import Shard
 from pipedec_cli.jobs.commands import command_line, quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
+from pipedec_cli.jobs.loading import read_inputs
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.segment import SegmentSettings
@@ -105,6 +106,23 @@ def read_back(line: str, kind: type[Settings]) -> Settings:
 @pytest.mark.parametrize("settings", EACH, ids=lambda one: type(one).__name__)
 def test_a_printed_command_reads_back_as_the_settings_that_it_was_printed_for(settings):
     assert read_back(command_line("it", settings), type(settings)) == settings
+
+
+def test_the_home_folder_is_put_into_paths_and_into_no_text(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = {setting.name: setting for setting in settings_of(GenerateSettings)}
+    for name in ("out", "workspace", "model", "data", "fields"):
+        assert str(settings[name].parse("~/a")) == str(tmp_path / "a")
+    assert settings["text"].parse(["~/a"]) == ("~/a",)
+    assert settings["source_field"].parse("~/a") == "~/a"
+
+
+def test_a_text_that_is_the_name_of_a_file_is_warned_of(tmp_path, caplog):
+    file = tmp_path / "doc.txt"
+    file.write_text("a")
+    read_inputs(GenerateSettings(text=(str(file), "no file", "a" * 9999)))
+    (warning,) = caplog.messages
+    assert str(file) in warning and "--plain" in warning
 
 
 @given(st.floats(allow_nan=False, min_value=0.001, max_value=1e9))

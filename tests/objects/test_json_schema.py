@@ -6,10 +6,17 @@ from contextlib import suppress
 from itertools import product
 
 import pytest
+import regex
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.objects.json_schema import checker, keys_of, read_schema, tree_in
+from pipedec_cli.objects.json_schema import (
+    checker,
+    keys_of,
+    read_schema,
+    searched,
+    tree_in,
+)
 from pipedec_cli.objects.rows import Asked
 from pipedec_cli.objects.schema import read_short
 from pipedec_cli.objects.tree import CHOOSING, ObjectOf, Part
@@ -606,7 +613,7 @@ def test_objects_are_checked_by_the_draft_that_allows_the_schema():
 
 def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
     faulty = {
-        "pattern": "(",
+        "pattern": "[a-",
         "minLength": "3",
         "maxLength": -1,
         "minimum": "1",
@@ -639,6 +646,33 @@ def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
             "here: the property 'p'" in (said := str(refusal.value))
             and what.partition("; i")[0] in said
         )
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "x[^", r"\[["])
+def test_a_group_or_a_class_of_a_pattern_that_does_not_end_is_refused(pattern):
+    with pytest.raises(UserError) as refusal:
+        tree_in({"properties": {"p": {"type": "string", "pattern": pattern}}}, "here")
+    assert refusal.value.where == "here"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "not_fits"),
+    [(r"^\d{2}$", "42", "٤٢"), (r"^[\w-]+$", "a-b", "ä-b"), (r"^\\d$", r"\d", "1")],
+)
+def test_digits_and_letters_of_a_pattern_are_those_of_ascii(pattern, fits, not_fits):
+    expression = searched(pattern)
+    assert regex.fullmatch(expression, fits, regex.V1)
+    assert not regex.fullmatch(expression, not_fits, regex.V1)
+
+
+def test_a_required_name_that_is_like_a_property_is_warned_of():
+    schema, warnings = {"properties": {"name": {}}, "required": ["nmae"]}, []
+    tree_in(schema, "here", warnings.append)
+    (warning,) = warnings
+    assert "'nmae'" in warning and "'name'" in warning
+    schema["required"], warnings[:] = ["id"], []
+    tree_in(schema, "here", warnings.append)
+    assert warnings == []
 
 
 def test_what_some_draft_or_engine_allows_is_no_fault():
@@ -882,6 +916,22 @@ def test_the_short_form_names_keys_kinds_and_choices():
         UserError, match="'a' is an object here and a value at a; give all values"
     ):
         read_short("a, a.b")
+
+
+@pytest.mark.parametrize("entry", ["age:int", "day: date", '"a b": number'])
+def test_a_kind_behind_a_colon_is_refused_as_the_only_choice(entry):
+    with pytest.raises(UserError) as refusal:
+        read_short(f"name, {entry}")
+    assert repr(entry) in refusal.value.what and refusal.value.todo
+    (field,) = read_short("kind: date|number").values()
+    assert field.enum == ("date", "number")
+
+
+@pytest.mark.parametrize("name", ["person.json", " models.PY"])
+def test_a_file_given_as_the_short_form_is_refused(name):
+    with pytest.raises(UserError) as refusal:
+        read_short(name)
+    assert "--schema" in str(refusal.value.todo)
 
 
 def test_a_name_of_several_words_stands_in_quotes():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from pipedec_cli.serve.body import RefusalError, read_body
 from tests.serve.test_serve import chat, models, pipelined, until  # noqa: F401
 
 pytestmark = pytest.mark.extra("uvicorn")
@@ -133,3 +134,65 @@ def test_the_default_temperature_is_taken_with_a_warning(pipelined, value):  # n
     assert not hasattr(
         pipelined.client.completions.create(**GOOD, temperature=0), "pipedec_warning"
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"top_logprobs": 2}, "top_logprobs"),
+        *(
+            (
+                {
+                    "response_format": {
+                        "type": "json_schema",
+                        "json_schema": {"schema": {}, "strict": strict},
+                    }
+                },
+                "response_format",
+            )
+            for strict in ("true", 1)
+        ),
+    ],
+)
+def test_a_wish_that_would_have_no_effect_is_refused(more, param):
+    with pytest.raises(RefusalError) as refusal:
+        read_body(json.dumps(GOOD | more).encode(), chat=False)
+    assert (refusal.value.status, refusal.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_new_tokens", "send max_tokens"),
+        ("n_predict", "send max_tokens"),
+        ("guided_json", "send response_format"),
+        ("Model", "send model"),
+        ("web_search_options", "leave it out"),
+        ("options", "leave it out"),
+        ("cache_prompt", "leave it out"),
+    ],
+)
+def test_a_name_that_is_unknown_is_answered_with_the_one_that_is_meant(name, meant):
+    with pytest.raises(RefusalError) as refusal:
+        read_body(json.dumps(GOOD | {name: 1}).encode(), chat=False)
+    assert refusal.value.param == name
+    assert str(refusal.value).partition("; ")[2].startswith(meant)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"prompt": ["a", "b"]},
+        {"prompt": " "},
+        {"stop": 5},
+        {"stream": "true"},
+        {"max_tokens": "5"},
+        {"logprobs": True, "top_logprobs": 20},
+        {"response_format": "json"},
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_what_to_send(more):
+    with pytest.raises(RefusalError) as refusal:
+        read_body(json.dumps(GOOD | more).encode(), chat=False)
+    assert refusal.value.param == [*more][-1]
+    assert "; send " in str(refusal.value)

@@ -434,6 +434,13 @@ def test_a_stream_gives_the_text_in_order_and_the_tokens_of_rows_as_they_come(
             assert rows[2][0]["time"] < rows[1][-1]["time"]
 
 
+def test_the_first_piece_of_a_chat_alone_names_the_role(pipelined):
+    *pieces, _ = pipelined.chat(TOLD[0][0], stream=True)
+    roles = [piece.choices[0].delta.role for piece in pieces]
+    assert len(roles) > 2
+    assert roles == ["assistant", *[None] * (len(roles) - 1)]
+
+
 texts = st.lists(st.lists(st.integers(2, 3), max_size=3).map(tuple), max_size=6)
 
 
