@@ -253,7 +253,7 @@ def test_cheap_mistakes_are_told_before_torch_is_imported(tmp_path):
         "train nofolder -w w": "nofolder: no such folder",
         "train -w w --model none --out new": "no checkpoint folder 'none'",
         "train -w w --model bare --out new": "bare: not a model; it holds no config.json",
-        "train --resume --overwrite": "--resume and --overwrite are both given",
+        "train -w w --resume --overwrite": "--resume and --overwrite are both given",
         "train -w file": "file: is a file; name a folder",
         "generate -w w --model bare": "bare: not a model",
         "generate -w stopped": "training has not come to its end",

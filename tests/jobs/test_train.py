@@ -545,3 +545,18 @@ def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(
     assert "has not come to its end" in running.refused(
         "generate", "--text", "a", "--model", folder
     )
+
+
+def test_a_batch_that_does_not_fit_is_tried_again_with_less_that_is_kept(
+    workspace, monkeypatch
+):
+    tried: list[bool] = []
+
+    def run_longest(checkpoint: Any, *_: Any, **__: Any) -> None:
+        tried.append(checkpoint.model.is_activation_checkpointing)
+        if len(tried) == 1:
+            raise UserError("a batch does not fit the memory") from MemoryError()
+
+    monkeypatch.setattr("pipedec_cli.training.trainer.run_longest", run_longest)
+    assert "computed again in the backward pass" in train(workspace, "--overwrite")
+    assert tried == [False, True]
