@@ -46,7 +46,7 @@ SHARD_HELP: Final = (
 )
 
 
-def segment(settings: SegmentSettings, asked: Invocation) -> None:
+def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     """Cut every target into subsequences, and the data into train, dev and test.
 
     A pipelined decoder writes the subsequences of a text at the same time. This command
@@ -65,7 +65,7 @@ def segment(settings: SegmentSettings, asked: Invocation) -> None:
         _print_json({"out": str(made.out), **segmentation, **made.details})
 
 
-def train(settings: TrainSettings, asked: Invocation) -> None:
+def _train(settings: TrainSettings, asked: Invocation) -> None:
     """Train a pipelined decoder, or the sequential model that a report compares with.
 
     Any checkpoint of a served family is a start. train.jsonl is trained on, dev.jsonl
@@ -83,7 +83,7 @@ def train(settings: TrainSettings, asked: Invocation) -> None:
         write_stdout(to_json(made.result) + "\n")
 
 
-def generate(settings: GenerateSettings, asked: Invocation) -> None:
+def _generate(settings: GenerateSettings, asked: Invocation) -> None:
     """Generate a text from each source, several subsequences at a time: greedy, no sampling."""
     gives_text = bool(settings.text) or settings.plain
     if asked.as_json or settings.confidence or settings.spans:
@@ -108,7 +108,7 @@ def generate(settings: GenerateSettings, asked: Invocation) -> None:
         write_stdout(to_json(to_builtins(result)) + "\n")
 
 
-def merge(settings: MergeSettings, asked: Invocation) -> None:
+def _merge(settings: MergeSettings, asked: Invocation) -> None:
     """Put the parts of a job together, in order, when all are there."""
     result = shard_job.merge(
         settings,
@@ -119,7 +119,7 @@ def merge(settings: MergeSettings, asked: Invocation) -> None:
         write_stdout(to_json(to_builtins(result)) + "\n")
 
 
-def score(settings: ScoreSettings, asked: Invocation) -> None:
+def _score(settings: ScoreSettings, asked: Invocation) -> None:
     """Score predictions: ROUGE, keyphrases at 5 and at M, multi-span answers, or the fields of objects.
 
     With a second file, the difference between the two as well, with a 95 % interval
@@ -134,7 +134,7 @@ def score(settings: ScoreSettings, asked: Invocation) -> None:
         show_scores(made.runs, made.differences, made.content)
 
 
-def report(settings: ReportSettings, asked: Invocation) -> None:
+def _report(settings: ReportSettings, asked: Invocation) -> None:
     """Compare decoders on your data and this machine: quality, speed, decoder steps, memory, and what goes wrong.
 
     Generates what is missing, scores all of it, and times a sample, the decoders in
@@ -142,27 +142,27 @@ def report(settings: ReportSettings, asked: Invocation) -> None:
     sequential model, else the waiting schedule of the same model. The report ends in
     advice: which delay to take, or that the method does not help here.
     """
-    from pipedec_cli.jobs.report import report as compare
+    from pipedec_cli.jobs.report import report
     from pipedec_cli.view.results import show_report
 
-    made = compare(settings, Terminal(quiet=asked.quiet))
+    made = report(settings, Terminal(quiet=asked.quiet))
     if asked.as_json:
         _print_json(made.content)
     else:
         show_report(make_console(stderr=False), made.report)
 
 
-def bench(settings: BenchSettings, asked: Invocation) -> None:
+def _bench(settings: BenchSettings, asked: Invocation) -> None:
     """See in a minute what the method can give on this machine: speed without training, on forced lengths.
 
     The model computes every step; only the end of each subsequence is forced, for all
     decoders alike. Gains are split into fewer calls (the schedule) and faster calls
     (the kernels).
     """
-    from pipedec_cli.jobs.bench import bench as measure
+    from pipedec_cli.jobs.bench import bench
     from pipedec_cli.view.results import bench_sheets
 
-    measured, content = measure(settings, Terminal(quiet=asked.quiet))
+    measured, content = bench(settings, Terminal(quiet=asked.quiet))
     if asked.as_json:
         _print_json(content)
     else:
@@ -172,7 +172,7 @@ def bench(settings: BenchSettings, asked: Invocation) -> None:
         raise KeyboardInterrupt
 
 
-def import_data(settings: ImportSettings, asked: Invocation) -> None:
+def _import_data(settings: ImportSettings, asked: Invocation) -> None:
     """Turn a published data set into JSON lines: id, source, and target as text or as a list of segments.
 
     A file in another layout is refused with the first place where it differs. No
@@ -197,7 +197,7 @@ _SHOWN: Final = ("as_json", "quiet")
 MERGE: Final = Command(
     "merge",
     MergeSettings,
-    merge,
+    _merge,
     """
 pipedec generate corpus/ --out made/ --part 3/16   # a sixteenth, on this machine
 pipedec generate corpus/ --out made/ --ray         # all parts, by Ray
@@ -211,7 +211,7 @@ COMMANDS: Final = (
     Command(
         "segment",
         SegmentSettings,
-        segment,
+        _segment,
         """
 pipedec segment data.jsonl --level sentence       # lines of {"source": "…", "target": "…"}
 pipedec segment train.csv --dev dev.csv --source-field article --target-field highlights
@@ -223,7 +223,7 @@ pipedec segment inputs.jsonl --sources-only       # for train --teacher
     Command(
         "train",
         TrainSettings,
-        train,
+        _train,
         """
 pipedec train                                     # a small T5 from scratch, for every delay
 pipedec train --teacher ./my-model                # a faster model that writes like yours
@@ -236,7 +236,7 @@ torchrun --nproc-per-node 2 -m pipedec_cli train --model google-t5/t5-large --bf
     Command(
         "generate",
         GenerateSettings,
-        generate,
+        _generate,
         """
 pipedec generate --delay 2 --resume               # the test set; go on after a stop
 pipedec generate --exact my-model --draft source  # the same text in fewer calls, no training
@@ -249,7 +249,7 @@ pipedec generate docs.jsonl --model my-chat-model --schema person.json  # object
     Command(
         "score",
         ScoreSettings,
-        score,
+        _score,
         """
 pipedec score                                     # the predictions that were generated last
 pipedec score ours.jsonl theirs.jsonl             # and the difference
@@ -260,7 +260,7 @@ pipedec score answers.json --gold valid.json      # the files of MultiSpanQA
     Command(
         "report",
         ReportSettings,
-        report,
+        _report,
         """
 pipedec report                                    # at the model's own delay
 pipedec report --delays 1,2,3,wait
@@ -272,7 +272,7 @@ pipedec report --batch-sizes 1,4,16 --dtype bfloat16 --limit 200
     Command(
         "bench",
         BenchSettings,
-        bench,
+        _bench,
         """
 pipedec bench                                     # T5-Base's shape, the lengths of WikiHowQA
 pipedec bench --compare transformers,ctranslate2:int8 --dtypes float32,bfloat16,int8
@@ -284,7 +284,7 @@ pipedec bench --model scratch-qwen3-0.6b --compare transformers,ctranslate2
     Command(
         "import",
         ImportSettings,
-        import_data,
+        _import_data,
         """
 pipedec import msqa MultiSpanQA_data              # its folder: msqa/train.jsonl, …
 pipedec import kp20k kp20k_testing.json --out test.jsonl

@@ -465,11 +465,11 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
     )
     curves = {Path(name).name: curve for name in names if (curve := curve_of(name))}
     compared = Compared(made, content, curves, settings.out or settings.place.report)
-    save(compared)
+    save_report(compared)
     return compared
 
 
-def save(compared: Compared) -> None:
+def save_report(compared: Compared) -> None:
     """Write a report as JSON, as Markdown, and as a page for a browser."""
     from pipedec_cli.page.report import report_page
     from pipedec_cli.view.results import report_markdown

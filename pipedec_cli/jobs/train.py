@@ -520,7 +520,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
             )  # the weights are in the model's folder
             written = trained.checkpoints(artifact.path)
             trained.forget(written[:-KEPT_CHECKPOINTS])
-            describe(made)
+            write_card_and_page(made)
     return made
 
 
@@ -534,7 +534,7 @@ def _say_kept(folders: Sequence[Path]) -> None:
     log.info(f"{size / 1e6:,.0f} MB of {kept} stay there, and may be deleted")
 
 
-def describe(made: Trained) -> None:
+def write_card_and_page(made: Trained) -> None:
     """Write the model card and the page of a training that has just ended."""
     from pipedec_cli.page.report import training_page
     from pipedec_cli.view.model_card import training_sheets, write_card
