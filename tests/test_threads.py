@@ -112,7 +112,7 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(
-        "PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[2]}"
+        "PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(threads.__file__).parents[1]}"
     )
     program = [sys.executable, "-m", "pipedec_cli", command, "--set", "threads=3"]
     ran = subprocess.run(

@@ -9,24 +9,26 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from pipedec_cli.cli.report import show_report
-from pipedec_cli.cli.segment import segment
-from pipedec_cli.cli.train import describe
 from pipedec_cli.data.demo import check_facts, make_demo
 from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.reading import require_writable
+from pipedec_cli.data.trained import checkpoints, forget
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
 from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.report_settings import ReportSettings
-from pipedec_cli.jobs.segment import SegmentSettings
+from pipedec_cli.jobs.segment import SegmentSettings, segment
 from pipedec_cli.jobs.settings import Settings, option
 from pipedec_cli.jobs.train_settings import TrainSettings
+from pipedec_cli.view.console import make_console
 from pipedec_cli.view.progress import Terminal
+from pipedec_cli.view.segment_tables import segment_sheets
+from pipedec_cli.view.tables import show_sheet
 
 if TYPE_CHECKING:
+    from pipedec_cli.compare.comparison import Report
     from pipedec_cli.compare.entry import Entry
 
 EXAMPLES = """
@@ -41,6 +43,15 @@ SHIPPED: Final = Path(__file__).parents[1] / "data" / "demo_model"
 SECONDS: Final = (3, 5, 22, 25, 12)
 #: Stands in the demo's folder, so that a later demo knows it for its own.
 MARK: Final = "made-by-pipedec-demo"
+#: What a user may do next.
+NEXT: Final = """\
+report/report.html replays every text. Next:
+* Prose from your own model, inputs.jsonl with a `source` a line:
+  pipedec segment inputs.jsonl --sources-only && pipedec train --teacher ./my-model
+* JSON without training, from an ordinary decoder-only model:
+  pipedec generate --model Qwen/Qwen3-0.6B --fields "name, age int" --text "…"
+* JSON with training, data.jsonl with a `source` and an object as its `target` a line:
+  pipedec segment data.jsonl --level field && pipedec train --model Qwen/Qwen3-0.6B"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +86,40 @@ def demo(settings: DemoSettings) -> None:
         raise
 
 
+@dataclass
+class _Steps:
+    """Announces each step, with the time that is left."""
+
+    quiet: bool
+    begun: float
+    number: int = 0
+
+    def next(self, title: str, command: str) -> Terminal:
+        """Say which step begins, and with which command a user does the same."""
+        terminal = Terminal(quiet=self.quiet)
+        done, left = sum(SECONDS[: self.number]), sum(SECONDS[self.number :])
+        # 10: the first, short steps say little.
+        slower = (monotonic() - self.begun + 10) / (done + 10)
+        self.number += 1
+        remaining = f"{self.number} of 5, about {duration(left * slower)} left"
+        log.info(f"\n{remaining}: {title}   (pipedec {command})")
+        return terminal
+
+
 def _demo(settings: DemoSettings) -> None:
-    out, shown, quiet = settings.out, quoted(str(settings.out)), settings.quiet
+    _make_folder(settings.out)
+    steps = _Steps(settings.quiet, monotonic())
+    _watch(settings, steps)
+    _segment(settings, steps)
+    _train(settings, steps)
+    report = _compare(settings, steps)
+    log.info("")
+    _count_facts(report, Workspace(settings.out).report / "facts.json")
+    log.info(f"\nAll of it is in {settings.out}; {NEXT}")
+
+
+def _make_folder(out: Path) -> None:
+    """An empty folder; an earlier demo there is removed."""
     require_writable(out)
     if out.exists():
         if not (out / MARK).exists():
@@ -87,89 +130,115 @@ def _demo(settings: DemoSettings) -> None:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / MARK).touch()
-    place, data, begun = Workspace(out), out / "data.jsonl", monotonic()
 
-    def step(number: int, title: str, command: str) -> Terminal:
-        terminal = Terminal(quiet=quiet)
-        done, left = sum(SECONDS[: number - 1]), sum(SECONDS[number - 1 :])
-        slower = (monotonic() - begun + 10) / (
-            done + 10
-        )  # 10: the first, short steps say little
-        log.info(
-            f"\n{number} of 5, about {duration(left * slower)} left: {title}   (pipedec {command})"
-        )
-        return terminal
 
+def _watch(settings: DemoSettings, steps: _Steps) -> None:
+    """Show how the model that ships with the package writes a text."""
     source = make_demo(1, settings.seed + 1)[0]["source"]
-    command = f"generate --model {quoted(str(SHIPPED))} --delay {DELAY} --live --text {quoted(source)}"
-    listen = step(1, "watch a model that comes with pipedec", command)
+    model, text = quoted(str(SHIPPED)), quoted(source)
+    listen = steps.next(
+        "watch a model that comes with pipedec",
+        f"generate --model {model} --delay {DELAY} --live --text {text}",
+    )
     watched = GenerateSettings(
-        model=str(SHIPPED), delay=DELAY, live=True, text=(source,), workspace=out
+        model=str(SHIPPED),
+        delay=DELAY,
+        live=True,
+        text=(source,),
+        workspace=settings.out,
     )
     generate.generate(watched, listen, lambda *_: None)
 
-    step(
-        2,
+
+def _segment(settings: DemoSettings, steps: _Steps) -> None:
+    """Make the data, cut their targets, and show what they are like."""
+    data = settings.out / "data.jsonl"
+    listen = steps.next(
         "cut the targets into sentences",
-        f"segment {quoted(str(data))} --level sentence -w {shown}",
+        f"segment {quoted(str(data))} --level sentence -w {quoted(str(settings.out))}",
     )
     write_json_lines(data, make_demo(settings.examples, settings.seed))
-    segment(
-        SegmentSettings(data=str(data), seed=settings.seed, workspace=out, quiet=quiet)
-    )
+    made = segment(SegmentSettings(data=str(data), workspace=settings.out), listen)
+    if not settings.quiet:
+        for sheet in segment_sheets(
+            made.statistics, made.estimates, made.unit, made.segmentation.fields
+        ):
+            show_sheet(listen.talk.console, sheet)
+
+
+def _train(settings: DemoSettings, steps: _Steps) -> None:
+    """Train a sequential model, and a pipelined decoder that learns from it."""
+    shown = quoted(str(settings.out))
     usual = TrainSettings(
-        batch_size=16, dev_examples=48, evaluations=4, keep="last", keep_checkpoints=0
+        batch_size=16,
+        keep="last",
+        seed=settings.seed,
+        workspace=settings.out,
+        overwrite=True,
+        max_steps=settings.updates,
     )
-    usual = replace(usual, seed=settings.seed, workspace=out, overwrite=True)
-    command = f"train --model scratch-demo --decoder sequential -w {shown}"
-    listen = step(3, "train a sequential model", command)
-    usual = replace(usual, max_steps=settings.updates)
-    describe(
-        train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen)
+    listen = steps.next(
+        "train a sequential model",
+        f"train --model scratch-demo --decoder sequential -w {shown}",
     )
-    teacher = str(place.model("sequential"))
-    listen = step(
-        4,
+    made = train.run(replace(usual, model="scratch-demo", decoder="sequential"), listen)
+    forget(checkpoints(made.target))
+    teacher = str(made.target)
+    listen = steps.next(
         "teach it to a pipelined decoder",
         f"train --teacher {quoted(teacher)} -w {shown}",
     )
-    usual = replace(usual, max_steps=max(1, settings.updates * 3 // 4))
-    describe(train.run(replace(usual, teacher=teacher), listen))
-    step(5, "compare them", f"report --compare sequential --delays 1,2,3 -w {shown}")
-    compared = ReportSettings(
-        delays=(1, DELAY, 3), limit=settings.test, timing_examples=16, memory=False
-    )
-    made = show_report(
-        replace(compared, batch_size=8, workspace=out, quiet=quiet)
-    ).report
+    updates = max(1, settings.updates * 3 // 4)
+    made = train.run(replace(usual, max_steps=updates, teacher=teacher), listen)
+    forget(checkpoints(made.target))
 
-    log.info("")
+
+def _compare(settings: DemoSettings, steps: _Steps) -> Report:
+    """Compare the two models, and show the report."""
+    # Late, so that `pipedec --help` does not wait for numpy.
+    from pipedec_cli.jobs.report import report
+    from pipedec_cli.view.results import show_report
+
+    listen = steps.next(
+        "compare them",
+        f"report --compare sequential --delays 1,2,3 -w {quoted(str(settings.out))}",
+    )
+    asked = ReportSettings(
+        delays=(1, DELAY, 3),
+        limit=settings.test,
+        timing_examples=16,
+        memory=False,
+        batch_size=8,
+        workspace=settings.out,
+    )
+    compared = report(asked, listen)
+    show_report(make_console(stderr=False), compared.report)
+    return compared.report
+
+
+def _count_facts(report: Report, path: Path) -> None:
+    """Say and save how many facts of the sources each decoder states."""
     counts = {}
-    baseline, *pipelined = made.entries
+    baseline, *pipelined = report.entries
     for entry in (*pipelined, baseline):
         count = _facts(entry)
         name = "sequential" if entry is baseline else f"pipelined-delay{entry.delay}"
         counts[name] = dict(count)
         stated = count["right"] + count["missing"]
         if stated:
-            share = f"{count['right']:,} of {stated:,} facts right ({100 * count['right'] / stated:.1f} %)"
-            log.info(f"{entry.name}: {share}, {many(count['wrong'], 'wrong sentence')}")
-    write_json(place.report / "facts.json", counts)
-    log.info(
-        f"\nAll of it is in {out}; report/report.html replays every text. Next:\n"
-        "* Prose from your own model, inputs.jsonl with a `source` a line:\n"
-        "  pipedec segment inputs.jsonl --sources-only && pipedec train --teacher ./my-model\n"
-        "* JSON without training, from an ordinary decoder-only model:\n"
-        '  pipedec generate --model Qwen/Qwen3-0.6B --fields "name, age int" --text "…"\n'
-        "* JSON with training, data.jsonl with a `source` and an object as its `target` a line:\n"
-        "  pipedec segment data.jsonl --level field && pipedec train --model Qwen/Qwen3-0.6B"
-    )
+            per_cent = f"{100 * count['right'] / stated:.1f} %"
+            right = f"{count['right']:,} of {stated:,} facts right ({per_cent})"
+            log.info(f"{entry.name}: {right}, {many(count['wrong'], 'wrong sentence')}")
+    write_json(path, counts)
 
 
 def _facts(entry: Entry) -> Counter[str]:
     """How many facts of the sources a decoder's texts state, leave out, or make up."""
-    count, scored = Counter(right=0, wrong=0, missing=0), entry.quality.scored
-    for prediction in scored.run.predictions if scored else ():
+    count = Counter(right=0, wrong=0, missing=0)
+    scored = entry.quality.scored
+    if scored is None:
+        return count
+    for prediction in scored.run.predictions:
         if prediction.record is not None:
             count.update(check_facts(prediction.text, prediction.record.source))
     return count

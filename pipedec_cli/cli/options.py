@@ -1,312 +1,204 @@
-"""Commands made of settings: what Typer gets of a settings dataclass, the one loader of all values, and the help text.
+"""Commands made of settings: what Typer gets of a settings dataclass, and the one loader of all values.
 
-Typer passes on the texts that were typed. `resolve` puts them over a config file, the
-file over a recipe, and reads every value with the same `Setting.parse`, so a setting
-means the same wherever it stands.
+Typer passes on the texts that were typed. `resolve` puts them over the config files, and
+reads every value with the same `Setting.parse`, so a setting means the same wherever it
+stands.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import MISSING
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-from typer.core import TyperCommand
 
-from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.reading import keep_apart, read_toml
-from pipedec_cli.jobs.settings import Setting, Settings, settings_of
+from pipedec_cli.cli.config import bare, by_name, config_path, read_config
+from pipedec_cli.cli.help import HELP_ALL, HelpfulCommand
+from pipedec_cli.cli.removed import instead_of
+from pipedec_cli.data.paper import RECIPES
+from pipedec_cli.data.reading import keep_apart
+from pipedec_cli.jobs.settings import Setting, Settings, general, settings_of
 from pipedec_cli.threads import settle_threads
 from pipedec_cli.view.console import Talk
 
-S = TypeVar("S", bound=Settings)
 #: What an error is about that is in a key of the config file.
 SET: Final = "'--set'"
+_BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 
 
-def add(app: typer.Typer, name: str, run: Callable[[S], None], examples: str) -> None:
-    """Make a subcommand of a function. Its settings are the options, its docstring is the help text."""
-    kind: type[S] = get_type_hints(run)["settings"]
-    settings = tuple(settings_of(kind))
-    context = inspect.Parameter(
-        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+@dataclass(frozen=True, kw_only=True)
+class Invocation(Settings):
+    """What the command line itself is asked for: where settings come from, and what is shown."""
+
+    config: tuple[str, ...] = general(
+        (),
+        "A TOML file of settings, or paper, a data set of the paper, or fields.",
+        metavar="FILE|NAME",
     )
-    parameters = [
-        context,
-        *(_parameter(one) for one in settings if one.role != "key"),
-        _HELP_ALL,
-    ]
+    set_keys: tuple[str, ...] = general(
+        (),
+        "Set a key of the config file; --help-all lists them.",
+        "--set",
+        metavar="KEY=VALUE",
+    )
+    as_json: bool = general(False, "Print the result as JSON on stdout.", "--json")
+    quiet: bool = general(False, "Print warnings and errors only.", "--quiet", "-q")
 
-    def command(context: typer.Context, help_all: bool = False, **values: Any) -> None:  # noqa: ARG001
+
+class Command(NamedTuple):
+    """A subcommand: its name, its settings, what it runs and shows, and how it is called.
+
+    `run` takes the settings and, if there is something to show, what was asked for. Its
+    docstring is the help text. `asked` are the fields of `Invocation` that the command
+    has.
+    """
+
+    name: str
+    settings: type[Settings]
+    run: Callable[..., None]
+    examples: str
+    asked: tuple[str, ...] = ("config", "set_keys", "as_json", "quiet")
+
+    @property
+    def declared(self) -> tuple[Setting, ...]:
+        """All that can be typed: the settings, and what the command line is asked for."""
+        asked = (one for one in settings_of(Invocation) if one.name in self.asked)
+        return (*settings_of(self.settings), *asked)
+
+
+def add(app: typer.Typer, command: Command) -> None:
+    """Add a subcommand to an app."""
+    context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
+    options = [_parameter(each) for each in command.declared if each.role != "key"]
+    parameters = [context, *options, HELP_ALL]
+
+    def run(context: typer.Context, help_all: bool = False, **values: Any) -> None:  # noqa: ARG001
         typed = {
-            name: value for name, value in values.items() if value not in (None, [], ())
+            name: values[name] for name in values if values[name] not in (None, [])
         }
-        resolved = resolve(kind, typed, context)
-        config, out = getattr(resolved, "config", None), getattr(resolved, "out", None)
-        if config:
-            keep_apart([config], [Path(out)] if out else [], "name another file")
-        if hasattr(resolved, "threads"):
-            settle_threads(resolved.threads)
-        above = [
-            folder
-            for folder in Path(out or ".").absolute().parents
-            if not folder.exists()
-        ]
-        run(resolved)
-        for folder in filter(Path.exists, above[:1]):
-            Talk(getattr(resolved, "quiet", False)).say(f"made the folder {folder}")
+        settings, invocation = resolve(command, typed, context)
+        _run(command, settings, invocation)
 
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    paragraphs = inspect.cleandoc(run.__doc__ or "").split("\n\n")
-    command.__doc__ = "\n\n".join(
-        " ".join(paragraph.split()) for paragraph in paragraphs
-    )
-    helpful = type("Command", (HelpfulCommand,), {"settings": settings})
-    app.command(name, cls=helpful, epilog=examples.strip())(command)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__doc__ = _unwrapped(inspect.cleandoc(command.run.__doc__ or ""))
+    helpful = type("Command", (HelpfulCommand,), {"settings": command.declared})
+    app.command(command.name, cls=helpful, epilog=command.examples.strip())(run)
+
+
+def _unwrapped(text: str) -> str:
+    """A text whose paragraphs are a line each."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+
+
+def _run(command: Command, settings: Settings, invocation: Invocation) -> None:
+    """Run a command, and say if it made the folder that holds its results."""
+    out = Path(getattr(settings, "out", None) or ".")
+    files = [config_path(name) for name in invocation.config]
+    keep_apart(files, [out], "name another file")
+    if hasattr(settings, "threads"):
+        settle_threads(settings.threads)
+    missing = None
+    for folder in out.absolute().parents:
+        if not folder.exists():
+            missing = folder
+            break
+    if "quiet" in command.asked:
+        command.run(settings, invocation)
+    else:
+        command.run(settings)
+    if missing and missing.exists():
+        Talk(invocation.quiet).say(f"made the folder {missing}")
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     """A setting as Typer takes it: a text or several, or a flag."""
-    several, required = (
-        setting.kind == tuple[str, ...] and not setting.parser,
-        setting.default is MISSING,
-    )
-    is_flag = setting.kind in (bool, bool | None)
-    if setting.role == "argument":
-        described: Any = typer.Argument(metavar=setting.name.upper())
-    else:
-        names = setting.names
-        if is_flag and not any("/" in name for name in names):  # no --no-NAME
-            names = names or (setting.option,)
-        described = typer.Option(*names, metavar=None if is_flag else setting.metavar)
-    kind: Any = list[str] if several else bool if is_flag else str
+    required = setting.default is MISSING
+    kind: Any = str
+    if setting.is_flag:
+        kind = bool
+    elif setting.is_repeated or setting.synonyms:
+        kind = list[str]
     return inspect.Parameter(
         setting.name,
-        inspect.Parameter.KEYWORD_ONLY,
+        _BY_NAME,
         default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, described],
+        annotation=Annotated[kind if required else kind | None, _described(setting)],
     )
+
+
+def _described(setting: Setting) -> Any:
+    """An argument or option of Typer."""
+    words = sorted({*setting.words, *(RECIPES if setting.name == "config" else ())})
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    # Where nothing is known, the shell completes the names of files.
+    more: Any = {"autocompletion": complete} if words else {}
+    if setting.role == "argument":
+        return typer.Argument(metavar=setting.name.upper(), **more)
+    if not setting.is_flag:
+        return typer.Option(*setting.names, metavar=setting.called, **more)
+    return typer.Option(*(setting.names or (setting.option,)))  # no --no-NAME
 
 
 # ---- where values come from
-# --------------------------------------------------------------------------------------------
 
 
-def resolve(kind: type[S], typed: Mapping[str, Any], context: typer.Context) -> S:
-    """The settings of a command: what was typed, then the config file, then the recipe, then the defaults."""
-    settings = {one.name: one for one in settings_of(kind)}
-    typed = dict(typed)
-    chosen = dict(_key(pair, settings) for pair in typed.pop("set_keys", ()))
-    values = _parsed(typed, settings) | _parsed(chosen, settings, "--set")
-    path = values.get("config")
-    file = _parsed(_of_file(path, context), settings, f"in {path}") if path else {}
-    named, merged = values.get("recipe") or file.get("recipe"), dict[str, Any]()
-    if named:
-        from pipedec_cli.data.paper import recipe as settings_of_recipe
-
-        merged = _parsed(
-            settings_of_recipe(named, _table(context)), settings, f"in recipe {named}"
-        )
-    from_recipe = set(merged)
-    for layer in (file, values):
-        # A task that is typed drops the protocol of a recipe, and a protocol its task.
-        for one in settings.values():
-            if one.belongs_to in layer and one.name not in layer:
-                merged.pop(one.name, None)
-        merged |= layer
-        from_recipe -= set(layer)
-    return kind(**merged, from_recipe=frozenset(from_recipe & set(merged)))
-
-
-def _key(pair: str, settings: Mapping[str, Setting]) -> tuple[str, str]:
-    name, equals, value = pair.partition("=")
-    name = name.strip().replace("-", "_")
-    if not equals:
-        raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=SET)
-    if name not in settings or settings[name].role != "key":
-        keys = ", ".join(one.name for one in settings.values() if one.role == "key")
-        known = (
-            f"write {settings[name].option} instead"
-            if name in settings
-            else f"the keys are {keys}"
-        )
-        raise typer.BadParameter(f"there is no key {name!r}; {known}", param_hint=SET)
-    return name, value
-
-
-def _table(context: typer.Context) -> str:
-    """The command's table in a config file, such as ``shard`` for `pipedec shard merge`."""
-    inner: Any = context
-    while inner.parent and inner.parent.parent:
-        inner = inner.parent
-    return inner.info_name or ""
-
-
-def _of_file(path: Path, context: typer.Context) -> dict[str, Any]:
-    """The settings that a config file has for this command: its top-level keys, under those of the command's table.
-
-    A top-level key is for all commands that have it. A `UserError` for one that no
-    command has, and for a table of none.
-    """
-    content = read_toml(path)
-    command = _table(context)
-    group = context.find_root().command
-    commands = {command: context.command, **getattr(group, "commands", {})}
-    known = {
-        name: _by_name(getattr(one, "settings", ())).keys()
-        for name, one in commands.items()
-    }
-    shared = {
-        key: value for key, value in content.items() if not isinstance(value, dict)
-    }
-    tables = content.keys() - shared.keys()
-    for name in tables - known.keys() if hasattr(group, "commands") else ():
-        todo = f"its tables are named after commands: {', '.join(known)}"
-        raise UserError(f"[{name}] is no table of pipedec", where=str(path), todo=todo)
-    own = content[command] if isinstance(content.get(command), dict) else {}
-    _refuse_unknown(
-        shared, set[str]().union(*known.values()), "any command", path, context
-    )
-    _refuse_unknown(own, known[command], f"`pipedec {command}`", path, context)
-    return {
-        name: shared[name]
-        for name in shared
-        if name.replace("-", "_") in known[command]
-    } | own
-
-
-def _refuse_unknown(
-    given: Mapping[str, Any],
-    names: Set[str],
-    whose: str,
-    path: Path,
-    context: typer.Context,
-) -> None:
-    for name in sorted(given):
-        if name.replace("-", "_") not in names - {"config"}:
-            see = f"see `{context.command_path} --help-all` for the settings"
-            raise UserError(
-                f"unknown setting {name!r} for {whose}", where=str(path), todo=see
-            )
-
-
-def _by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
-    """The settings by each name, with ``_`` for ``-``: that of the field, and those of the option."""
-    names = {one.name: one for one in settings}
-    for one in [*names.values()]:
-        for name in one.names:
-            names.setdefault(name.partition("/")[0].lstrip("-").replace("-", "_"), one)
-    return names
-
-
-def _parsed(
-    given: Mapping[str, Any], settings: Mapping[str, Setting], where: str = ""
-) -> dict[str, Any]:
-    """The values of settings by the names of their fields. An error names the option, or the key and its place."""
-    by_name, found = _by_name(settings.values()), {}
-    for name, value in given.items():
-        setting = by_name[name.replace("-", "_")]
+def resolve(
+    command: Command, typed: Mapping[str, Any], context: typer.Context
+) -> tuple[Any, Invocation]:
+    """The settings of a command: what was typed, then its config files, the last one first, then the defaults."""
+    settings = by_name(command.declared)
+    values: dict[str, Any] = {}
+    for name in typed.get("config", ()):
+        path = config_path(name)
+        for key, value in read_config(path, context).items():
+            setting = settings[bare(key)]
+            values[setting.name] = _parsed(setting, value, key, f" (in {path})")
+        if path == RECIPES.get(name):
+            values["recipe"] = name
+    for name, value in typed.items():
+        setting = settings[name]
+        hint = name if setting.role == "argument" else setting.spelled
+        values[name] = _parsed(setting, value, hint)
+    for pair in typed.get("set_keys", ()):
+        key, value = _pair(pair, command)
         try:
-            found[setting.name] = setting.parse(value)
+            values[key] = settings[key].parse(value)
         except ValueError as error:
-            hint = (
-                setting.option.partition("/")[0]
-                if setting.role == "option"
-                else setting.name
-            )
-            if where == "--set":
-                raise typer.BadParameter(f"{name}: {error}", param_hint=SET) from None
-            place = f" ({where})" if where else ""
-            raise typer.BadParameter(
-                f"{error}{place}", param_hint=f"'{name if where else hint}'"
-            ) from None
-    return found
+            raise typer.BadParameter(f"{key}: {error}", param_hint=SET) from None
+    asked = {name: values.pop(name) for name in command.asked if name in values}
+    return command.settings(**values), Invocation(**asked)
 
 
-# ---- the help text
-# -----------------------------------------------------------------------------------------------------
+def _parsed(setting: Setting, value: Any, name: str, place: str = "") -> Any:
+    """The value of a setting. An error has its name, and its place in a file."""
+    try:
+        if setting.synonyms and isinstance(value, list):
+            value = setting.only_one(value)
+        return setting.parse(value)
+    except ValueError as error:
+        hint = f"'{name}'"
+        raise typer.BadParameter(f"{error}{place}", param_hint=hint) from None
 
 
-class HelpfulCommand(TyperCommand):
-    """A command with `--help` on one screen, and `--help-all` with the keys of the config file as well."""
-
-    settings: tuple[Setting, ...] = ()
-
-    def format_help(self, ctx: Any, formatter: Any, *, keys: bool = False) -> None:
-        """Print usage, what the command does, a line for each option or also key, and examples to paste."""
-        console, panels = Console(highlight=False), dict[str, list[tuple[str, str]]]()
-        for setting in self.settings:
-            if setting.role != "key":
-                panels.setdefault(setting.panel, []).append(
-                    (_label(setting), _explained(setting))
-                )
-        general = panels.pop("General", [])
-        if any(setting.role == "key" for setting in self.settings):
-            general.append(("--help-all", "Show the keys of the config file, too."))
-        panels["General"] = [*general, ("-h, --help", "Show this message and exit.")]
-        if keys:
-            panels["Keys of the config file, or --set KEY=VALUE"] = [
-                (f"{one.name} {one.metavar}", _explained(one))
-                for one in self.settings
-                if one.role == "key"
-            ]
-        console.print(
-            Text.assemble((self.get_usage(ctx).strip(), "bold"), f"\n{self.help}\n")
-        )
-        for title, records in panels.items():
-            console.print(
-                f"[bold]{title}[/bold]"
-            )  # no empty lines: all of it is to fit a screen
-            table = Table.grid(padding=(0, 2, 0, 0))
-            table.add_column(style="cyan", max_width=34)
-            table.add_column()
-            for name, text in records:
-                table.add_row(
-                    Text(name.replace("|", " | ") if len(name) > 34 else name),
-                    Text(text),
-                )
-            console.print(Padding(table, (0, 0, 0, 2)))
-        console.print("[bold]Examples[/bold]")
-        for line in (self.epilog or "").strip().split("\n"):
-            console.print(Text(f"  {line.rstrip()}"), soft_wrap=True)
-
-
-def _label(setting: Setting) -> str:
-    """The names of a setting and what stands for its value, such as ``--limit N``."""
-    if setting.role == "argument":
-        return setting.name.upper()
-    names = ", ".join(sorted(setting.names or (setting.option,), key=len)).replace(
-        "/", " / "
-    )
-    return (
-        names if setting.kind in (bool, bool | None) else f"{names} {setting.metavar}"
-    )
-
-
-def _explained(setting: Setting) -> str:
-    usual = setting.default
-    if usual in (None, MISSING, (), False) or "[default" in setting.text:
-        return setting.text
-    return f"{setting.text} [default: {','.join(map(str, usual)) if isinstance(usual, tuple) else usual}]"
-
-
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    if wanted and isinstance(context.command, HelpfulCommand):
-        context.command.format_help(context, None, keys=True)
-        raise typer.Exit
-
-
-_HELP_ALL = inspect.Parameter(
-    "help_all",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool, typer.Option("--help-all", is_eager=True, callback=_show_all)
-    ],
-)
+def _pair(text: str, command: Command) -> tuple[str, str]:
+    """The key and the value of a ``--set``; an error if the command has no such key."""
+    typed, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=SET)
+    name = bare(typed.strip())
+    todo = instead_of(name, command.name)
+    for setting in command.declared:
+        if setting.name == name and setting.role == "key":
+            return name, value
+        if setting.name == name:
+            todo = f"write {setting.option} instead"
+    if todo is None:
+        keys = [each.name for each in command.declared if each.role == "key"]
+        todo = f"the keys are {', '.join(keys)}"
+    raise typer.BadParameter(f"there is no key {name!r}; {todo}", param_hint=SET)

@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pipedec_cli.data.artifact import TRAINING_FILE, Artifact
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.model_files import require_file, require_readable, require_whole
 from pipedec_cli.data.reading import as_json, contents
-from pipedec_cli.data.records import Teacher
+from pipedec_cli.data.records import Family, Teacher
 from pipedec_cli.data.writing import remove_partials, writer_of
 
 STATE: Final = "trainer_state.json"
@@ -28,6 +28,10 @@ _SIZES: Final = ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in
 #: `model/scratch.py`.
 FRESH: Final = ("scratch", *(f"scratch-{size}" for size in _SIZES))
+#: The same of another family than T5, such as ``scratch-tiny-llama``.
+_FRESH_OF_FAMILIES: Final = frozenset(
+    f"{name}-{family}" for name in FRESH[1:] for family in get_args(Family)
+)
 #: The name of a GGUF file on the hub.
 _HUB_FILE: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+:[\w./-]+")
 #: What a training starts from: fresh weights, a model that once started so, another
@@ -60,11 +64,16 @@ def curve_of(name: str) -> list[dict[str, float]]:
     return list(result.get("curve") or ())
 
 
+def is_fresh(name: str) -> bool:
+    """Whether a name is that of fresh weights."""
+    return name in FRESH or name in _FRESH_OF_FAMILIES
+
+
 def start_of(model: str, *, adapters: bool = False) -> Start:
     """What the model that `train --model` names starts from. A folder's training.json tells it, wherever the folder is."""
     if adapters:
         return "adapters"
-    if model in FRESH:
+    if is_fresh(model):
         return "fresh"
     return (
         "from-scratch"
@@ -130,10 +139,13 @@ def require_model(name: str) -> bool:
 
 def require_start(name: str) -> None:
     """A `UserError` unless a training can start from it: fresh weights, or a model that is there."""
-    if name in FRESH:
+    if is_fresh(name):
         return
     if name.startswith("scratch") and not Path(name).is_dir():
-        todo = f"use one of {', '.join(FRESH[1:])}, or {FRESH[0]} with --teacher"
+        todo = (
+            f"use one of {', '.join(FRESH[1:])}, with -FAMILY behind it for another "
+            f"family than T5, or {FRESH[0]} with --teacher"
+        )
         raise UserError(f"there is no shape {name!r}", todo=todo)
     require_model(name)
 

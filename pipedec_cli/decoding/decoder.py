@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import torch
 from msgspec.structs import replace
 
-from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import FieldSegmenter, Keys
 from pipedec_cli.data.records import Delay, Generated
 from pipedec_cli.decoding.plans import FieldPlan, TextPlan
@@ -191,20 +191,34 @@ class Decoder:
     ) -> None:
         """Change the prompt, and whether it stands in the chat template; None leaves either as it is.
 
-        In a chat the texts of a model from elsewhere end where its turns end. A
-        UserError if the model is not decoder-only, or the template does not fit.
+        An encoder reads the text before the source as well, and no chat. In a chat the
+        texts of a model from elsewhere end where its turns end. A UserError if the
+        template does not fit.
         """
         if prompt is None and chat is None:
             return
-        if (before := self.text.prompt) is not None:
-            chat = before.chat if chat is None else chat
-            if prompt is None and before.template != usual_prompt(chat=before.chat):
-                prompt = before.template
+        before = self.text.prompt
+        if before is None:
+            self._read_prefix(self.checkpoint.prefix(prompt, chat=chat))
+            return
+        chat = before.chat if chat is None else chat
+        if prompt is None and before.template != usual_prompt(chat=before.chat):
+            prompt = before.template
         chat = bool(chat)
         prompt = usual_prompt(chat=chat) if prompt is None else prompt
         self.text.prompt = self.checkpoint.prompt(prompt, chat=chat)
         if self.checkpoint.settings is None:
             self.checkpoint.end_as_usual(chat=chat)
+
+    def _read_prefix(self, prefix: str) -> None:
+        """Put a text before every source, and warn if the model was trained with another."""
+        own = self.settings.source_prefix
+        if self.checkpoint.settings is not None and prefix != own:
+            log.warning(
+                f"{self.checkpoint.name} was trained with the source prefix {own!r}, "
+                f"not {prefix!r}"
+            )
+        self.text.prefix = prefix
 
     def chunks(self, size: int) -> Chunks:
         """How sources are cut into at most `size` tokens each, and their objects merged."""

@@ -20,7 +20,7 @@ from pipedec_cli.data.writing import manifest
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
-from pipedec_cli.jobs.report_settings import BenchSettings
+from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.decoding.decoder import Decoder
@@ -95,7 +95,7 @@ def bench(
     made = Bench(
         entries=tuple(measured),
         conditions=conditions,
-        sample=Sample(size, size, settings.repeats),
+        sample=Sample(size, size, REPEATS),
         model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
         lengths=lengths,
     )

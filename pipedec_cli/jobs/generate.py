@@ -89,10 +89,6 @@ def check_settings(settings: RunSettings) -> None:
         raise UserError(
             "examples do not go into a chat", todo="leave --chat or --shots out"
         )
-    if settings.schema and settings.fields:
-        raise UserError(
-            "--fields and --schema both say which keys there are", todo="leave one out"
-        )
     for name in () if settings.is_blind else settings.asked("calibrate", "show_prompt"):
         what = f"{name} is for --schema, --fields, --shots and --ask"
         raise UserError(what, todo="leave it out")

@@ -34,11 +34,10 @@ from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import atomic_writer, require_own, rounded, to_json
 from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.settings import (
+    Count,
     Settings,
     argument,
-    json_option,
     option,
-    quiet_option,
     unescaped,
 )
 
@@ -75,15 +74,13 @@ class ImportSettings(Settings):
         "The file or folder to write, - for stdout [default: named after the data set].",
         metavar="FILE|-",
     )
-    limit: int | None = option(None, "The first N examples of each split.", min=1)
+    limit: Count | None = option(None, "The first N examples of each split.")
     targets: Path | None = option(
         None, "parallel: the file of targets [default: the source's name with trg]."
     )
     separator: str | None = option(
         None, "parallel: ends a phrase of a target; '' for plain text [default: ;]."
     )
-    as_json: bool = json_option()
-    quiet: bool = quiet_option()
 
     @property
     def to_stdout(self) -> bool:
@@ -128,8 +125,6 @@ def import_data(
     settings: ImportSettings, listen: Listen, emit: Callable[[str], None]
 ) -> ImportedData:
     """Write a published data set as JSON lines. `emit` takes each line where the output is standard output."""
-    if settings.as_json and settings.to_stdout:
-        raise UserError("--json and --out - both want stdout", todo="leave one out")
     for name, value in settings.some("targets", "separator").items():
         if value is not None and settings.name != "parallel":
             raise UserError(f"--{name} is for parallel text, not for {settings.name}")

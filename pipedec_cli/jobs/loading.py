@@ -392,13 +392,6 @@ def load_decoder(
     )
     warn_uncompiled(decoder.checkpoint)
     is_ours = decoder.checkpoint.settings is not None
-    if settings.source_prefix is not None:
-        own = decoder.settings.source_prefix
-        if is_ours and settings.source_prefix != own:
-            log.warning(
-                f"{name} was trained with the source prefix {own!r}, not {settings.source_prefix!r}"
-            )
-        decoder.text.prefix = settings.source_prefix
     place = settings.place
     if not is_ours and place.segmentation.exists():
         # The texts of a model from elsewhere are cut as the targets in the workspace
@@ -415,9 +408,9 @@ def load_decoder(
 
 
 def apply_prompt(template: str | None, chat: bool | None, *decoders: Decoder) -> None:
-    """Give a prompt to those decoders that have one; a `UserError` if no decoder has one. None leaves theirs."""
+    """Give a prompt to those decoders that have one, or else to all encoders. None leaves theirs."""
     prompted = [decoder for decoder in decoders if decoder.text.prompt is not None]
-    for decoder in prompted or decoders[:1]:
+    for decoder in prompted or decoders:
         decoder.read_sources(template, chat=chat)
 
 

@@ -28,7 +28,7 @@ from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.writing import package_versions
 from pipedec_cli.jobs.events import Listen, stage, track
-from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
+from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
 
 if TYPE_CHECKING:
@@ -166,14 +166,11 @@ class _Contest:
         contest = {
             one.name: (one.runner, self.timed(one, size)) for one in self.entries
         }
-        number, repeats = (
-            many(len(self.timed(self.entries[0], size)), "example"),
-            self.settings.repeats,
-        )
-        passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
+        number = many(len(self.timed(self.entries[0], size)), "example")
+        passes = f"{many(REPEATS, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
         total, began, passed = (
-            len(self.entries) * (1 + repeats),
+            len(self.entries) * (1 + REPEATS),
             time.monotonic(),
             count(1),
         )
@@ -181,7 +178,7 @@ class _Contest:
         def on_pass(_: str) -> None:
             advance()
             if next(passed) == len(contest):  # all have warmed up
-                more = repeats * (time.monotonic() - began)
+                more = REPEATS * (time.monotonic() - began)
                 stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
                 log.info(f"about {duration(more)} more at batch size {size}{stop}")
 
@@ -195,7 +192,7 @@ class _Contest:
             return time_together(
                 contest,
                 batch_size=size,
-                repeats=repeats,
+                repeats=REPEATS,
                 clock=device_clock(device),
                 rest=pause,
                 on_pass=on_pass,

@@ -26,7 +26,12 @@ from pipedec_cli.data.reading import read_json, real, require_place, require_wri
 from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
-from pipedec_cli.data.writing import manifest, require_own_together
+from pipedec_cli.data.writing import (
+    manifest,
+    require_own_together,
+    to_json,
+    write_together,
+)
 from pipedec_cli.jobs.commands import command_line, sequential_training
 from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
@@ -37,7 +42,7 @@ from pipedec_cli.jobs.loading import (
     read_inputs,
 )
 from pipedec_cli.jobs.measuring import measure, parse_compared
-from pipedec_cli.jobs.report_settings import ReportSettings
+from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 from pipedec_cli.metrics import TASK_OF
 from pipedec_cli.metrics.scoring import (
@@ -70,7 +75,7 @@ class Way:
 def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     """The entry of a way to decode. Its command writes the texts of the split that everything is measured on."""
     from pipedec_cli.jobs.run import plan_run  # late: it imports torch
-    from pipedec_cli.model.text import usual_prompt
+    from pipedec_cli.model.text import SOURCE, usual_prompt
 
     how, decoder = way.settings, way.decoder
     runs = [
@@ -89,8 +94,8 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
     if (
         decoder.drafter is None or decoder.drafter.decoder is None
     ):  # else `generate` lets both read alike
-        if text.prefix != own.source_prefix:
-            read["source_prefix"] = text.prefix
+        if text.prompt is None and text.prefix != own.source_prefix:
+            read["prompt_template"] = text.prefix + SOURCE
         if text.max_source_tokens != decoder.checkpoint.codec().max_source_tokens:
             read["max_source_tokens"] = text.max_source_tokens
     if text.prompt is not None:
@@ -128,7 +133,6 @@ def plan_entries(
     )
     usual = GenerateSettings(**settings.some(*same))
     pipelined = load_decoder(usual)
-    trained = pipelined.settings
     settings, teacher = _with_teacher(settings, pipelined.checkpoint.name)
     others = [*(f"exact-{draft}" for draft in drafts), *peers]
     sequential = _load_sequential(settings.baseline, usual, others)
@@ -142,13 +146,11 @@ def plan_entries(
         for split in settings.split or (None,)
     }
     ways = list[Way]()
-    if (
-        pipelined.checkpoint.together
-    ):  # a recipe may ask for other starts, a person may not
-        for name in settings.asked("delays", "empty_rows", "stop_on_repeat"):
+    if pipelined.checkpoint.together:
+        if settings.delays is not None:
             raise UserError(
-                f"fields start all at once: {name} does not apply",
-                todo=f"leave {name} out",
+                "fields start all at once: --delays does not apply",
+                todo="leave --delays out",
             )
         ways.append(
             Way(
@@ -159,18 +161,11 @@ def plan_entries(
             )
         )
     for delay, serving in served:
-        how = replace(usual, delay=delay, stop_on_repeat=_stops(settings, serving))
+        how = replace(usual, delay=delay)
         if serving is not pipelined:
             how = replace(how, model=serving.checkpoint.name)
-        own, alone = (
-            serving.settings.empty_rows,
-            settings.empty_rows in (None, (trained.empty_rows,)),
-        )
-        for rule in settings.empty_rows or (own,):
-            name = f"Δt = {delay}" if alone else f"Δt = {delay}, {rule}"
-            way = replace(how, empty_rows=None if rule == own else rule)
-            ways.append(Way(name, "pipelined", way, serving))
-    waiting = replace(usual, delay="wait", stop_on_repeat=_stops(settings, pipelined))
+        ways.append(Way(f"Δt = {delay}", "pipelined", how, serving))
+    waiting = replace(usual, delay="wait")
     if sequential is None:
         trains = sequential_training(pipelined.checkpoint.name, settings.workspace)
         log.warning(
@@ -234,29 +229,19 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
         )
 
 
-def _stops(settings: ReportSettings, decoder: Decoder) -> bool | None:
-    """Whether to stop on a repeat; None if the checkpoint does the same by itself."""
-    own = decoder.settings.stop_on_repeat
-    return None if settings.stop_on_repeat == own else settings.stop_on_repeat
-
-
 def _exact(
     drafts: Sequence[Draft],
     sequential: Decoder,
     usual: GenerateSettings,
     ours: Sequence[Way],
 ) -> Iterator[Way]:
-    """The sequential model in exact mode. The drafter is the first pipelined way that uses its default rule."""
+    """The sequential model in exact mode. The drafter is the first pipelined way that has a delay."""
     from pipedec_cli.decoding.exact import exact_decoder
 
     name = sequential.checkpoint.name
     for draft in drafts:
         if draft == "pipelined":
-            rule = ("empty_rows", "stop_on_repeat")
-            usual_rule = (
-                way for way in ours if set(way.settings.some(*rule).values()) == {None}
-            )
-            fixed = [way for way in usual_rule if isinstance(way.settings.delay, int)]
+            fixed = [way for way in ours if isinstance(way.settings.delay, int)]
             drafting = (fixed or list(ours))[0]
             how, exact = drafting.settings, exact_decoder(sequential, drafting.decoder)
         else:
@@ -272,30 +257,16 @@ def _exact(
 def _serving(
     settings: ReportSettings, usual: GenerateSettings, pipelined: Decoder
 ) -> list[tuple[int, Decoder]]:
-    """The delays to try, each with the checkpoint that serves it; one that only a recipe asks for may be left out."""
-    trained, name, found, lacking = (
-        pipelined.settings,
-        pipelined.checkpoint.name,
-        [],
-        list[int](),
-    )
+    """The delays to try, each with the checkpoint that serves it."""
+    trained, found = pipelined.settings, []
     for delay in (delay for delay in settings.delays or () if isinstance(delay, int)):
         apart = settings.place.model(f"pipelined-delay{delay}")
         if trained.delay in ("any", delay):
             found.append((delay, pipelined))
         elif settings.model is None and apart.exists():
             found.append((delay, load_decoder(replace(usual, model=str(apart)))))
-        elif "delays" in settings.from_recipe:
-            lacking.append(delay)
         else:
             found.append((delay, pipelined))  # it refuses the delay
-    if lacking:
-        other = settings.place.model(f"pipelined-delay{lacking[0]}")
-        log.warning(
-            f"Δt = {', '.join(map(str, lacking))}: left out, since {name} was trained for delay {trained.delay} only; "
-            "`pipedec train --delay any` makes a model for all delays, "
-            f"`pipedec train --delay {lacking[0]} --out {other}` a model beside it"
-        )
     return found or [(trained.usual_delay, pipelined)]
 
 
@@ -398,7 +369,7 @@ def compare(
         called=called,
         metric=first.scores.measure.primary,
         baseline=in_words,
-        sample=Sample(len(chosen), len(records), settings.repeats),
+        sample=Sample(len(chosen), len(records), REPEATS),
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method()}",
@@ -412,7 +383,7 @@ def _write_and_score(
     """Generate what is missing, and score it: the files, and the entries with their quality on each split."""
     from pipedec_cli.jobs.run import complete  # late: it imports torch
 
-    by = ScoreSettings(**settings.some("protocol", "workspace"))
+    by = ScoreSettings(workspace=settings.workspace)
     files: list[Path] = []
     scored: list[dict[SplitName, ScoredRun]] = [{} for _ in entries]
     splits: Sequence[SplitName] = settings.split or ("test",)
@@ -433,7 +404,7 @@ def _write_and_score(
         else:
             runs = score_runs(by, loaded, listen, settings.limit)
             measure = runs[0].scores.measure
-            by = replace(by, task=TASK_OF[measure.name], protocol=settings.protocol)
+            by = replace(by, task=TASK_OF[measure.name])
         for of_entry, run in zip(scored, runs, strict=True):
             of_entry[split] = run
     _keep_sources(entries, 0)  # timed passes read each source
@@ -505,4 +476,23 @@ def report(settings: ReportSettings, listen: Listen = silent) -> Compared:
         one.decoder.checkpoint.name for one in runners if isinstance(one, EngineRunner)
     )
     curves = {Path(name).name: curve for name in names if (curve := curve_of(name))}
-    return Compared(made, content, curves, folder)
+    compared = Compared(made, content, curves, folder)
+    save_report(compared)
+    return compared
+
+
+def save_report(compared: Compared) -> None:
+    """Write a report as JSON, as Markdown, and as a page for a browser."""
+    from pipedec_cli.page.report import report_page
+    from pipedec_cli.view.results import report_markdown
+
+    saved = compared.folder / "report.json"
+    texts = {
+        saved: [to_json(compared.content, indent=2) + "\n"],
+        compared.folder / "report.md": [report_markdown(compared.report)],
+        compared.folder / "report.html": [
+            report_page(compared.report, compared.curves)
+        ],
+    }
+    write_together(texts, last=saved)
+    log.info(f"saved {saved}, report.md and report.html, to be looked at in a browser")

@@ -3,38 +3,40 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
-from pipedec_cli.data.records import MOST, SPLITS, Delay, SplitName
+from msgspec import Meta
+
+from pipedec_cli.data.records import SPLITS, SplitName
 from pipedec_cli.jobs import settings as common
 from pipedec_cli.jobs.settings import (
+    Count,
+    Device,
     Dtype,
     Settings,
+    Size,
+    Sizes,
+    Threads,
     WorkflowSettings,
     argument,
     key,
-    names_of,
+    listed,
     option,
+    rising,
 )
-from pipedec_cli.metrics import ProtocolName
-from pipedec_cli.pipeline.grid import EmptyRows
+
+#: Timed passes of each decoder; medians count.
+REPEATS: Final = 3
 
 _input = partial(option, panel="Input")
 _speed = partial(option, panel="Speed")
 
 
-def parse_delays(value: Any) -> tuple[Delay, ...]:
-    """Delays with commas between them, rising; ``wait`` comes last."""
-    parts = common.listed(value)
-    given = [part for part in parts if part != "wait"]
-    numbers = common.numbers(given, "wait") if given else ()
-    return numbers if given == parts else (*numbers, "wait")
-
-
-def parse_splits(value: Any) -> tuple[SplitName, ...]:
-    """Names of splits with commas between them, in the order train, dev, test."""
-    names = names_of(value, SPLITS)
-    return tuple(split for split in SPLITS if split in names)
+def in_order(value: Any) -> list[str]:
+    """Names of splits in the order train, dev, test."""
+    names = listed(value)
+    known = [split for split in SPLITS if split in names]
+    return known + [name for name in names if name not in SPLITS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,52 +52,42 @@ class ReportSettings(WorkflowSettings):
         "transformers, transformers:bfloat16, ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
         metavar="NAMES",
     )
-    delays: tuple[Delay, ...] | None = option(
-        None,
-        "Δt to try, commas between, or 'wait' [default: as trained; 2 for a model that serves any].",
-        parser=parse_delays,
-        metavar="N,N",
-    )
-    empty_rows: tuple[EmptyRows, ...] | None = key(
-        None,
-        "Rules for empty rows to try, commas between: retry, stop [default: as trained].",
-        parser=partial(names_of, known=get_args(EmptyRows)),
-        metavar="RULES",
-    )
-    stop_on_repeat: bool | None = key(
-        None, "End a text when it repeats itself [default: as trained]."
+    delays: Annotated[tuple[Size | Literal["wait"], ...], Meta(min_length=1)] | None = (
+        option(
+            None,
+            "Δt to try, commas between, or 'wait' [default: as trained; 2 for a model that serves any].",
+            read=rising,
+            metavar="N,N",
+        )
     )
     model: str | None = _input(None, "The pipelined model [default: the workspace's].")
     baseline: str | None = _input(
         None,
         "The sequential model [default: the model's teacher, else the workspace's].",
     )
-    split: tuple[SplitName, ...] | None = _input(
+    split: Annotated[tuple[SplitName, ...], Meta(min_length=1)] | None = _input(
         None,
         "The split; of several, such as dev,test, the last is timed [default: test].",
-        parser=parse_splits,
+        read=in_order,
         metavar="NAMES",
     )
-    limit: int | None = _input(None, "Compare on the first N examples only.", min=1)
-    max_tokens: int | None = _input(
-        None, "The most tokens [default: 512 for wait and sequential].", min=1, max=MOST
+    limit: Count | None = _input(None, "Compare on the first N examples only.")
+    max_tokens: Size | None = _input(
+        None, "The most tokens [default: 512 for wait and sequential]."
     )
-    protocol: ProtocolName | None = key(
-        None,
-        "The scoring protocol [default: the first of the task that the data suggest].",
-    )
-    timing_examples: int | Literal["all"] = key(
+    timing_examples: Size | Literal["all"] = key(
         32, "How many examples to time, drawn evenly, or 'all'."
     )
-    repeats: int = key(3, "Timed passes; medians count.", min=1)
-    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
+    batch_sizes: Sizes = _speed(
+        (1,), "Batch sizes to time, commas between.", read=rising, metavar="N,N"
+    )
     memory: bool = key(
         True, "Measure the peak memory of each decoder in a process of its own."
     )
     batch_size: int | Literal["auto"] = "auto"  # of generating, which is not timed
     dtype: Dtype = _speed("float32", "The dtype of the weights, also of the peers'.")
-    device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_key()
+    device: Device = common.device_option(panel="Speed")
+    threads: Threads | None = common.threads_key()
     peer_gguf: Path | None = common.peer_gguf_key()
     out: Path | None = common.general(
         None,
@@ -117,14 +109,14 @@ class BenchSettings(Settings):
         None,
         "Lengths of a data set of the paper, or of an object with 12 keys [default: wikihowqa].",
     )
-    subsequences: int | None = _lengths(
-        None, "Or: the number of subsequences.", min=1, max=1000
+    subsequences: Annotated[int, Meta(ge=1, le=1000)] | None = _lengths(
+        None, "Or: the number of subsequences."
     )
-    tokens: int | None = _lengths(
-        None, "The tokens of each of these.", min=1, max=65_536
+    tokens: Annotated[int, Meta(ge=1, le=65_536)] | None = _lengths(
+        None, "The tokens of each of these."
     )
-    source: int | None = _lengths(
-        None, "Tokens of the source [default: 512; 300 for fields].", min=2
+    source: Annotated[int, Meta(ge=2, le=common.LARGEST)] | None = _lengths(
+        None, "Tokens of the source [default: 512; 300 for fields]."
     )
     model: str = option(
         "scratch-base",
@@ -136,22 +128,22 @@ class BenchSettings(Settings):
         "ctranslate2, ctranslate2:int8, ctranslate2:bfloat16, llama.cpp.",
         metavar="NAMES",
     )
-    delays: tuple[int, ...] = option((1,), "Δt to try, commas between.")
-    dtypes: tuple[str, ...] = _speed(
+    delays: Sizes = option(
+        (1,), "Δt to try, commas between.", read=rising, metavar="N,N"
+    )
+    dtypes: Annotated[tuple[Dtype, ...], Meta(min_length=1)] = _speed(
         ("float32",),
         "The dtypes of our weights, commas between; the peers take the first.",
-        parser=partial(names_of, known=get_args(Dtype)),
+        read=listed,
         metavar="NAMES",
     )
-    batch_sizes: tuple[int, ...] = _speed((1,), "Batch sizes to time, commas between.")
-    repeats: int = key(3, "Timed passes; medians count.", min=1)
+    batch_sizes: Sizes = _speed(
+        (1,), "Batch sizes to time, commas between.", read=rising, metavar="N,N"
+    )
     memory: bool = key(
         False, "Measure the peak memory of each decoder in a process of its own."
     )
-    device: str = common.device_option(panel="Speed")
-    threads: int | None = common.threads_key()
+    device: Device = common.device_option(panel="Speed")
+    threads: Threads | None = common.threads_key()
     peer_gguf: Path | None = common.peer_gguf_key()
     seed: int = 0  # of fresh weights and random sources
-    set_keys: tuple[str, ...] = common.set_option()
-    quiet: bool = common.quiet_option()
-    as_json: bool = common.json_option()

@@ -189,18 +189,9 @@ def _start(schedule: Schedule) -> str:
 
 
 def method_of(settings: RunSettings, decoder: Decoder) -> Method:
-    """The decoding method of the settings.
-
-    Settings of a recipe that do not suit the decoder or its schedule do not count.
-    """
-    unsuited = {"time_max", "sub_max"} if settings.delay == "wait" else set[str]()
-    if decoder.blind:
-        unsuited = {"delay", "empty_rows", "stop_on_repeat", "sub_max"}
-    elif not decoder.plan.pipelined:
-        unsuited = {"delay", "time_max", "sub_max"}
+    """The decoding method of the settings."""
     limits = ("time_max", "sub_max", "max_tokens")
     chosen = settings.some("delay", "empty_rows", "stop_on_repeat", *limits)
-    chosen |= dict.fromkeys(chosen.keys() & unsuited & settings.from_recipe)
     method = decoder.method(**chosen)
     # Values of chunks are chosen by their confidence.
     return replace(

@@ -23,8 +23,6 @@ from pipedec_cli.objects.json_schema import METRIC, METRICS
 if TYPE_CHECKING:
     from pipedec_cli.metrics.scoring import Difference, LoadedRun, ScoredRun
 
-#: Settings that belong to one protocol or another.
-_OF_A_PROTOCOL: Final = ("stemmer", "pretokenized", "hard", "autojunk", "metrics")
 #: The end of the name of predictions for training data.
 _OF_TRAIN: Final = re.compile(r"-train-[0-9a-f]{8}$")
 
@@ -55,12 +53,10 @@ class ScoreSettings(WorkflowSettings):
     )
     other: Path | None = argument("Predictions for the same examples, to compare with.")
     task: Task | None = option(
-        None, "The task to score [default: as the data suggest].", belongs_to="protocol"
+        None, "The task to score [default: as the data suggest]."
     )
     protocol: ProtocolName | None = option(
-        None,
-        "The scoring protocol [default: the first of the task].",
-        belongs_to="task",
+        None, "The scoring protocol [default: the first of the task]."
     )
     gold: Path | None = option(
         None,
@@ -69,19 +65,10 @@ class ScoreSettings(WorkflowSettings):
     sources: Path | None = option(
         None, "The sources of a --gold of lines, a document a line."
     )
-    stemmer: bool | None = key(None, "rouge: compare Porter stems [default: true].")
-    pretokenized: bool | None = key(
-        None, "keyphrases: cut all texts at white space alone."
-    )
-    hard: bool | None = key(None, "meng2017: precision at 5 always divides by 5.")
-    autojunk: bool | None = key(
-        None,
-        "multispanqa: difflib's heuristic, as in the published script [default: true].",
-    )
     metrics: tuple[tuple[str, str], ...] | None = key(
         None,
         "fields: how values are compared, such as 'name words, price 5%' [default: the schema's x-metric; exact].",
-        parser=parse_metrics,
+        read=parse_metrics,
         metavar="KEY METRIC,KEY METRIC",
     )
     out: Path | None = option(
@@ -159,7 +146,7 @@ def score_runs(
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         log.info(f"task: {task}, since {why}; another protocol overrides it")
-    given, names = asked.some(*_OF_A_PROTOCOL), set[str]()
+    given, names = {"metrics": asked.metrics}, set[str]()
     if task == "fields":
         fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
         names = {field["name"] for field in fields}
@@ -207,13 +194,10 @@ def _save(
     options = {
         "recipe": settings.recipe,
         **{name: contents[0].get(name) for name in ("task", "protocol")},
-        **{
-            name: value
-            for name, value in settings.some(*_OF_A_PROTOCOL).items()
-            if value is not None
-        },
         **settings.some("gold", "sources"),
     }
+    if settings.metrics is not None:
+        options["metrics"] = settings.metrics
     # Beside a device or a pipe there can be no file.
     alone = out is not None and out.exists() and not out.is_file()
     files = _score_files(settings, [run.run for run in runs], options)[

@@ -6,9 +6,9 @@ from dataclasses import MISSING, asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final
 
-from msgspec import to_builtins
+from msgspec import Meta, to_builtins
 
 from pipedec_cli.compare.expected_calls import Estimate, doubt, estimate, suggest
 from pipedec_cli.data.errors import UserError, log, many
@@ -22,7 +22,6 @@ from pipedec_cli.data.reading import (
     require_writable,
 )
 from pipedec_cli.data.records import (
-    MOST,
     SPLITS,
     FieldNames,
     Level,
@@ -53,16 +52,30 @@ from pipedec_cli.data.workspace import (
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.jobs.commands import command_line
 from pipedec_cli.jobs.events import Listen, silent, stage, track
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option, unescaped
+from pipedec_cli.jobs.settings import (
+    Count,
+    WorkflowSettings,
+    argument,
+    fields_option,
+    key,
+    option,
+    unescaped,
+)
 from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.objects.json_schema import read_schema
+from pipedec_cli.objects.json_schema import read_schema, schema_file
 from pipedec_cli.objects.schema import learn_schema, object_of, read_short, settled
 from pipedec_cli.pipeline.grid import Limits
 
-_fields, _splits, _schema = (
-    partial(option, panel=name)
-    for name in ("Fields of the input", "Splits", "Level field")
-)
+_fields = partial(option, panel="Fields of the input")
+_splits = partial(option, panel="Splits")
+
+
+#: The least last time-step of a trained model; longer segments are reported.
+_TIME_MAX: Final = 50
+#: The most rows in decoding. Targets with more segments are merged to one less.
+_ROWS: Final = 20
+#: Of the split; equal sources always stay together.
+_SEED: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +91,7 @@ class SegmentSettings(WorkflowSettings):
         "A subsequence is a sentence; a phrase, between separators; a clause, up to any punctuation; or a field of an object.",
     )
     separator: tuple[str, ...] = option(
-        (),
-        r"Ends a phrase; repeat it for several; \n and \t are read [default: ;].",
-        belongs_to="level",
+        (), r"Ends a phrase; repeat it for several; \n and \t are read [default: ;]."
     )
     source_field: str = _fields("source", "The field that text is generated from.")
     target_field: str = _fields(
@@ -89,49 +100,30 @@ class SegmentSettings(WorkflowSettings):
     sources_only: bool = _fields(
         False, "There are no targets, but in --test: `train --teacher` writes them."
     )
-    fields: str | None = _schema(
-        None,
-        "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, day date, kind: pub|bar' "
-        "[default: those of the targets].",
-        metavar="NAME,NAME",
-    )
-    schema: str | None = _schema(
-        None,
-        "A JSON Schema of the object, or a pydantic class as FILE.py:CLASS, which imports and runs that file.",
-        metavar="FILE",
-    )
-    keep: float = key(
-        0.0,
-        "Leave out keys that fewer of the training targets have a value for.",
-        min=0.0,
-        max=1.0,
+    fields: str | None = fields_option(
+        "Keys that get a row, in this order, with their kinds if you like: 'name, age int, tags list, day date, kind: pub|bar'; "
+        "or a JSON Schema, or a pydantic class as FILE.py:CLASS, which imports and runs that file [default: those of the "
+        "targets].",
+        panel="Level field",
     )
     dev: str | None = _splits(None, "A file of its own for dev [default: split off].")
     test: str | None = _splits(None, "A file of its own for test [default: split off].")
-    held_out: float = key(
-        0.1,
-        "The share that is split off for dev, and again for test.",
-        min=0.0,
-        max=1.0,
-    )
-    seed: int = 0  # of the split; equal sources always stay together
-    sub_max: int = key(
-        20,
-        "Most rows in decoding. Targets with more segments are merged to one less.",
-        min=2,
-        max=MOST,
-    )
-    time_max: int = (
-        50  # the least last time-step of a trained model; longer segments are reported
+    held_out: Annotated[float, Meta(ge=0, le=1)] = key(
+        0.1, "The share that is split off for dev, and again for test."
     )
     tokenizer: str | None = option(
         None,
         "Count the tokens of this folder, hub model or GGUF file [default: count words].",
     )
-    limit: int | None = option(None, "Read the first N records of each file.", min=1)
+    limit: Count | None = option(None, "Read the first N records of each file.")
     out: Path | None = option(
         None, "The folder to write to [default: data in the workspace]."
     )
+
+    @property
+    def schema(self) -> str | None:
+        """The file of the schema, if `fields` names one."""
+        return schema_file(self.fields)
 
     @property
     def separators(self) -> list[str]:
@@ -156,10 +148,7 @@ class Segmented:
 def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     """Cut every target into its subsequences, and the data into train, dev and test."""
     place = settings.place
-    folder, limits = (
-        settings.out or place.data,
-        Limits(settings.time_max, settings.sub_max),
-    )
+    folder = settings.out or place.data
     extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
     apart = {name: file for name, file in extra.items() if file is not None}
     inputs = [settings.data, *apart.values()]
@@ -179,10 +168,10 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         )
     names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
-    how = settings.some("seed", "limit", "sources_only")
+    how = settings.some("limit", "sources_only")
     with stage(listen, "reading"):
         splits, origins = gather_splits(
-            settings.data, apart, names, shares, near=folder, **how
+            settings.data, apart, names, shares, near=folder, seed=_SEED, **how
         )
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
@@ -200,10 +189,8 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
         )
     joiner = joiner_of(splits["train"], segmenter)
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    segmentation = Segmentation(
-        settings.level, cut_at, joiner, settings.sub_max, fields
-    )
-    prepare = Preparer(segmenter, segmentation, count_tokens, settings.time_max)
+    segmentation = Segmentation(settings.level, cut_at, joiner, _ROWS, fields)
+    prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
     segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
     every = ((record, name) for name, rows in splits.items() for record in rows)
     for record, name in track(
@@ -221,12 +208,12 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     }
     with stage(listen, "counting steps"):
         estimates = (
-            _promise(segmented["train"], fields, count_tokens, limits)
+            _promise(segmented["train"], fields, count_tokens, Limits(_TIME_MAX, _ROWS))
             if statistics
             else []
         )
     details: dict[str, Any] = {
-        "time_max": settings.time_max,
+        "time_max": _TIME_MAX,
         "unit": unit,
         "counts": asdict(prepare.counts),
         "statistics": {
@@ -278,26 +265,11 @@ def _counter_of(model: str | None) -> TokenCounter:
 
 def _check_level(settings: SegmentSettings) -> None:
     """Refuse what is for another level than the chosen one."""
-    of_fields, of_others = ("fields", "schema", "keep"), ("sub_max",)
-    foreign = of_others if settings.level == "field" else of_fields
-    for name in settings.asked(*sorted(foreign)):
+    if settings.level != "field" and settings.fields is not None:
         raise UserError(
-            f"{name} does not go with --level {settings.level}", todo="leave it out"
+            f"--fields does not go with --level {settings.level}", todo="leave it out"
         )
-    if settings.keep and (settings.fields or settings.schema):
-        raise UserError(
-            "the key keep is for keys that are read off the targets",
-            todo="leave it out",
-        )
-    if settings.fields and settings.schema:
-        raise UserError(
-            "--fields and --schema both say which keys there are", todo="leave one out"
-        )
-    if (
-        settings.level == "field"
-        and settings.sources_only
-        and not (settings.fields or settings.schema)
-    ):
+    if settings.level == "field" and settings.sources_only and not settings.fields:
         todo = "give --fields or --schema"
         raise UserError(
             "without targets there is nothing to read the keys off", todo=todo
@@ -309,14 +281,14 @@ def _fields_of(
 ) -> tuple[Field, ...]:
     """The schema that was asked for, filled up from the training targets, or read off them."""
     known: dict[str, Field] | None = None
-    if settings.fields is not None:
-        known = read_short(settings.fields)
-    elif settings.schema is not None:
+    if settings.schema is not None:
         known = read_schema(settings.schema)
+    elif settings.fields is not None:
+        known = read_short(settings.fields)
     if settings.sources_only:
         return tuple(settled(field) for field in (known or {}).values())
     with stage(listen, "reading the schema"):
-        fields, others = learn_schema(train, known, settings.keep)
+        fields, others = learn_schema(train, known)
     if others:
         some = ", ".join(map(repr, list(others)[:3])) + (
             ", …" if len(others) > 3 else ""
@@ -377,7 +349,7 @@ def _tell(
     settings: SegmentSettings, counts: Counts, splits: Splits, records: str
 ) -> None:
     """What was done to the targets, a line for each thing that happened at all."""
-    merged = f" had too many segments: neighbours were merged to {settings.sub_max - 1}"
+    merged = f" had too many segments: neighbours were merged to {_ROWS - 1}"
     for count, noun, what in (
         (counts.given, "target", " came segmented: kept as given"),
         (counts.merged, "target", merged),
@@ -402,7 +374,7 @@ def _tell(
         )
         log.warning(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
-            f"cut, being too long for {settings.time_max} time-steps{start} (the longest has {counts.longest:,} {unit}): "
+            f"cut, being too long for {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {unit}): "
             "train and decode with `--set time_max=N`"
         )
     if leaks := count_leaks(splits):

@@ -1,22 +1,23 @@
-"""A command's settings, declared once: the fields of a frozen dataclass are command line, config file, recipe and manifest.
+"""A command's settings, declared once: the fields of a frozen dataclass are command line, config file and manifest.
 
 `option` declares a setting of the command line, `key` a setting of the config file or
-of ``--set``, `argument` a setting without a name. `Setting.parse` reads every value,
-wherever it was typed. cli/options.py gives the settings to Typer.
+of ``--set``, `argument` a setting without a name. The type of a field says which values
+it may have, and `Setting.parse` reads every value by it, wherever it was typed.
+cli/options.py gives the settings to Typer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
+    Annotated,
     Any,
-    ClassVar,
     Final,
     Literal,
     Union,
@@ -26,54 +27,59 @@ from typing import (
 )
 
 import msgspec
+from msgspec import Meta
 
 from pipedec_cli.data.records import MOST
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
 
-Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
-
-#: The settings that say where results go and how they are shown. They do not change a
-#: result.
-_UNRECORDED = {
-    "from_recipe",
-    "workspace",
-    "config",
-    "set_keys",
-    "as_json",
-    "quiet",
-    "out",
-}
 #: The largest number that a setting may have, where nothing else bounds it.
 LARGEST: Final = 1_000_000_000
-#: The words of an error for the value that a metavar stands for.
-_KINDS: Final = {
-    "N": "a whole number",
-    "X": "a number",
-    "PATH": "a path",
-    "TEXT": "a text",
+
+# ---- types that several settings have
+
+Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
+#: A number of examples, passes or updates.
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+#: A number of tokens, steps or examples that are computed together.
+Size = Annotated[int, Meta(ge=1, le=MOST)]
+#: A number of tokens of a source.
+SourceTokens = Annotated[int, Meta(ge=2, le=65_536)]
+Sizes = Annotated[tuple[Size, ...], Meta(min_length=1)]
+Threads = Annotated[int, Meta(ge=1, le=1024)]
+Device = Annotated[
+    str,
+    Meta(
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N"
+    ),
+]
+
+#: How the values of a type are called on the command line, and in words.
+_CALLED: Final = {
+    int: ("N", "a whole number"),
+    float: ("X", "a number"),
+    bool: ("true|false", "true or false"),
+    str: ("TEXT", "a text"),
+    Path: ("PATH", "a path"),
 }
+#: Settings that say where results go. They do not change a result.
+_UNRECORDED: Final = ("workspace", "out")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How one setting is named, explained, bounded and read. `settings_of` adds the field's name, type and default."""
+    """How one setting is named, explained and read. `settings_of` adds the field's name, type and default."""
 
     text: str  # one line of help
-    names: tuple[
-        str, ...
-    ] = ()  # names on the command line; by default the field's name
+    names: tuple[str, ...] = ()  # of the option; by default the field's name
     role: Literal["option", "key", "argument"] = "option"
     panel: str = "Options"  # the heading of the help text under which it stands
-    min: float | None = None
-    max: float | None = None
     metavar: str = ""
-    parser: Callable[[Any], Any] | None = (
-        None  # text to value; a ValueError says what is wrong
-    )
-    belongs_to: str = ""  # the setting that chooses between its values, such as the task of a protocol
+    #: A text that was typed to what the type is read from; a ValueError says what is
+    #: wrong.
+    read: Callable[[Any], Any] | None = None
     name: str = ""
-    kind: Any = None
+    type: Any = None
     default: Any = None
 
     @property
@@ -83,58 +89,86 @@ class Setting:
 
     @property
     def spelled(self) -> str:
-        """How a person types the setting: ``--source-field``, or ``--set keep=…`` for a key."""
+        """How a person types the setting: ``--source-field``, or ``--set trace=…`` for a key."""
         if self.role == "key":
             return f"--set {self.name}=…"
         return self.name if self.role == "argument" else self.option.partition("/")[0]
+
+    @property
+    def called(self) -> str:
+        """What stands for the value in a help text, such as ``N|wait``."""
+        return self.metavar or "|".join(called for called, _ in _values_of(self.type))
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option has no value."""
+        return self.type in (bool, bool | None)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the option may be given several times."""
+        return self.type == tuple[str, ...] and self.read is None
 
     @property
     def names_a_place(self) -> bool:
         """Whether the value is the path of a file or a folder, or may be one."""
         if self.role == "argument" or self.name in ("model", "baseline", "dev", "test"):
             return True
-        marks = ("FILE", "FILE|-", "FILE:N", "MODEL")
-        return self.metavar in marks or Path in (self.kind, *get_args(self.kind))
+        return re.search("FILE|PATH|MODEL", self.called) is not None
+
+    @property
+    def synonyms(self) -> list[str]:
+        """The names of an option that may be called by several words, once."""
+        names = [name for name in self.names if name.startswith("--")]
+        return names if len(names) > 1 else []
+
+    def only_one(self, values: list[Any]) -> Any:
+        """The one value that was given by several names; a ValueError if there are more."""
+        if len(values) > 1:
+            raise ValueError(f"give either {' or '.join(self.synonyms)}, once")
+        return values[0]
+
+    @property
+    def words(self) -> list[str]:
+        """The words that the value may be, for a shell to complete; none if it may be anything."""
+        return [word for word, words in _values_of(self.type) if word == words]
 
     def parse(self, value: Any) -> Any:
         """The value of a text that was typed, or of what a TOML file holds; a ValueError says what is wrong.
 
         In a path ``~/`` is the home folder: no shell says so in ``--out=~/made.jsonl``.
         """
-        if self.names_a_place and isinstance(value, str) and value.startswith("~/"):
+        if self.names_a_place and str(value).startswith("~/"):
             with suppress(RuntimeError):  # there is no home folder
                 value = str(Path(value).expanduser())
-        is_text = self.kind in (str, str | None) and not isinstance(value, bool | list)
         if "\0" in str(value):
             raise ValueError(f"{value!r} cannot be used")
-        if self.metavar == "PATH" and value == "-":
+        if value == "-" and self.called == "PATH":
             if self.role == "argument":
                 raise ValueError(
                     "- is standard input, which is not read here: give a path"
                 )
             raise ValueError("- is standard output, no path")
-        if self.parser is not None:
-            return self._bounded(
-                self.parser(
-                    ",".join(map(str, value)) if isinstance(value, list) else value
-                )
-            )
-        if self.kind == tuple[str, ...]:
-            return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
-        path: Callable[..., Any] = lambda kind, text: kind(text)  # noqa: E731  # msgspec knows no paths
+        given = value
+        if self.read is not None:
+            given = self.read(value)
+        elif self.is_repeated and not isinstance(value, list):
+            given = [value]
         try:
-            found = (
-                str(value)
-                if is_text
-                else msgspec.convert(value, self.kind, strict=False, dec_hook=path)
+            return msgspec.convert(
+                given,
+                self.type,
+                strict=False,
+                from_attributes=True,
+                dec_hook=lambda kind, text: kind(text),  # msgspec knows no paths
             )
         except msgspec.ValidationError:
-            *others, last = (
-                _KINDS.get(part, part) for part in _metavar(self.kind).split("|")
-            )
-            kinds = f"{', '.join(others)} or {last}" if others else last
-            raise ValueError(f"{value!r} is not {kinds}") from None
-        return self._bounded(found)
+            raise ValueError(f"{value!r} is not {self._expected()}") from None
+
+    def _expected(self) -> str:
+        """What the value may be, such as ``a whole number from 1 to 1,000 or 'auto'``."""
+        *others, last = (words for _, words in _values_of(self.type))
+        return f"{', '.join(others)} or {last}" if others else last
 
     def typed(self, value: Any) -> list[str]:
         """The texts to type for a value, each with the option before it, so that `parse` reads the same value again."""
@@ -144,73 +178,64 @@ class Setting:
             return [repr(value).removesuffix(".0")]
         if not isinstance(value, tuple):
             return [str(value)]
+        if self.is_repeated:
+            return list(value)
+        if self.metavar == "FILE:N":
+            return [":".join(map(str, value))]
         parts = [
             " ".join(part) if isinstance(part, tuple) else str(part) for part in value
         ]
-        if self.kind == tuple[str, ...] and self.parser is None:
-            return parts
-        return [(":" if self.metavar == "FILE:N" else ",").join(parts)]
-
-    def _bounded(self, value: Any) -> Any:
-        """The value, whose numbers must have a size that can be used and keep the bounds of the setting."""
-        for number in value if isinstance(value, tuple) else (value,):
-            if not isinstance(number, int | float) or isinstance(number, bool):
-                continue
-            lowest = -LARGEST if self.min is None else self.min
-            highest = LARGEST if self.max is None else self.max
-            if not lowest <= number <= highest:  # nan is not
-                raise ValueError(f"{number} is not from {lowest:,} to {highest:,}")
-        return value
+        return [",".join(parts)]
 
 
-def settings_of(kind: type[Settings]) -> Iterator[Setting]:
+def _values_of(of_type: Any, bounds: str = "") -> Iterator[tuple[str, str]]:
+    """The kinds of values that a type has, None left out: how each is called, and in words."""
+    origin, parts = get_origin(of_type), get_args(of_type)
+    if origin is Literal:
+        yield from zip(parts, parts, strict=True)
+    elif origin in (Union, UnionType):
+        for part in parts:
+            if part is not NoneType:
+                yield from _values_of(part)
+    elif origin is tuple:
+        yield from _values_of(parts[0])
+    elif origin is Annotated and parts[1].description:
+        yield "TEXT", parts[1].description
+    elif origin is Annotated:
+        yield from _values_of(parts[0], _in_words(parts[1]))
+    else:
+        called, words = _CALLED.get(of_type, ("TEXT", "such a value"))
+        yield called, words + bounds
+
+
+def _in_words(meta: Meta) -> str:
+    """The smallest and the largest number in words."""
+    return "" if meta.ge is None else f" from {meta.ge:,} to {meta.le:,}"
+
+
+def settings_of(kind: type[Settings]) -> tuple[Setting, ...]:
     """The settings of a command, those of all commands last."""
-    hints, shared = get_type_hints(kind), {one.name for one in fields(WorkflowSettings)}
-    for one in sorted(fields(kind), key=lambda one: one.name in shared):
-        setting = one.metadata.get("setting")
-        if setting is None or one.name in kind.hidden:
-            continue
-        kinds, parser = get_args(hints[one.name]), setting.parser
-        words = [
-            word
-            for part in kinds
-            if get_origin(part) is Literal
-            for word in get_args(part)
-        ]
-        if parser is None and hints[one.name] == tuple[int, ...]:
-            parser = numbers
-        if parser is None and words and int in kinds:
-            parser = number_or(*words)
-        yield replace(
-            setting,
-            role="key" if kind.shown and one.name not in kind.shown else setting.role,
-            metavar=setting.metavar or _metavar(hints[one.name]),
-            parser=parser,
-            name=one.name,
-            kind=hints[one.name],
-            default=one.default,
+    types = get_type_hints(kind, include_extras=True)
+    shared = {each.name for each in fields(WorkflowSettings)}
+    declared = sorted(fields(kind), key=lambda each: each.name in shared)
+    return tuple(
+        replace(
+            each.metadata["setting"],
+            name=each.name,
+            type=types[each.name],
+            default=each.default,
         )
+        for each in declared
+        if "setting" in each.metadata
+    )
 
 
 def spelled(name: str, kind: type[Settings]) -> str:
     """How a person types a setting of a command; another name stays as it is."""
-    return next((one.spelled for one in settings_of(kind) if one.name == name), name)
-
-
-def _metavar(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "|".join(get_args(kind))
-    if get_origin(kind) in (UnionType, Union):
-        return "|".join(
-            _metavar(part) for part in get_args(kind) if part is not NoneType
-        )
-    return {
-        int: "N",
-        float: "X",
-        bool: "true|false",
-        Path: "PATH",
-        tuple[int, ...]: "N,N",
-    }.get(kind, "TEXT")
+    for setting in settings_of(kind):
+        if setting.name == name:
+            return setting.spelled
+    return name
 
 
 def option(default: Any, text: str, *names: str, **more: Any) -> Any:
@@ -220,94 +245,68 @@ def option(default: Any, text: str, *names: str, **more: Any) -> Any:
 
 def key(default: Any, text: str, **more: Any) -> Any:
     """A dataclass field for specialists: a key of the config file, or ``--set NAME=VALUE``."""
-    return field(
-        default=default, metadata={"setting": Setting(text, role="key", **more)}
-    )
+    return option(default, text, role="key", **more)
 
 
 def argument(text: str, default: Any = None) -> Any:
     """A dataclass field that is an argument of the command. It must be given if its default is MISSING."""
-    return field(default=default, metadata={"setting": Setting(text, role="argument")})
+    return option(default, text, role="argument")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What the settings of every command have."""
 
-    #: The settings that are options, where the declarations are shared with another
-    #: command; all others are keys.
-    shown: ClassVar[frozenset[str]] = frozenset()
-    #: The settings among these declarations that the command does not have.
-    hidden: ClassVar[frozenset[str]] = frozenset()
-    #: The settings that have the value of a recipe: defaults, which bind only the
-    #: models that they suit.
-    from_recipe: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
-
     def some(self, *names: str) -> dict[str, Any]:
         """The settings of these names."""
         return {name: getattr(self, name) for name in names}
 
     def asked(self, *names: str) -> list[str]:
-        """How those of these settings are typed that differ from their default, and that no recipe gave."""
-        usual = {one.name: one for one in settings_of(type(self))}
+        """How those of these settings are typed that differ from their default."""
+        declared = {setting.name: setting for setting in settings_of(type(self))}
         return [
-            usual[name].spelled
+            declared[name].spelled
             for name in names
-            if name in usual
-            and name not in self.from_recipe
-            and getattr(self, name) not in (usual[name].default, None)
+            if name in declared
+            and getattr(self, name) not in (declared[name].default, None)
         ]
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The settings that a manifest keeps: all but where results go and how they are shown."""
+        """The settings that a manifest keeps: all but where results go."""
         return {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in _UNRECORDED
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _UNRECORDED
         }
 
 
-# ---- values that have a parser of their own. Each parser accepts its own results, for
-# defaults ------------------------
-
-
-def number_or(*words: str) -> Callable[[Any], Any]:
-    """A parser of whole numbers from 1 to a million, or one of these words."""
-
-    def parse(value: Any) -> int | str:
-        text = str(value)
-        if text in words:
-            return text
-        if not _is_number(text):
-            raise ValueError(
-                f"give a whole number from 1 to {MOST:,}, or {' or '.join(map(repr, words))}"
-            )
-        return int(text)
-
-    return parse
-
-
-def _is_number(text: str) -> bool:
-    """Whether a text is a whole number from 1 to a million. Python reads no text of thousands of digits."""
-    return text.isdecimal() and len(text) <= 100 and 1 <= int(text) <= MOST
-
-
-def parse_shots(value: Any) -> tuple[str, int]:
-    """A file and a number of its records, such as ``train.jsonl:4``."""
-    text = ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    location, _, number = text.rpartition(":")
-    if not (location and _is_number(number)):
-        raise ValueError(
-            "give a file and how many of its records, such as train.jsonl:4"
-        )
-    return location, int(number)
+# ---- how texts are read that are more than one value
 
 
 def listed(value: Any) -> list[str]:
-    """The parts of a list that is typed with commas."""
+    """The parts of a list that is typed with commas, each once."""
     parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    return [str(part).strip() for part in parts]
+    return list(dict.fromkeys(str(part).strip() for part in parts))
+
+
+def rising(value: Any) -> list[str]:
+    """The parts of a list, numbers first and in rising order."""
+    parts = listed(value)
+    numbers = [part for part in parts if part.isdecimal()]
+    return sorted(numbers, key=float) + [part for part in parts if part not in numbers]
+
+
+def read_shots(value: Any) -> tuple[str, str]:
+    """A file and a number of its records, such as ``train.jsonl:4``."""
+    text = ":".join(map(str, value)) if isinstance(value, list) else str(value)
+    location, _, number = text.rpartition(":")
+    return location, number
+
+
+def read_template(value: Any) -> str:
+    """A prompt template."""
+    return check_template(str(value))
 
 
 def unescaped(text: str) -> str:
@@ -315,51 +314,13 @@ def unescaped(text: str) -> str:
     return text.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
-def names_of(value: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """Some of these names, typed with commas, each once, in the given order."""
-    names = tuple(dict.fromkeys(listed(value)))
-    if not names or not set(names) <= set(known):
-        raise ValueError(f"give one or more of {', '.join(known)}, commas between")
-    return names
-
-
-def numbers(value: Any, otherwise: str = "") -> tuple[int, ...]:
-    """Whole numbers from 1 to a million, typed with commas, each once, in rising order.
-
-    The caller also takes the word `otherwise`.
-    """
-    texts = listed(value)
-    if not all(map(_is_number, texts)):
-        more = f" or {otherwise!r}" if otherwise else ""
-        raise ValueError(
-            f"give whole numbers from 1 to {MOST:,}{more}, with commas between them"
-        )
-    return tuple(sorted(set(map(int, texts))))
-
-
-def parse_device(value: Any) -> str:
-    """The name of a device."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", str(value)):
-        raise ValueError("give auto, cpu, cuda or cuda:N")
-    return str(value)
-
-
 # ---- settings that several commands have
-# ------------------------------------------------------------------------------
 
 device_option = partial(
-    option,
-    "auto",
-    "Where to compute; auto prefers a GPU.",
-    parser=parse_device,
-    metavar="cpu|cuda|cuda:N",
+    option, "auto", "Where to compute; auto prefers a GPU.", metavar="cpu|cuda|cuda:N"
 )
 threads_key = partial(
-    key,
-    None,
-    "CPU threads [default: one a core, within a container's quota].",
-    min=1,
-    max=1024,
+    key, None, "CPU threads [default: one a core, within a container's quota]."
 )
 peer_gguf_key = partial(
     key,
@@ -367,7 +328,12 @@ peer_gguf_key = partial(
     "The sequential model as a GGUF file, for --compare llama.cpp [default: the model, if it is such a file].",
     metavar="FILE",
 )
-template_parser: Callable[[Any], str] = lambda value: check_template(str(value))  # noqa: E731
+
+
+def fields_option(text: str, **more: Any) -> Any:
+    """The keys of objects: a list of them, or the file of a schema."""
+    names = ("--fields", "--schema")
+    return option(None, text, *names, metavar="NAME,NAME|FILE", **more)
 
 
 def chat_option(usual: str, **more: Any) -> Any:
@@ -381,17 +347,6 @@ def chat_option(usual: str, **more: Any) -> Any:
 
 
 general = partial(option, panel="General")
-quiet_option = partial(
-    general, False, "Print warnings and errors only.", "--quiet", "-q"
-)
-json_option = partial(general, False, "Print the result as JSON on stdout.", "--json")
-set_option = partial(
-    general,
-    (),
-    "Set a key of the config file; --help-all lists them.",
-    "--set",
-    metavar="KEY=VALUE",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,17 +356,8 @@ class WorkflowSettings(Settings):
     workspace: Path | None = general(
         None, "The folder of results [default: pipedec-workspace].", "--workspace", "-w"
     )
-    config: Path | None = general(
-        None, "A TOML file of settings: a [COMMAND] table, or top-level keys."
-    )
-    set_keys: tuple[str, ...] = set_option()
-    recipe: str | None = general(
-        None,
-        "Take a recipe as defaults: paper, a data set of the paper, or fields.",
-        metavar="NAME",
-    )
-    as_json: bool = json_option()
-    quiet: bool = quiet_option()
+    #: The config file that ships with pipedec, if one was taken, such as ``msqa``.
+    recipe: str | None = None
 
     @property
     def place(self) -> Workspace:

@@ -34,7 +34,7 @@ from pipedec_cli.data.segmentation import (
 )
 from pipedec_cli.data.stored import Stored, StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
-from pipedec_cli.data.writing import manifest
+from pipedec_cli.data.writing import manifest, write_text
 from pipedec_cli.jobs.commands import (
     all_sources,
     command_line,
@@ -51,8 +51,12 @@ from pipedec_cli.jobs.loading import (
 )
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.settings import spelled
-from pipedec_cli.jobs.train_settings import TrainSettings
-from pipedec_cli.model.text import usual_prompt
+from pipedec_cli.jobs.train_settings import (
+    DEV_EXAMPLES,
+    KEPT_CHECKPOINTS,
+    TrainSettings,
+)
+from pipedec_cli.model.text import PROMPT, usual_prompt
 from pipedec_cli.pipeline.grid import before_repeats
 from pipedec_cli.training.hyperparameters import (
     Hyperparameters,
@@ -72,8 +76,8 @@ if TYPE_CHECKING:
 class TrainingData:
     """Segmented records of train and dev, and the `files` that they come from.
 
-    `sources` are the settings by which sources are read: source_prefix,
-    max_source_tokens and, for prompts, prompt and chat. `targets` are the data set's
+    `sources` are the settings by which sources are read: max_source_tokens, the prefix
+    of a teacher's sources, and prompt and chat if they were asked for. `targets` are the data set's
     own targets beside those of a teacher: many long texts of a teacher are left out,
     and time_max has to hold long targets as well. Of the `teacher`, use only config,
     tokenizer and settings.
@@ -106,14 +110,9 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
             "chat": chat,
         }
     if settings.teacher is None:
-        prefix, longest = (
-            settings.source_prefix or "",
-            settings.max_source_tokens or 2048,
-        )
-        sources = {"source_prefix": prefix, "max_source_tokens": longest} | prompt
-        dev_records = (
-            [*islice(read_split(dev), settings.dev_examples)] if dev.exists() else []
-        )
+        longest = settings.max_source_tokens or 2048
+        sources = {"max_source_tokens": longest} | prompt
+        dev_records = [*islice(read_split(dev), DEV_EXAMPLES)] if dev.exists() else []
         some = islice(read_split(train), settings.limit)
         stored = StoredRecords(
             folder, track(listen, some, settings.limit, "reading the examples")
@@ -122,10 +121,11 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
             [train], stored, dev_records, segmentation, segmenter, sources
         )
     data = None if settings.data is None else str(settings.data)
-    same = settings.some("workspace", "source_prefix", "max_source_tokens", "device")
+    same = settings.some("workspace", "max_source_tokens", "device")
     generate = GenerateSettings(model=settings.teacher, data=data, trace=False, **same)
     teacher = load_decoder(generate, role="the teacher ")
-    if teacher.text.prompt is not None:
+    alike = settings.model in (settings.teacher, trained.FRESH[0])
+    if alike or teacher.text.prompt is not None:
         generate = replace(generate, **settings.some("prompt_template", "chat"))
         teacher.read_sources(generate.prompt_template, chat=generate.chat)
     if teacher.settings.decoder != "sequential":
@@ -139,8 +139,8 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
     ):  # it was not trained here, and has no segmenter of its own
         teacher.checkpoint.segmenter = segmenter
     splits: dict[SplitName, int | None] = {"train": settings.limit}
-    if settings.dev_examples and dev.exists() and dev.stat().st_size:
-        splits["dev"] = settings.dev_examples
+    if dev.exists() and dev.stat().st_size:
+        splits["dev"] = DEV_EXAMPLES
     files, texts = [], {}
     for split, limit in splits.items():
         files.append(
@@ -177,9 +177,8 @@ def load_data(settings: TrainSettings, folder: Path, listen: Listen) -> Training
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"
         log.info(f"{what}: left out")
     sources = teacher.text.described
-    if (
-        teacher.text.prompt is None
-    ):  # an encoder-decoder says nothing of the student's prompts
+    if teacher.text.prompt is None and not alike:
+        # An encoder-decoder says nothing of the prompts of another kind of student.
         sources |= prompt
     own = islice(read_split(train, need_target=False), settings.limit)
     return TrainingData(
@@ -301,6 +300,31 @@ def dev_scorer(
     return score_dev
 
 
+def fit_memory(
+    checkpoint: Checkpoint,
+    examples: Sequence[Encoded],
+    hyper: Hyperparameters,
+    *,
+    name: Callable[[int], str],
+) -> None:
+    """Run the longest batch. If it does not fit, keep less of it for the backward pass, which takes a third more time."""
+    from pipedec_cli.training import trainer
+    from pipedec_cli.training.loss import recompute
+
+    try:
+        trainer.run_longest(checkpoint, examples, hyper, name=name)
+    except UserError as error:
+        is_bound = error.__cause__ is None  # even a lower bound is too much
+        if is_bound or count() > 1:  # other processes would not know of it
+            raise
+        log.info(
+            "the longest batch does not fit the memory: layers are computed again in the "
+            "backward pass, which takes a third more time"
+        )
+        recompute(checkpoint.model, "all")
+        trainer.run_longest(checkpoint, examples, hyper, name=name)
+
+
 def estimate(
     checkpoint: Checkpoint,
     data: TrainingData,
@@ -317,11 +341,7 @@ def estimate(
     """
     from pipedec_cli.compare.expected_calls import TOO_FEW
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
-    from pipedec_cli.training.trainer import (
-        require_memory,
-        run_longest,
-        training_disk,
-    )
+    from pipedec_cli.training.trainer import require_memory, training_disk
 
     method, total = checkpoint.settings, len(examples)
     assert method is not None, "it has them before it is trained"
@@ -331,11 +351,11 @@ def estimate(
             checkpoint, dev, one, name=lambda n: f"record {data.dev[n].id!r} of dev"
         )
     with stage(listen, "running the longest batch"):
-        run_longest(
+        fit_memory(
             checkpoint, examples, hyper, name=lambda n: f"record {data.train[n].id!r}"
         )
-    folder, disk = training_disk(checkpoint, hyper, settings.keep_checkpoints)
-    updates, fresh = hyper.updates(total), settings.model in trained.FRESH
+    folder, disk = training_disk(checkpoint, hyper, KEPT_CHECKPOINTS)
+    updates, fresh = hyper.updates(total), trained.is_fresh(settings.model or "")
     if total < TOO_FEW:
         log.warning(f"{many(total, 'example')}: too few for a training")
     if fresh and updates < FEW_UPDATES:
@@ -441,6 +461,8 @@ class Trained:
 def train(settings: TrainSettings, listen: Listen = silent) -> Trained:
     """Train a model, and say which commands come next."""
     made = run(settings, listen)
+    if is_main():
+        _say_kept(trained.checkpoints(made.target))
     place, sequential = settings.place, settings.decoder == "sequential"
     again, model = (
         settings.some("data", "workspace"),
@@ -492,22 +514,9 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
             trained.forget(
                 trained.best_folders(artifact.path)
             )  # the weights are in the model's folder
-            written, keep = (
-                trained.checkpoints(artifact.path),
-                settings.keep_checkpoints,
-            )
-            trained.forget(written[: -keep or None])
-            if stay := written[-keep:] if keep else []:
-                size = sum(
-                    file.stat().st_size
-                    for one in stay
-                    for file in one.rglob("*")
-                    if file.is_file()
-                )
-                taken = (
-                    f"{size / 1e6:,.0f} MB of {many(len(stay), 'checkpoint-N folder')}"
-                )
-                log.info(f"{taken} stay there; --set keep_checkpoints=0 keeps none")
+            written = trained.checkpoints(artifact.path)
+            trained.forget(written[:-KEPT_CHECKPOINTS])
+            write_card_and_page(made)
     return made
 
 
@@ -528,6 +537,28 @@ def _require_free(artifact: Artifact, settings: TrainSettings) -> None:
     if trained.checkpoints(folder):
         todo = "go on with --resume and the settings that it was begun with, or start over with --overwrite"
         raise UserError(f"{folder} holds an unfinished training", todo=todo)
+
+
+def _say_kept(folders: Sequence[Path]) -> None:
+    """Say what the checkpoints of a training take that has ended."""
+    if not folders:
+        return
+    files = [file for folder in folders for file in folder.rglob("*")]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    kept = many(len(folders), "checkpoint-N folder")
+    log.info(f"{size / 1e6:,.0f} MB of {kept} stay there, and may be deleted")
+
+
+def write_card_and_page(made: Trained) -> None:
+    """Write the model card and the page of a training that has just ended."""
+    from pipedec_cli.page.report import training_page
+    from pipedec_cli.view.model_card import training_sheets, write_card
+
+    if made.checkpoint and made.record and made.data:
+        write_card(made.target, made.checkpoint, made.record, made.data, made.examples)
+        sheets = training_sheets(made.checkpoint, made.record)
+        page = training_page(made.target.name, made.record["result"], sheets)
+        write_text(made.target / "training.html", page)
 
 
 @contextmanager
@@ -566,7 +597,11 @@ def _check_settings(settings: TrainSettings, target: Path) -> None:
         )
     if settings.max_steps and settings.asked("epochs"):
         log.warning("--epochs does not count: --max-steps says when the training ends")
-    if settings.decoder == "sequential" and settings.asked("delay"):
+    if (
+        settings.decoder == "sequential"
+        and settings.asked("delay")
+        and not settings.recipe
+    ):
         log.warning("--delay does not count: a sequential decoder has no Δt")
     require_place(settings.out, folder=True)
     require_writable(target)
@@ -597,12 +632,13 @@ def _train(
             settings.model or "", adapters=settings.lora is not None
         ),
         fields=bool(data.segmentation.fields),
-        schedule=settings.rate_schedule,
+        schedule="linear",
         cpu=settings.device == "cpu",
         **settings.some(
             "batch_size", "optimizer", "learning_rate", "epochs", "accumulation", "bf16"
         ),
-        **settings.some("seed", "evaluations", "max_steps", "keep", "patience"),
+        evaluations=None,
+        **settings.some("seed", "max_steps", "keep", "patience"),
     )
     delay = _delay(settings, data)
     record = _record(settings, folder, data, delay, hyper)
@@ -650,6 +686,8 @@ def _train(
         trained.forget([*trained.checkpoints(target), *trained.best_folders(target)])
     with stage(listen, "building the model"):
         checkpoint = build_model(settings, data, method)
+    assert checkpoint.settings is not None, "it has those of the method"
+    method = checkpoint.settings
     texts = track(listen, data.train, len(data.train), "tokenizing")
     examples = Stored(target, encode(checkpoint, texts), Encoded)
     dev = list(encode(checkpoint, data.dev))
@@ -677,7 +715,7 @@ def _train(
             dev,
             target,
             hyper,
-            keep=settings.keep_checkpoints,
+            keep=KEPT_CHECKPOINTS,
             show=listen,
             score=dev_scorer(checkpoint, data.dev[:32], dev[:32], doubts),
             **settings.some("resume", "log_to"),
@@ -753,9 +791,7 @@ def _record(
     hyper: Hyperparameters,
 ) -> dict[str, Any]:
     """training.json as it is begun. A training that goes on must have the same settings."""
-    asked = settings.some(
-        "model", "decoder", "time_max", "dev_examples", "limit", "family", "lora"
-    )
+    asked = settings.some("model", "decoder", "time_max", "limit", "lora")
     asked |= {"data": folder, "delay": delay}
     asked["processes"] = (
         count() if count() > 1 else None
@@ -783,21 +819,24 @@ def build_model(
     teacher = data.teacher.checkpoint if data.teacher else None
     start = (settings.model or "", method, data.train, settings.seed, data.segmenter)
     frozen = DTYPES["bfloat16" if settings.lora and settings.bf16 else "float32"]
-    checkpoint = start_checkpoint(*start, teacher, settings.family, frozen)
-    if settings.prompted and not any(
+    checkpoint = start_checkpoint(*start, teacher, frozen)
+    if "prompt" in data.sources and not any(
         one.backbone.prompted for one in (checkpoint, teacher or checkpoint)
-    ):
-        checkpoint.prompt(
-            settings.prompt_template or "", chat=bool(settings.chat)
-        )  # raises the error
+    ):  # what was asked for is a text before the source
+        checkpoint.settings = structs.replace(
+            method,
+            source_prefix=checkpoint.prefix(
+                settings.prompt_template, chat=settings.chat
+            ),
+            prompt=PROMPT,
+            chat=False,
+        )
     if settings.lora:
         add_adapters(checkpoint.model, settings.lora, settings.seed)
     width = checkpoint.backbone.sizes(checkpoint.model.config).width
     large = width >= 512 and choose_device(settings.device).type == "cpu"
-    if (
-        again := settings.checkpoint_activations or ("cheap" if large else "none")
-    ) != "none":
-        recompute(checkpoint.model, again)
+    if large:
+        recompute(checkpoint.model, "cheap")
     return checkpoint
 
 

@@ -1,17 +1,33 @@
 """The settings of `pipedec train`."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pipedec_cli.data.records import MOST, DecoderKind, Family
+from msgspec import Meta
+
+from pipedec_cli.data.records import DecoderKind
 from pipedec_cli.jobs import settings as common
-from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
+from pipedec_cli.jobs.settings import (
+    LARGEST,
+    Count,
+    Device,
+    Size,
+    SourceTokens,
+    Threads,
+    WorkflowSettings,
+    argument,
+    key,
+    option,
+)
 
 #: Where transformers' own callbacks can log a training; each is also the name of its
 #: package.
-LOGS: Final = ("tensorboard", "wandb", "trackio", "mlflow")
+Log = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+#: Examples of the dev set whose loss is taken; 32 of them are scored.
+DEV_EXAMPLES: Final = 200
+#: The checkpoint-N folders that stay at the end of a training.
+KEPT_CHECKPOINTS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,46 +44,41 @@ class TrainSettings(WorkflowSettings):
     )
     model: str | None = option(
         None,
-        "The start: a folder, hub name or GGUF file, scratch-tiny, -small, -base or -large (fresh weights, a new tokenizer), or "
-        "scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
+        "The start: a folder, hub name or GGUF file; scratch-tiny, -small, -base or -large (fresh T5; scratch-tiny-llama: another "
+        "family); scratch (the teacher's shape) [default: the teacher, else scratch-tiny].",
     )
     decoder: DecoderKind = option(
         "pipelined", "sequential writes one token a call, as usual."
     )
-    delay: int | Literal["any"] = option(
+    delay: Size | Literal["any"] = option(
         "any",
         "The Δt that the model is for. With 'any', random schedules, it serves every delay.",
-        parser=common.number_or("any"),
-        metavar="N|any",
     )
-    epochs: float = option(10.0, "Passes over the training examples.", min=0.001)
-    max_steps: int | None = option(None, "Updates, instead of --epochs.", min=1)
-    batch_size: int | None = option(
-        None, "Examples per device [default: 8 from scratch, else 24].", min=1, max=MOST
+    epochs: Annotated[float, Meta(ge=0.001, le=LARGEST)] = option(
+        10.0, "Passes over the training examples."
     )
-    learning_rate: float | None = option(
-        None, "The highest rate [default: suits optimizer and start].", min=0.0
+    max_steps: Count | None = option(None, "Updates, instead of --epochs.")
+    batch_size: Size | None = option(
+        None, "Examples per device [default: 8 from scratch, else 24]."
+    )
+    learning_rate: Annotated[float, Meta(ge=0, le=LARGEST)] | None = option(
+        None, "The highest rate [default: suits optimizer and start]."
     )
     bf16: bool = option(False, "Mixed precision in bfloat16.")
-    lora: int | None = option(
+    lora: Annotated[int, Meta(ge=1, le=4096)] | None = option(
         None,
         "Train adapters of this rank alone (LoRA), merged at the end.",
-        min=1,
-        max=4096,
         metavar="RANK",
     )
     chat: bool | None = common.chat_option("the teacher's, else --no-chat")
-    max_source_tokens: int | None = option(
-        None,
-        "Cut longer sources [default: the teacher's, else 2048].",
-        min=2,
-        max=65_536,
+    max_source_tokens: SourceTokens | None = option(
+        None, "Cut longer sources [default: the teacher's, else 2048]."
     )
-    limit: int | None = key(None, "Train on the first N examples only.", min=1)
-    seed: int = option(
-        0, "Of weights, order, dropout and random schedules.", min=0, max=2**32 - 1
+    limit: Count | None = key(None, "Train on the first N examples only.")
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = option(
+        0, "Of weights, order, dropout and random schedules."
     )
-    device: str = common.device_option()
+    device: Device = common.device_option()
     resume: bool = option(False, "Go on after a stop, from the last checkpoint-N.")
     overwrite: bool = option(
         False, "Replace the model, or the unfinished training, in the folder."
@@ -76,71 +87,39 @@ class TrainSettings(WorkflowSettings):
         None, "The model's folder [default: models/DECODER in the workspace]."
     )
 
-    family: Family | None = key(
-        None,
-        "The family of fresh weights (--model scratch-…) [default: t5; qwen3 for scratch-qwen3-0.6b].",
-    )
-    accumulation: int = key(
-        1, "Batches whose gradients make one update.", min=1, max=MOST
-    )
+    accumulation: Size = key(1, "Batches whose gradients make one update.")
     optimizer: Literal["adafactor", "adamw"] | None = key(
         None,
         "adafactor, whose rate is relative to the size of each matrix, or adamw [default: adafactor from scratch, else "
         "adamw].",
     )
-    rate_schedule: Literal["linear", "constant"] = (
-        "linear"  # whether the rate falls to zero or stays
-    )
-    checkpoint_activations: Literal["none", "cheap", "all"] | None = key(
-        None,
-        "What is computed again in the backward pass, to save memory: all but the inputs of the layers, which takes a "
-        "third more time; what is cheap; or none [default: cheap on a CPU from a width of 512].",
-    )
-    source_prefix: str | None = key(
-        None,
-        "Text before every source, such as 'summarize: ' [default: the teacher's, else none].",
-    )
     prompt_template: str | None = key(
         None,
-        "The text around a source in the prompt; {source} stands for it [default: the teacher's, else the source and a "
-        "blank line].",
-        metavar="TEXT",
-        parser=common.template_parser,
+        "The text around a source in the prompt; {source} stands for it, at the end if an encoder reads it [default: the "
+        "teacher's, else the source, in a prompt with a blank line].",
+        read=common.read_template,
     )
-    time_max: int | None = key(
+    time_max: Size | None = key(
         None,
         "The last time-step of decoding, saved with the model [default: what holds 99.5 % of the training targets, at "
         "least 50].",
-        min=1,
-        max=MOST,
-    )
-    evaluations: int | None = key(
-        None,
-        "How often the dev set is evaluated [default: 10 times, less often in a short training].",
-        min=1,
-    )
-    dev_examples: int = key(
-        200, "Dev examples for the loss. 32 of them are scored.", min=0
     )
     keep: Literal["best", "last"] = key(
         "best",
         "The weights that stay: those with the best dev score (or loss, where nothing is scored), or the last.",
     )
-    patience: int | None = key(
-        None, "End after so many evaluations without a better one.", min=1
+    patience: Count | None = key(
+        None, "End after so many evaluations without a better one."
     )
-    log_to: tuple[str, ...] = key(
+    log_to: tuple[Log, ...] = key(
         (),
         "Log as well to tensorboard, wandb, trackio or mlflow; several with commas.",
-        parser=partial(common.names_of, known=LOGS),
+        read=common.listed,
         metavar="NAMES",
     )
-    keep_checkpoints: int = key(
-        2, "How many checkpoint-N folders stay at the end.", min=0
-    )
-    threads: int | None = common.threads_key()
+    threads: Threads | None = common.threads_key()
 
     @property
     def prompted(self) -> bool:
-        """Whether the settings say how prompts look. Encoder-decoders have no prompts."""
+        """Whether the settings say what stands around a source."""
         return self.prompt_template is not None or self.chat is not None

@@ -34,6 +34,7 @@ from pipedec_cli.model.pretrained import (
 )
 from pipedec_cli.model.text import (
     PROMPT,
+    SOURCE,
     Prompt,
     TextCodec,
     ids_around,
@@ -202,17 +203,20 @@ class Checkpoint:
         return TextCodec(self.tokenizer, *how, around=around, places=self.places)
 
     def prompt(self, template: str, *, chat: bool) -> Prompt:
-        """The prompt that a template makes; a UserError if the model has no prompt, or the template does not fit."""
-        if not self.backbone.prompted:
-            kind = self.backbone.name
-            what = f"{self.name} is a {kind}, whose encoder reads the source: there is no prompt"
-            raise UserError(
-                what,
-                todo="use --set source_prefix=…, or leave --prompt-template and --chat out",
-            )
+        """The prompt that a template makes; a UserError if the template does not fit."""
         prompt = prompt_around(self.tokenizer, template, chat=chat)
         self._known(TextCodec(self.tokenizer, "", 0, self.eos).prompted(prompt, ""), [])
         return prompt
+
+    def prefix(self, template: str | None, *, chat: bool | None) -> str:
+        """What a template puts before the sources of an encoder; a UserError for a text behind them, and for a chat."""
+        before, source, behind = (template or SOURCE).partition(SOURCE)
+        if source and not behind and chat is None:
+            return before
+        kind, more = self.backbone.name, "a chat" if chat is not None else "more text"
+        what = f"{self.name} is a {kind}, whose encoder reads the source: it takes no {more}"
+        todo = f"leave --chat out, and end --prompt-template in {SOURCE}"
+        raise UserError(what, todo=todo)
 
     def _known(self, head: list[int], tail: list[int]) -> tuple[list[int], list[int]]:
         """The same ids around a source, if all are in the model's vocabulary; else a UserError."""

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import torch
 
@@ -65,16 +65,14 @@ PAD, EOS, UNKNOWN, BOS = 0, 1, 2, 3
 _TOKENIZER_RECORDS: Final = 20_000
 
 
-def shape_of(name: str, family: Family | None = None) -> Shape | None:
-    """The shape of that name in that family, or in its own; None if no shape has the name.
-
-    A `UserError` if a family is asked for and no shape has the name.
-    """
-    if (shape := SHAPES.get(name)) is not None:
-        return replace(shape, family=family or shape.family)
-    if family is not None:
-        todo = "leave it out, or use --model scratch-tiny"
-        raise UserError(f"family {family} is for fresh weights", todo=todo)
+def shape_of(name: str) -> Shape | None:
+    """The shape of that name, which may end in a family; None if no shape has it."""
+    if name in SHAPES:
+        return SHAPES[name]
+    size, _, family = name.rpartition("-")
+    for known in get_args(Family):
+        if known == family and size in SHAPES:
+            return replace(SHAPES[size], family=known)
     return None
 
 
@@ -85,14 +83,13 @@ def start_checkpoint(
     seed: int,
     segmenter: Segmenter | None = None,
     like: Checkpoint | None = None,
-    family: Family | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Checkpoint:
     """The checkpoint of that name: a shape, a local folder or a hub name; a `UserError` if there is none.
 
     The `seed` draws fresh weights, and a fresh tokenizer is trained on the `records`.
-    ``scratch`` has the shape and the tokenizer of the checkpoint `like`. The `family`
-    is for fresh weights only, the `dtype` for all others: fresh ones are in float32.
+    ``scratch`` has the shape and the tokenizer of the checkpoint `like`. The `dtype` is
+    for all but fresh weights, which are in float32.
     """
     if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
@@ -101,7 +98,7 @@ def start_checkpoint(
         )  # a model keeps the config it is given
         model.config.eos_token_id = like.eos
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
-    if (shape := shape_of(name, family)) is not None:
+    if (shape := shape_of(name)) is not None:
         torch.manual_seed(seed)
         texts = _texts(records[:_TOKENIZER_RECORDS], settings)
         begins = shape.family not in ("t5", "bart")

@@ -224,6 +224,7 @@ class TextCodec:
                 language_id(self.tokenizer, code)
             self.tokenizer.src_lang, self.tokenizer.tgt_lang = source, target
             before, self._ends = "", ids_around(self.tokenizer)
+            prefix = " ".join(prefix.split())
         self._prefix, self._before = prefix, before
 
     @property
@@ -384,7 +385,10 @@ def language_id(tokenizer: Any, code: str) -> int:
         one: one for one in tokenizer.all_special_tokens
     }
     if code not in tokens:
-        todo = "name the languages of source and text as its tokenizer does: --set source_prefix='eng_Latn deu_Latn'"
+        todo = (
+            "name the languages of source and text as its tokenizer does: "
+            f"'eng_Latn deu_Latn {SOURCE}' as the prompt template"
+        )
         raise UserError(f"the model knows no language {code!r}", todo=todo)
     return int(tokenizer.convert_tokens_to_ids(tokens[code]))
 

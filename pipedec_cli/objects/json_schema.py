@@ -1,6 +1,7 @@
 """Rows of a JSON Schema or of a pydantic class, and what an object violates in a schema."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -76,6 +77,18 @@ class GivenSchema(NamedTuple):
     schema: Any
     where: str
     of_class: Check | None = None
+
+
+def schema_file(fields: str | None) -> str | None:
+    """The file that says which keys objects have, if that is no list of keys.
+
+    It is called .json or FILE.py:CLASS, or it is there and has a dot or a slash in its
+    name.
+    """
+    if fields is None or re.fullmatch(r".+\.(json|py(:\w*)?)", fields, re.DOTALL):
+        return fields
+    is_path = re.search(r"[./]", fields) is not None
+    return fields if is_path and os.path.lexists(fields) else None
 
 
 def read_schema(location: str) -> dict[str, Field]:

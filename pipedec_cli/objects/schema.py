@@ -124,7 +124,7 @@ def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
         what = f"{len(fields):,} keys would be as many rows"
         raise UserError(
             what,
-            todo="choose with --fields, or leave rare ones out with --set keep=0.01",
+            todo="choose with --fields",
         )
     seen, known = dict[str, Field](), dict[Keys, tuple[str, str]]()
     for field in fields:

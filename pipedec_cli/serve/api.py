@@ -35,6 +35,7 @@ from pipedec_cli.serve.service import (
     Service,
     TooLongError,
 )
+from pipedec_cli.serve.settings import GRACE, READ_TIMEOUT
 
 PAGE: Final = Path(__file__).with_name("page.html")
 #: The most bytes of a request's body.
@@ -142,7 +143,7 @@ class Api:
                 headers = _HEADERS.get(refused.status, _CLOSE)
                 # One with Expect sends nothing before the answer.
                 if refused.status != 408 and "expect" not in http.headers:
-                    await body.read_on(self.settings.read_timeout)
+                    await body.read_on(READ_TIMEOUT)
                 await _json(refused.body, refused.status, headers)(scope, receive, note)
         self.answering.discard(entry["id"])
         seconds = time.perf_counter() - began
@@ -228,7 +229,7 @@ class Api:
         coding = http.headers.get("content-encoding", "identity").strip().lower()
         data = bytearray()
         try:
-            async with asyncio.timeout(self.settings.read_timeout):
+            async with asyncio.timeout(READ_TIMEOUT):
                 async for part in http.stream():
                     data += part
                     if len(data) > MOST_BYTES:
@@ -510,7 +511,7 @@ class Listener(Server):  # type: ignore[misc]
         }
         self.api = Api(service, keys, log)
         super().__init__(
-            Config(self.api, timeout_graceful_shutdown=int(settings.grace) + 2, **how)
+            Config(self.api, timeout_graceful_shutdown=int(GRACE) + 2, **how)
         )
         self.service, self.log = service, log
         self._ending, self._idle = list[Any](), dict[Any, float]()
@@ -538,7 +539,7 @@ class Listener(Server):  # type: ignore[misc]
             ):
                 idle[one, one.cycle] = self._idle.get((one, one.cycle), now)
         for place, (one, cycle) in enumerate(sorted(idle, key=idle.__getitem__)):
-            if place < surplus or now - idle[one, cycle] > self.settings.read_timeout:
+            if place < surplus or now - idle[one, cycle] > READ_TIMEOUT:
                 one.transport.abort()
         self._idle = idle
         return bool(await super().on_tick(counter))
@@ -565,7 +566,7 @@ class Listener(Server):  # type: ignore[misc]
         """Refuse newcomers, and close the port when all answers are sent, the grace is over or a second signal has come."""
         self.force_exit = self.service.closing
         self.service.close()
-        over = monotonic() + self.settings.grace
+        over = monotonic() + GRACE
         while self.api.answering and monotonic() < over and not self.force_exit:
             await asyncio.sleep(_TICK)
         self.service.close(at_once=True)

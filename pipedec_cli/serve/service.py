@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 from msgspec.json import decode as parsed
@@ -29,9 +29,7 @@ from pipedec_cli.objects.json_schema import keys_of, tree_in
 from pipedec_cli.objects.rows import Rows
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method, Slot
-
-if TYPE_CHECKING:
-    from pipedec_cli.serve.settings import ServeSettings
+from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
 
 
 class TooLongError(UserError):
@@ -110,9 +108,7 @@ class Service:
     """A model that serves requests. `submit` and `close` may be called in any thread."""
 
     def __init__(self, settings: ServeSettings) -> None:
-        decoder = load_model(
-            replace(settings, text=("",))
-        )  # sources are as those of --text
+        decoder = load_model(settings.decoding)
         if (
             (prompt := decoder.text.prompt)
             and settings.chat is None
@@ -124,7 +120,7 @@ class Service:
         self.settings, self.decoder = settings, decoder
         self.engine, self.usual = (
             decoder.engine(settings.batch_size),
-            method_of(settings, decoder),
+            method_of(settings.decoding, decoder),
         )
         self.kept = self.engine.stepper.kept
         self.kept.most = settings.cache_mb << 20
@@ -296,7 +292,7 @@ class Service:
                 where=where,
                 todo="send a json_schema",
             )
-        most = settings.max_keys, settings.max_choices
+        most = settings.max_keys, MAX_CHOICES
         given = parsed(schema) if schema else None
         if own:
             wanted = keys_of(given, where, unchecked.append, most) if schema else {}
@@ -324,7 +320,7 @@ class Service:
         rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
         with _advising(where, None):
             made = blind_decoder(plain, rows, template=template, chat=chat)
-            method = method_of(settings, made)
+            method = method_of(settings.decoding, made)
         room = 32 * settings.max_keys
         if (known := sum(len(opening.known) for opening in method.openings)) > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"

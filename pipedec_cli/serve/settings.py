@@ -3,70 +3,80 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from pipedec_cli.jobs.generate_settings import RunSettings
-from pipedec_cli.jobs.settings import key, option
+from msgspec import Meta
+
+from pipedec_cli.jobs import settings as common
+from pipedec_cli.jobs.generate_settings import GenerateSettings
+from pipedec_cli.jobs.settings import (
+    LARGEST,
+    Device,
+    Dtype,
+    Size,
+    SourceTokens,
+    Threads,
+    WorkflowSettings,
+    key,
+    option,
+)
 from pipedec_cli.objects.schema import MOST_KEYS
+
+#: Seconds to finish what is running after SIGTERM.
+GRACE: Final = 30.0
+#: The most seconds in which a client has to send a request.
+READ_TIMEOUT: Final = 30.0
+#: The most choices of all keys of a schema.
+MAX_CHOICES: Final = 10_000
 
 _server = partial(option, panel="Server")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(RunSettings):
-    """The settings of `pipedec serve`. Settings of `generate` that say how to decode are keys here."""
+class ServeSettings(WorkflowSettings):
+    """The settings of `pipedec serve`."""
 
-    shown = frozenset(
-        {
-            "model",
-            "dtype",
-            "device",
-            "batch_size",
-            "host",
-            "port",
-            "name",
-            "api_key_file",
-            "insecure",
-        }
-        | {
-            "queue",
-            "grace",
-            "cache_mb",
-            "workspace",
-            "config",
-            "set_keys",
-            "allow_host",
-        }
+    model: str | None = option(
+        None, "Folder, hub name, GGUF file or sequential [default: pipelined]."
     )
-    hidden = frozenset(
-        {
-            "data",
-            "plain",
-            "split",
-            "limit",
-            "skip_invalid",
-            "source_field",
-            "target_field",
-        }
-        | {
-            "schema",
-            "fields",
-            "shots",
-            "ask",
-            "calibrate",
-            "confidence",
-            "spans",
-            "grounded",
-        }
-        | {"draft", "empty_rows", "stop_on_repeat", "chunk", "time_max", "sub_max"}
-        | {"out", "trace", "recipe", "as_json", "quiet"}
+    batch_size: Annotated[int, Meta(ge=1, le=4096)] = option(
+        16, "Requests decoded at the same time."
     )
-
+    dtype: Dtype = option(
+        "float32",
+        "Or bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32].",
+        metavar="TYPE",
+    )
+    device: Device = common.device_option()
+    delay: Size | Literal["wait"] | None = key(
+        None, "Δt: a row starts every N time-steps [default: trained, or 2]."
+    )
+    exact: str | None = key(
+        None, "Write this sequential model's text in fewer calls.", metavar="MODEL"
+    )
+    max_tokens: Size | None = key(
+        None, "The most tokens [default: 512 for wait and sequential]."
+    )
+    prompt_template: str | None = key(
+        None,
+        "The prompt, with {source} (last, for an encoder) [default: as trained].",
+        read=common.read_template,
+    )
+    chat: bool | None = key(
+        None, "Put the prompt into the model's chat template [default: as trained]."
+    )
+    max_source_tokens: SourceTokens | None = key(
+        None, "Cut longer sources [default: as trained]."
+    )
+    threads: Threads | None = common.threads_key()
     host: str = _server(
         "127.0.0.1",
         "Where to listen; others than this machine need a key.",
         metavar="HOST",
     )
-    port: int = _server(8000, "The port; 0 takes a free one.", min=0, max=65_535)
+    port: Annotated[int, Meta(ge=0, le=65_535)] = _server(
+        8000, "The port; 0 takes a free one."
+    )
     name: str | None = _server(
         None, "The model's name for clients [default: its file or folder]."
     )
@@ -77,27 +87,33 @@ class ServeSettings(RunSettings):
         (), "Another name of this server. May be given several times."
     )
     insecure: bool = _server(False, "Listen to other machines without a key.")
-    batch_size: int = _server(16, "Requests decoded at the same time.", min=1, max=4096)
-    cache_mb: int = _server(
-        512, "Memory for texts that were read, in MB; 0: none.", min=0, max=1_000_000
+    cache_mb: Annotated[int, Meta(ge=0, le=1_000_000)] = _server(
+        512, "Memory for texts that were read, in MB; 0: none."
     )
-    queue: int = _server(
-        64,
-        "Requests that may wait for a place. Others are refused.",
-        min=0,
-        max=100_000,
+    queue: Annotated[int, Meta(ge=0, le=100_000)] = _server(
+        64, "Requests that may wait for a place. Others are refused."
     )
-    grace: float = _server(
-        30.0,
-        "Seconds to finish what is running after SIGTERM.",
-        min=0,
-        metavar="SECONDS",
+    timeout: Annotated[float, Meta(ge=0.1, le=LARGEST)] = key(
+        300.0, "The most seconds of a request, its waiting included."
     )
-    timeout: float = key(
-        300.0, "The most seconds of a request, its waiting included.", min=0.1
+    max_keys: Annotated[int, Meta(ge=1, le=MOST_KEYS)] = key(
+        256, "The most keys of a schema."
     )
-    read_timeout: float = (
-        30.0  # the most seconds in which a client has to send a request
-    )
-    max_keys: int = key(256, "The most keys of a schema.", min=1, max=MOST_KEYS)
-    max_choices: int = 10_000  # the most choices of all keys of a schema
+
+    @property
+    def decoding(self) -> GenerateSettings:
+        """The settings of `generate` that read and decode a text as this server does."""
+        return GenerateSettings(
+            text=("",),
+            model=self.model,
+            workspace=self.workspace,
+            delay=self.delay,
+            exact=self.exact,
+            max_tokens=self.max_tokens,
+            prompt_template=self.prompt_template,
+            chat=self.chat,
+            max_source_tokens=self.max_source_tokens,
+            dtype=self.dtype,
+            device=self.device,
+            threads=self.threads,
+        )

@@ -15,7 +15,7 @@ from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import log, many
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.reading import real
-from pipedec_cli.data.trained import FRESH
+from pipedec_cli.data.trained import is_fresh
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text
 from pipedec_cli.view.tables import (
@@ -67,7 +67,7 @@ def model_card(
     from pipedec_cli.model.text import SOURCE, prompt_text
 
     name, settings, backbone = checkpoint.name, record["settings"], checkpoint.backbone
-    pipelined, fresh = settings["decoder"] == "pipelined", name in FRESH
+    pipelined, fresh = settings["decoder"] == "pipelined", is_fresh(name)
     source = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
     teacher = (settings.get("teacher") or {}).get("name")
     licence = None if fresh else licence_of(name)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.test_app import COMMANDS, found_command
+from tests.cli.test_help import COMMANDS, found_command
 from tests.trials.readme import PAGES, ROOT, blocks, commands, compared, printed
 
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}

@@ -11,7 +11,7 @@ from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.decoding.decoder import load
 from tests.running import refused, run
 
-FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12")
 #: It answers with the number of tokens that it has read since it was reset, and ends
 #: its process at a number of tokens.
 LLAMA = """
@@ -109,8 +109,6 @@ def test_a_peer_whose_process_ends_is_absent_with_its_last_line(file, installed)
         "4",
         "--source",
         "13",
-        "--set",
-        "repeats=1",
     )
     content = json.loads(
         run("bench", "--model", file, *few, "--compare", "llama.cpp", "--json").stdout

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipedec_cli.cli import app
+from pipedec_cli.cli import signals
 from pipedec_cli.compare.timing import Gain
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
@@ -18,7 +18,7 @@ from pipedec_cli.view.results import _ratios
 from tests.checkpoints import tiny_checkpoint
 from tests.running import refused, run
 
-FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12", "--set", "repeats=1")
+FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12")
 
 
 @pytest.fixture(scope="module")
@@ -173,17 +173,17 @@ def test_tables_name_the_lengths_the_memory_and_the_machine(folder):
     assert "transformers greedy" not in result.stdout
 
 
-@pytest.mark.parametrize("code", [app.EXIT_INTERRUPTED, app.EXIT_TERMINATED])
+@pytest.mark.parametrize("code", [signals.INTERRUPTED, signals.TERMINATED])
 def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(
     folder, monkeypatch, code
 ):
     passes = count(1)
-    monkeypatch.setattr(app, "_TERMINATED", threading.Event())
+    monkeypatch.setattr(signals, "terminated", threading.Event())
 
     def pause_once() -> None:
         if next(passes) > 2:  # behind a round that counts, of two decoders
-            if code == app.EXIT_TERMINATED:
-                app._TERMINATED.set()
+            if code == signals.TERMINATED:
+                signals.terminated.set()
             raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "pause", pause_once)
@@ -194,7 +194,7 @@ def test_an_interrupted_bench_shows_its_rounds_and_ends_as_interrupted(
         "1,2",
         "--compare",
         "sequential",
-        *FEW[:-2],
+        *FEW,
         "--json",
     )
     result = run("bench", "--model", folder, *few, exit_code=code)

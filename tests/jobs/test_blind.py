@@ -493,7 +493,7 @@ def test_thresholds_of_confidence_say_when_there_is_no_value(place):
 def test_questions_are_answered_as_they_are_whatever_delay_a_recipe_has(place):
     asked = ("--ask", "What food?", "--ask", "Where is it?", "--ask", "Who is it?")
     told, lines = generate(
-        place, *asked, "--set", "trace=true", "--set", "recipe=wikihowqa"
+        place, *asked, "--set", "trace=true", "--config", "wikihowqa"
     )
     assert len(lines) == 5 and "3 keys at a time, each answered by itself" in told
     assert all(
@@ -649,10 +649,8 @@ def test_what_does_not_go_together_is_refused(place, tmp_path):
     (place / "either.json").write_text(json.dumps(either), encoding="utf-8")
     for more, told in (
         ((*schema, "--exact", "x"), "ordinary decoder-only model"),
-        ((*schema, "--fields", "a"), "both say which keys"),
         (("--fields", ","), "--fields names no key"),
         (("--fields", ""), "--fields names no key"),
-        (("--schema", ""), ".: cannot read"),
         ((*schema, "--max-source-tokens", "2"), "no source has room"),
         (
             (

@@ -1,5 +1,7 @@
 """Commands that are printed: what a shell and the command line read from them are the settings that were printed."""
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipedec_cli.cli.options import add
+from pipedec_cli.cli.options import Command, Invocation, add
 from pipedec_cli.data.inputs import Shard
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.commands import command_line, quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import read_inputs
 from pipedec_cli.jobs.report_settings import BenchSettings, ReportSettings
@@ -20,6 +22,7 @@ from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.segment import SegmentSettings
 from pipedec_cli.jobs.settings import Settings, settings_of
 from pipedec_cli.jobs.train_settings import TrainSettings
+from pipedec_cli.view.console import one_line
 
 EACH = [
     GenerateSettings(),
@@ -39,7 +42,6 @@ EACH = [
     ),
     GenerateSettings(
         text=("a, b", "it's $c"),
-        source_prefix="",
         prompt_template="Say\n{source}\x1b",
         chat=True,
     ),
@@ -58,17 +60,15 @@ EACH = [
         bf16=True,
     ),
     SegmentSettings(
-        data="-", level="phrase", separator=(";", ",", "", r"\n"), keep=0.1 + 0.2
+        data="-", level="phrase", separator=(";", ",", "", r"\n"), held_out=0.1 + 0.2
     ),
     ScoreSettings(
         predictions=Path("-a"),
         other=Path("b c"),
         metrics=(("name", "words"), ("menu[].price", "5%")),
-        stemmer=True,
     ),
     ReportSettings(
         delays=(1, 3, "wait"),
-        empty_rows=("retry", "stop"),
         split=("dev", "test"),
         memory=False,
     ),
@@ -91,12 +91,11 @@ def read_back(line: str, kind: type[Settings]) -> Settings:
     """The settings that the command line makes of a line."""
     app, found = typer.Typer(), list[Any]()
 
-    def command(settings: Any) -> None:
+    def take(settings: Any, _: Invocation) -> None:
         """Take settings."""
         found.append(settings)
 
-    command.__annotations__["settings"] = kind
-    add(app, "it", command, "")
+    add(app, Command("it", kind, take, ""))
     app.command("other")(lambda: None)
     result = CliRunner().invoke(app, words_of(line)[1:], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -112,10 +111,10 @@ def test_a_printed_command_reads_back_as_the_settings_that_it_was_printed_for(se
 def test_the_home_folder_is_put_into_paths_and_into_no_text(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     settings = {setting.name: setting for setting in settings_of(GenerateSettings)}
-    for name in ("out", "workspace", "model", "data", "schema"):
+    for name in ("out", "workspace", "model", "data", "fields"):
         assert str(settings[name].parse("~/a")) == str(tmp_path / "a")
     assert settings["text"].parse(["~/a"]) == ("~/a",)
-    assert settings["source_prefix"].parse("~/a") == "~/a"
+    assert settings["source_field"].parse("~/a") == "~/a"
 
 
 def test_a_text_that_is_the_name_of_a_file_is_warned_of(tmp_path, caplog):
@@ -132,3 +131,24 @@ def test_a_number_is_printed_with_all_its_digits(number):
         if setting.name in ("learning_rate", "epochs"):
             (text,) = setting.typed(number)
             assert setting.parse(text) == number
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+@pytest.mark.parametrize(
+    "word",
+    [
+        "it's",
+        "a\n\t'é'\\n\r{source}\n",
+        "\x1b[31m\x07e\x7f\x9b",
+        "\u2028\u200d☕\u202e",
+        "\udcff",
+    ],
+)
+def test_a_shell_reads_a_quoted_word_as_it_was_from_one_line(word):
+    assert one_line(quoted(word)) == quoted(word), (
+        "nothing that is shown by another symbol"
+    )
+    told = subprocess.run(
+        ["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, check=True
+    )
+    assert os.fsdecode(told.stdout) == word

@@ -20,7 +20,8 @@ from tests.model.chats import DATED, foreign
 from tests.running import generated, lines_of, read_json, run, write_lines
 
 FEW = ("--max-steps", "2", "--batch-size", "4", "--device", "cpu")
-FEW += ("--set", "evaluations=1", "--set", "dev_examples=2")
+
+LLAMA = ("--model", "scratch-tiny-llama")
 
 
 @pytest.fixture
@@ -43,15 +44,15 @@ def settings_of(folder: Path) -> dict[str, Any]:
 def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_prompt(
     workspace,
 ):
-    family, own = ("--set", "family=llama"), "Say {source} now:"
+    family, own = ("--model", "scratch-tiny-llama"), "Say {source} now:"
     prompt = ("--set", f"prompt_template={own}")
     talk = train(workspace, *family, *prompt)
     folder = workspace / "models" / "pipelined"
     assert "scratch-tiny" in talk and "parameters" in talk
     assert read_json(folder / "config.json")["model_type"] == "llama"
     trained = read_json(folder / "training.json")["settings"]
-    assert (trained["family"], trained["prompt"], settings_of(folder)["prompt"]) == (
-        "llama",
+    assert (trained["model"], trained["prompt"], settings_of(folder)["prompt"]) == (
+        "scratch-tiny-llama",
         own,
         own,
     )
@@ -80,7 +81,7 @@ def test_a_llama_from_scratch_goes_from_segmenting_to_a_score_with_its_own_promp
     )
     assert "ROUGE" in run("score", "-w", workspace, made).stdout
     change(folder / "training.json", "result")
-    assert "family=… was" in running.refused(
+    assert "--model was" in running.refused(
         "train", "-w", workspace, *FEW, *prompt, "--resume"
     )
     assert "prompt was" in running.refused(
@@ -162,7 +163,7 @@ def test_a_prompt_template_without_a_source_is_refused_before_any_model_is_looke
 @pytest.mark.slow
 def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
     asked = ("--set", "prompt_template=Say {source}:")
-    train(workspace, "--set", "family=llama", "--decoder", "sequential", *asked)
+    train(workspace, *LLAMA, "--decoder", "sequential", *asked)
     teacher = workspace / "models" / "sequential"
     options = ("--split", "train", "--set", "trace=false", "--device", "cpu")
     run("generate", "-w", workspace, "--model", teacher, *options)
@@ -171,7 +172,7 @@ def test_how_the_teacher_is_asked_is_taken_over(workspace, tmp_path):
         kept,
         *({**row, "truncated": None, "prediction": "A. B."} for row in lines_of(kept)),
     )
-    train(workspace, "--teacher", teacher, "--set", "dev_examples=0")
+    train(workspace, "--teacher", teacher)
     student = workspace / "models" / "pipelined"
     assert settings_of(student)["prompt"] == "Say {source}:"
     assert read_json(student / "training.json")["settings"]["prompt"] == "Say {source}:"
@@ -181,16 +182,14 @@ def test_prompts_are_refused_where_an_encoder_reads_and_families_for_other_weigh
     workspace, tmp_path
 ):
     t5 = tiny_checkpoint(tmp_path / "t5")
-    for more in (("--chat",), ("--prompt-template", "{source}"), ("--no-chat",)):
-        asked = ("--set", "prompt_template={source}") if len(more) > 1 else more
+    for more in (("--chat",), ("--prompt-template", "{source}:"), ("--no-chat",)):
+        asked = ("--set", "prompt_template={source}:") if len(more) > 1 else more
         told = running.refused("train", "-w", workspace, *FEW, *asked)
         assert "scratch-tiny is a T5, whose encoder reads the source" in told
         told = running.refused("generate", "--text", "a", "--model", t5, *more)
-        assert "whose encoder reads the source" in told and "source_prefix" in told
-    told = running.refused(
-        "train", "-w", workspace, *FEW, "--model", t5, "--set", "family=llama"
-    )
-    assert "family llama is for fresh weights" in told
+        assert "whose encoder reads the source" in told and "{source}" in told
+    told = running.refused("train", "-w", workspace, "--model", "scratch-tiny-gpt2")
+    assert "there is no shape 'scratch-tiny-gpt2'" in told
     model = foreign(tmp_path / "base", template=None)
     told = running.refused("generate", "--text", "a", "--model", model, "--chat")
     assert told == "the model's tokenizer has no chat template; leave --chat out"
@@ -251,12 +250,12 @@ def test_a_plain_models_own_lines_for_transformers_write_what_pipedec_writes(
     decoder = load(str(folder))
     (made,) = decoder.texts([source], decoder.method(max_tokens=20))
     assert printed.getvalue() == f"{made.text}\n"
-    train(workspace, "--set", "family=llama", "--out", tmp_path / "pipelined")
+    train(workspace, *LLAMA, "--out", tmp_path / "pipelined")
     assert "writes nothing of use" in (tmp_path / "pipelined" / "README.md").read_text()
 
 
 def test_a_bart_is_asked_for_no_more_than_it_has_places_for(workspace):
-    train(workspace, "--set", "family=bart", "--decoder", "sequential")
+    train(workspace, "--model", "scratch-tiny-bart", "--decoder", "sequential")
     assert settings_of(workspace / "models" / "sequential")["max_source_tokens"] == 1024
 
 

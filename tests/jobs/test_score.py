@@ -35,10 +35,10 @@ def saved_as(name: str, ending: str = ".json") -> Path:
 
 def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the_workspace():
     predictions("out.jsonl", {"a": "the red cat", "b": "a dog"})
-    result = score("out.jsonl", "--set", "stemmer=false")
+    result = score("out.jsonl")
     for shown in (
         "ROUGE-1     50.00",
-        "signature: rouge|score:f1|stem:no|",
+        "signature: rouge|score:f1|stem:yes|",
         "out: 2 rows",
     ):
         assert shown in result.stdout
@@ -50,7 +50,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     assert saved["rows"] == {"scored": 2, "expected": None}
     assert saved["failures"]["duplicated_rate"] == 0.0
     settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
-    assert (settings["protocol"], settings["stemmer"]) == ("rouge", False)
+    assert settings["protocol"] == "rouge"
     assert (read["path"], len(read["sha256"])) == ("out.jsonl", 64)
     examples = lines_of(saved_as("out", ".examples.jsonl"))
     assert [(row["id"], row["rouge1"]) for row in examples] == [
@@ -235,22 +235,6 @@ def test_files_of_other_endings_do_not_share_what_stands_beside_them():
         Path("scores.one.examples.jsonl").exists()
         and Path("scores.two.examples.jsonl").exists()
     )
-
-
-def test_settings_of_the_protocol_are_options_and_can_stand_in_a_config_file():
-    predictions("out.jsonl", {"a": "the red cats"})
-    Path("pipedec.toml").write_text("[score]\nstemmer = false\n")
-    for arguments, stem, value in (
-        ((), "yes", 100.0),
-        (("--set", "stemmer=false"), "no", 200 / 3),
-        (("--config", "pipedec.toml"), "no", 200 / 3),
-        (("--config", "pipedec.toml", "--set", "stemmer=true"), "yes", 100.0),
-    ):
-        result = json.loads(score("out.jsonl", "--json", *arguments).stdout)
-        assert result["values"]["rouge1"] == pytest.approx(value)
-        assert f"|stem:{stem}|" in result["signature"]
-    said = refused("score", "out.jsonl", "--set", "hard=true")
-    assert "`hard` does not belong to the protocol rouge" in said
 
 
 def test_the_task_follows_from_the_protocol_the_manifest_the_records_or_the_level():

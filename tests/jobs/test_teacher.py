@@ -26,8 +26,6 @@ from tests.running import generated, lines_of, read_json, run, write_lines
 UNCHANGED = [
     "--max-steps",
     "1",
-    "--set",
-    "evaluations=1",
     "--learning-rate",
     "1e-12",
     "--device",
@@ -117,7 +115,8 @@ def test_the_teachers_texts_are_kept_cut_and_learnt_from_its_own_weights(
         "empty rows stop, stop on repeat" in made
         and "generations/pipelined-delay1-" in made
     )
-    paper = run(*one, "--set", "recipe=paper").stderr
+    as_paper = ("--set", "empty_rows=retry", "--set", "stop_on_repeat=false")
+    paper = run(*one, "--delay", "1", *as_paper).stderr
     assert "empty rows retry" in paper and "stop on repeat" not in paper
     card = (student / "README.md").read_text()
     assert (
@@ -338,7 +337,14 @@ def test_how_the_teacher_reads_its_sources_is_taken_over(tmp_path, workspace):
     train(workspace, "--teacher", own)
     settings = read_json(workspace / "models" / "pipelined" / "config.json")["pipedec"]
     assert (settings["source_prefix"], settings["max_source_tokens"]) == ("say: ", 40)
-    told = train(workspace, "--teacher", own, "--set", "source_prefix=", "--overwrite")
+    told = train(
+        workspace,
+        "--teacher",
+        own,
+        "--set",
+        "prompt_template={source}",
+        "--overwrite",
+    )
     assert f"{own} was trained with the source prefix 'say: ', not ''" in told
     manifest = read_json(
         max(
@@ -381,10 +387,10 @@ def test_several_processes_take_texts_that_one_has_written(
         with pytest.raises(
             UserError, match=f"the teacher's texts for {split} are not all there"
         ) as refusal:
-            data_of(workspace, teacher, dev_examples=2)
+            data_of(workspace, teacher)
         (command,) = re.findall("`pipedec (.*)`", str(refusal.value))
         run(*shlex.split(command), "--device", "cpu")
-    assert len(data_of(workspace, teacher, dev_examples=2).dev) == 2
+    assert len(data_of(workspace, teacher).dev) > 0
 
 
 @pytest.mark.slow
@@ -392,7 +398,8 @@ def test_a_training_tells_what_a_model_started_from_wherever_it_was_moved(
     workspace, teacher, tmp_path
 ):
     student = workspace / "models" / "pipelined"
-    assert {*map(start_of, FRESH)} == {"fresh"} and {*FRESH} == {"scratch", *SHAPES}
+    assert {start_of(name) for name in (*FRESH, "scratch-tiny-llama")} == {"fresh"}
+    assert {*FRESH} == {"scratch", *SHAPES}
     assert start_of("google-t5/t5-base") == start_of(str(teacher)) == "published"
     named = Path(shutil.copytree(teacher, tmp_path / "scratch-t5"))
     with contextlib.chdir(tmp_path):

@@ -27,10 +27,6 @@ QUICK = [
     "2",
     "--batch-size",
     "4",
-    "--set",
-    "evaluations=1",
-    "--set",
-    "dev_examples=4",
 ]
 SMALLEST = replace(
     SHAPES["scratch-tiny"],
@@ -179,7 +175,7 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     training |= {
         "bf16": False,
         "seed": 0,
-        "evaluations": 1,
+        "evaluations": None,
         "cpu": True,
         "keep": "best",
         "patience": None,
@@ -187,13 +183,11 @@ def test_estimates_first_and_saves_what_plain_transformers_loads(made):
     method = {
         "decoder": "pipelined",
         "delay": "any",
-        "source_prefix": "",
         "max_source_tokens": 2048,
     }
     asked = {
         "model": "scratch-tiny",
         "data": str(workspace / "data"),
-        "dev_examples": 4,
         **method,
     }
     assert manifest(workspace)["settings"] == asked | {"training": training}
@@ -204,7 +198,7 @@ def test_bf16_where_it_takes_many_times_as_long_is_warned_of(
     workspace, monkeypatch, can
 ):
     monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
-    talk = train(workspace, "--bf16", "--overwrite", "--set", "dev_examples=0")
+    talk = train(workspace, "--bf16", "--overwrite")
     assert ("no instructions for bfloat16" in talk) is not can
 
 
@@ -248,8 +242,8 @@ def test_a_training_that_ran_out_of_patience_says_so(workspace):
         "0",
         "--max-steps",
         "4",
-        "--set",
-        "evaluations=4",
+        "--batch-size",
+        "500",
         "--set",
         "patience=2",
     )
@@ -261,14 +255,14 @@ def test_a_training_that_ran_out_of_patience_says_so(workspace):
 
 def test_a_training_ends_with_a_word_about_a_model_that_ignores_its_input(workspace):
     shutil.copy(workspace / "data/train.jsonl", workspace / "data/dev.jsonl")
-    talk = train(workspace, "--overwrite", "--set", "dev_examples=8")
+    talk = train(workspace, "--overwrite")
     assert "2 updates are few for a model from scratch" in talk
     assert "warning: not yet a model to go on with: the model ignores its input" in talk
 
 
 def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_path):
     recipe = (
-        "--recipe",
+        "--config",
         "paper",
         "--learning-rate",
         "0.01",
@@ -286,7 +280,7 @@ def test_a_recipe_or_a_config_file_carries_options_and_flags_win(workspace, tmp_
     )
     config = tmp_path / "pipedec.toml"
     config.write_text(
-        'seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nsource-prefix = "say: "\n'
+        'seed = 3\n[train]\ndecoder = "sequential"\nmax-steps = 1\nprompt-template = "say: {source}"\n'
     )
     talk = train(
         workspace,
@@ -345,7 +339,8 @@ def test_a_model_of_another_make_is_not_written_over(workspace, more):
 
 def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(workspace):
     whole = (pipelined(workspace) / "model.safetensors").read_bytes()
-    shutil.rmtree(pipelined(workspace) / "checkpoint-2")
+    for number in (1, 2):
+        shutil.rmtree(pipelined(workspace) / f"checkpoint-{number}")
     forget_the_end(pipelined(workspace))
     assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     for _ in range(2):
@@ -518,21 +513,16 @@ def test_what_a_killed_training_was_writing_is_removed_and_said(workspace):
 def test_the_checkpoints_that_stay_are_said_and_bounded_and_an_ended_training_is_not_resumed(
     made, workspace
 ):
-    assert "MB of 1 checkpoint-N folder stay there; --set keep_checkpoints=0" in made[1]
-    folder, twice = pipelined(workspace), ("--set", "evaluations=2")
-    train(workspace, "--overwrite", *twice)
-    for keep, kept in (
-        (2, ["checkpoint-1", "checkpoint-2"]),
-        (1, ["checkpoint-2"]),
-        (0, []),
-    ):
-        forget_the_end(folder)
-        talk = train(workspace, "--resume", *twice, "--set", f"keep_checkpoints={keep}")
-        assert ("checkpoint-N folder" in talk) is bool(keep)
-        assert sorted(path.name for path in folder.glob("checkpoint-*")) == kept
-    whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "has been trained to the end already" in train(workspace, "--resume", *twice)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == whole
+    folder, thrice = pipelined(workspace), ("--max-steps", "3")
+    talk = train(workspace, "--overwrite", *thrice)
+    assert "MB of 2 checkpoint-N folders stay there, and may be deleted" in talk
+    kept = [*folder.glob("checkpoint-*")]
+    assert {path.name for path in kept} == {"checkpoint-2", "checkpoint-3"}
+    whole = {path: path.read_bytes() for path in folder.iterdir() if path not in kept}
+    assert "has been trained to the end already" in train(
+        workspace, "--resume", *thrice
+    )
+    assert {path: path.read_bytes() for path in whole} == whole
 
 
 def test_a_file_is_no_data_to_train_on(tmp_path):
@@ -553,12 +543,9 @@ def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(
         return train_tokenizer(texts, size, begins=begins)
 
     monkeypatch.setattr("pipedec_cli.model.scratch.train_tokenizer", usual)
-    told = refused(
-        workspace, "--set", "family=qwen2", "--out", str(workspace / "qwen2")
-    )
-    assert (
-        "train.jsonl:1: the tokenizer of scratch-tiny gives this text other ids" in told
-    )
+    model = "scratch-tiny-qwen2"
+    told = refused(workspace, "--model", model, "--out", str(workspace / "qwen2"))
+    assert f"train.jsonl:1: the tokenizer of {model} gives this text other ids" in told
     assert not (workspace / "qwen2" / "config.json").exists()
 
 
@@ -580,3 +567,18 @@ def test_what_a_training_has_learnt_is_read_again_by_the_saved_tokenizer(
     assert "has not come to its end" in running.refused(
         "generate", "--text", "a", "--model", folder
     )
+
+
+def test_a_batch_that_does_not_fit_is_tried_again_with_less_that_is_kept(
+    workspace, monkeypatch
+):
+    tried: list[bool] = []
+
+    def run_longest(checkpoint: Any, *_: Any, **__: Any) -> None:
+        tried.append(checkpoint.model.is_activation_checkpointing)
+        if len(tried) == 1:
+            raise UserError("a batch does not fit the memory") from MemoryError()
+
+    monkeypatch.setattr("pipedec_cli.training.trainer.run_longest", run_longest)
+    assert "computed again in the backward pass" in train(workspace, "--overwrite")
+    assert tried == [False, True]

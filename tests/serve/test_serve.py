@@ -163,7 +163,7 @@ def pipelined(models):
 
 @pytest.fixture(scope="module")
 def chat(models):
-    with serving(models / "chat", max_tokens=24, time_max=6) as made:
+    with serving(models / "chat", max_tokens=24) as made:
         yield made
 
 
@@ -181,12 +181,12 @@ def generated(models, *options):
         ("pipelined", {"delay": 1}),
         ("sequential", {}),
         ("pipelined", {"exact": "sequential"}),
-        ("pipelined", {"exact": "sequential", "draft": "source"}),
+        (None, {"exact": "sequential"}),  # drafted by the source
     ],
 )
 def test_texts_are_those_of_generate_alone_and_with_16_at_a_time(models, model, how):
     how = how | ({"exact": str(models / how["exact"])} if "exact" in how else {})
-    given = {} if how.get("draft") == "source" else {"model": str(models / model)}
+    given = {"model": str(models / model)} if model else {}
     options = [
         text for name, value in (given | how).items() for text in (f"--{name}", value)
     ]
@@ -247,7 +247,7 @@ def test_a_drafter_reads_the_whole_chat(chat):
 def test_a_chat_model_reads_a_turn_and_writes_objects_of_any_schema_beside_others(
     models, chat
 ):
-    few = ("--max-tokens", "24", "--set", "time_max=6", "--model", models / "chat")
+    few = ("--max-tokens", "24", "--model", models / "chat")
     plain = generated(models, "--chat", *few)
     objects = generated(models, "--schema", models / "schema.json", *few)
 
@@ -340,9 +340,9 @@ def test_a_model_for_fields_writes_its_own_keys(models):
     segmentation = Segmentation("field", (), " ", fields=fields)
     how = structs.replace(learnt.settings, delay="together", segmentation=segmentation)
     save_checkpoint(replace(learnt, settings=how, segmenter=None), models / "fields")
-    wanted = generated(models, "--model", models / "fields", "--set", "time_max=6")
+    wanted = generated(models, "--model", models / "fields")
     form = form_of({"properties": {"food": {}, "name": {}}})
-    with serving(models / "fields", time_max=6) as made:
+    with serving(models / "fields") as made:
         assert [made.text(source) for source in SOURCES] == wanted
         for asked in (form, {"type": "json_object"}):
             assert (
@@ -375,7 +375,7 @@ def test_a_request_opens_a_bounded_number_of_rows(models, monkeypatch):
             "properties": {"name": {"type": "string"}, "stars": {"type": "integer"}}
         },
     }
-    with serving(models / "chat", max_keys=3, time_max=6) as made:
+    with serving(models / "chat", max_keys=3) as made:
         answer = made.chat(
             "a",
             response_format=form_of(
@@ -608,7 +608,6 @@ def test_keywords_that_no_value_is_held_to_are_named_or_refused(chat):
 @pytest.mark.parametrize(
     ("how", "wrong"),
     [
-        ({"time_max": 1_000_000}, {"response_format": form_of(SCHEMA)}),
         (
             {"prompt_template": "{source}{question}"},
             {"response_format": form_of(SCHEMA)},
@@ -833,12 +832,11 @@ def test_an_ending_server_refuses_newcomers_and_finishes_what_runs(models):
 @pytest.mark.parametrize(("grace", "signals"), [(60, 2), (0.3, 1)])
 @pytest.mark.parametrize("schema", [None, SCHEMA])
 def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_way(
-    models, grace, signals, schema
+    models, grace, signals, schema, monkeypatch
 ):
     """Signals come to the main thread, which serves here; a decoder call, or a schema's reading, does not end."""
-    service = Service(
-        ServeSettings(model=str(models / "chat"), device="cpu", grace=grace)
-    )
+    monkeypatch.setattr("pipedec_cli.serve.api.GRACE", grace)
+    service = Service(ServeSettings(model=str(models / "chat"), device="cpu"))
     made, gate = Served(service, start=False), threading.Event()
     if schema:
         service._of = lambda _: gate.wait(300)
@@ -864,9 +862,7 @@ def test_a_second_signal_and_the_end_of_the_grace_end_at_once_whatever_is_under_
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_ending_server_answers_until_the_last_answer_is_sent(models, stream):
     """The signal comes to the main thread, which serves here; other clients come before the call that runs has ended."""
-    service = Service(
-        ServeSettings(model=str(models / "pipelined"), device="cpu", grace=60)
-    )
+    service = Service(ServeSettings(model=str(models / "pipelined"), device="cpu"))
     made = Served(service, start=False)
     body = {"model": "pipelined", "prompt": SOURCES[3], "stream": stream}
     ask = partial(made.raw, "POST", "/v1/completions", json.dumps(body).encode())
@@ -1027,8 +1023,11 @@ def test_a_schema_stops_nobody_while_it_is_read(models):
         until(lambda: not made.service.waiting)
 
 
-def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(models):
-    with serving(models / "pipelined", read_timeout=0.4) as made:
+def test_a_client_that_sends_or_reads_too_slowly_is_cut_and_others_are_served(
+    models, monkeypatch
+):
+    monkeypatch.setattr("pipedec_cli.serve.api.READ_TIMEOUT", 0.4)
+    with serving(models / "pipelined") as made:
         head = f"{POST}99\r\n"
         heads = [
             "",

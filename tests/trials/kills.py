@@ -100,7 +100,7 @@ class Generate(Trial):
 class Train(Trial):
     command = (
         "train {ground}/data --model {ground}/models/pipelined --out {folder}/model --overwrite --max-steps 12 "
-        "--set evaluations=4 --batch-size 2 --set dev_examples=2 --set limit=8 --set optimizer=adamw"
+        "--batch-size 2 --set limit=8 --set optimizer=adamw"
     )
     again = (("--resume",), ())
 
@@ -144,7 +144,7 @@ class Train(Trial):
 class Unsaved(Train):
     """A training that saves nothing before its end, in a folder where nothing stands."""
 
-    command = Train.command.replace("evaluations=4", "evaluations=1")
+    command = Train.command.replace("--max-steps 12", "--max-steps 1")
 
     def prepare(self, folder: Path) -> None:
         pass
@@ -167,7 +167,7 @@ class Import(Trial):
 
 
 class Report(Trial):
-    command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set repeats=1 --set memory=false"
+    command = "report -w {folder}/work --delays 1,2 --set timing_examples=1 --set memory=false"
 
     def prepare(self, folder: Path) -> None:
         shutil.copytree(self.ground, folder / "work")

@@ -25,7 +25,6 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.records import Record
 from pipedec_cli.jobs.loading import choose_shots
-from pipedec_cli.jobs.settings import parse_shots
 from pipedec_cli.objects.json_schema import load_schema, tree_in
 from pipedec_cli.objects.schema import read_short, settled
 
@@ -127,7 +126,8 @@ def shots_of(option: str | None, fields: Sequence[Field]) -> list[Record]:
     """The examples that `pipedec generate` shows."""
     if option is None:
         return []
-    location, count = parse_shots(option)
+    location, _, number = option.rpartition(":")
+    count = int(number)
     records = (
         record for record in read_records(location) if record.target_fields is not None
     )

@@ -29,7 +29,7 @@ from pipedec_cli.objects.asked import Asked, asked_of, names_in, numbered
 from pipedec_cli.objects.json_schema import MOST, checker, tree_in
 from pipedec_cli.objects.rows import Rows
 from pipedec_cli.objects.tree import ObjectOf
-from pipedec_cli.serve.settings import ServeSettings
+from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
 from tests.model.chats import foreign
 from tests.trials.fuzz import call, wrong_with
 from tests.trials.targets import lines
@@ -220,7 +220,7 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
         )
         command = "segment d.jsonl --level field --schema s.json --out out"
         wrong = wrong_with(call(command.split(), Path(name)))
-    for most in ((ServeSettings.max_keys, ServeSettings.max_choices), MOST):
+    for most in ((ServeSettings.max_keys, MAX_CHOICES), MOST):
         try:
             given, warnings = json.loads(text), list[str]()
             held, peak = (

@@ -198,12 +198,12 @@ def _segment_targets() -> Iterable[Target]:
     }
     words = ("segment", "data.jsonl", "--sources-only", "--out", "out", "--json")
     yield Target(words, sources, ("data.jsonl",), segmented("data.jsonl"))
-    config = b'level = "clause"\nheld-out = 0.2\n[segment]\nsub_max = 5\nlimit = 9\n'
+    config = b'level = "clause"\nheld-out = 0.2\n[segment]\nlimit = 9\n'
     words = ("segment", "data.jsonl", "--config", "c.toml", "--out", "out")
     yield Target(
         words, {"data.jsonl": lines(ROWS), "c.toml": config}, ("c.toml",), share=3
     )
-    recipe = b'recipe = "cnn_dailymail"\n[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = ";"\n'
+    recipe = b'[generate]\ndelay = 2\n[segment]\nlevel = "phrase"\nseparator = ";"\n'
     yield Target(words, {"data.jsonl": lines(ROWS), "c.toml": recipe}, ("c.toml",))
     files = {f"set/{name}.jsonl": lines(ROWS[:4]) for name in ("train", "dev", "test")}
     yield Target(("segment", "set", "--out", "out"), files, tuple(files))
@@ -334,7 +334,7 @@ def _value_targets() -> Iterable[Target]:
         (("segment",), "none.jsonl"),
         (("score",), "none.jsonl"),
         (("import", "kp20k"), "none.json"),
-        (("recipes",), "msqa"),
+        (("segment", "none.jsonl", "--config"), "msqa"),
         (("segment", "none.jsonl", "--config"), "none.toml"),
         ((), "segment"),
     ):
@@ -352,10 +352,6 @@ FEW: Final = (
     "2",
     "--batch-size",
     "2",
-    "--set",
-    "dev_examples=1",
-    "--set",
-    "evaluations=2",
 )
 DATA: Final = {"data.jsonl": lines(ROWS[:3])}
 

@@ -19,8 +19,6 @@ from tests.running import run, write_lines
 UNCHANGED = [
     "--max-steps",
     "1",
-    "--set",
-    "evaluations=1",
     "--learning-rate",
     "1e-12",
     "--device",
@@ -76,7 +74,7 @@ def test_a_pipelined_model_of_which_transformers_writes_the_first_subsequence_sa
 def test_a_sequential_models_own_lines_for_transformers_write_what_pipedec_writes(
     tmp_path,
 ):
-    folder = train(tmp_path, "sequential", "--set", "source_prefix=")
+    folder = train(tmp_path, "sequential")
     card = ModelCard.load(folder / "README.md")
     assert (card.data.license, card.data.library_name) == ("unknown", "transformers")
     source = TOLD[0][0]

@@ -137,7 +137,7 @@ def test_the_variable_names_the_workspace_and_an_empty_test_set_points_to_the_ot
 )
 def test_a_recipe_does_not_give_a_delay_to_a_model_that_has_none(place, options):
     named = options.replace("PATH", str(place / "models" / "sequential")).split()
-    done("--set", "recipe=kp20k", "--limit", "1", "--out", "new.jsonl", *named)
+    done("--config", "kp20k", "--limit", "1", "--out", "new.jsonl", *named)
     settings = json.loads(Path("new.manifest.json").read_text())["settings"]
     assert [settings[name] for name in ("delay", "time_max", "sub_max")] == [
         None,

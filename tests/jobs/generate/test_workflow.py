@@ -247,7 +247,9 @@ def test_a_t5_from_elsewhere_reads_in_exact_mode_what_the_pipelined_decoder_read
     written("alone.jsonl", "--exact", plain, "--draft", "source", "--limit", "1")
     assert read_json("alone.manifest.json")["settings"]["source_prefix"] == ""
     options = ("--draft", "source", "--limit", "1", "--set", "trace=true")
-    written("asked.jsonl", "--exact", plain, "--set", "source_prefix=say: ", *options)
+    written(
+        "asked.jsonl", "--exact", plain, "--prompt-template", "say: {source}", *options
+    )
     assert (
         lines(Path("asked.jsonl"))[0]["source_token_ids"][:2]
         == exact[0]["source_token_ids"][:2]

@@ -14,8 +14,8 @@ from tests.jobs.report.running import write_data
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The two decoders, trained alike."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    tiny_checkpoint(folder / "pipelined")
-    tiny_checkpoint(folder / "sequential", decoder="sequential")
+    tiny_checkpoint(folder / "pipelined", level="sentence")
+    tiny_checkpoint(folder / "sequential", decoder="sequential", level="sentence")
     return folder
 
 
@@ -27,4 +27,5 @@ def workspace(
     place = Path("pipedec-workspace")
     shutil.copytree(checkpoints, place / "models")
     write_data(place, TOLD * 2)
+    shutil.copy(place / "models/pipelined/sentences.json", place / "data")
     return place

@@ -10,9 +10,9 @@ from tests.checkpoints import change
 from tests.running import read_json, run, write_lines
 
 #: Keys that make a report quick.
-FEW = ("timing_examples=3", "repeats=1", "memory=false")
+FEW = ("timing_examples=3", "memory=false")
 QUICK = (*(word for key in FEW for word in ("--set", key)), "--device", "cpu")
-reported = partial(run, "report", "--set", "protocol=rouge", *QUICK)
+reported = partial(run, "report", *QUICK)
 
 
 def write_data(
@@ -29,9 +29,9 @@ def write_data(
     )
     write_lines(place / "data/test.jsonl", *rows)
     segmentation: dict[str, Any] = {
-        "level": "phrase",
-        "separators": [";"],
-        "joiner": "; ",
+        "level": "sentence",
+        "separators": [],
+        "joiner": " ",
         "sub_max": 20,
     }
     segmentation["manifest"] = {"settings": {"recipe": recipe}}

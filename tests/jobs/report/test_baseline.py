@@ -32,24 +32,16 @@ def test_without_a_plain_t5_the_waiting_schedule_is_the_baseline_and_it_is_said(
     assert ("has not come to its end" in result.stderr) == gone.endswith("config.json")
 
 
-@pytest.mark.parametrize(
-    ("own", "asked", "options", "stops"),
-    [
-        (True, None, "", True),
-        (True, "--set empty_rows=retry,stop", "", True),
-        (True, "--set stop_on_repeat=false", " --set stop_on_repeat=false", False),
-        (False, None, "", False),
-        (False, "--set stop_on_repeat=true", " --set stop_on_repeat=true", True),
-    ],
-)
+@pytest.mark.parametrize("stops", [True, False])
 def test_the_waiting_schedule_follows_the_rule_of_the_delays_beside_it(
-    workspace, own, asked, options, stops
+    workspace, stops
 ):
     remove(workspace / "models/sequential")
-    trained_with(workspace / "models/pipelined", empty_rows="stop", stop_on_repeat=own)
-    reported("--delays", "1", *(asked or "").split())
+    rules = {"empty_rows": "stop", "stop_on_repeat": stops}
+    trained_with(workspace / "models/pipelined", **rules)
+    reported("--delays", "1")
     content, decoders = report_of(workspace)
-    assert options_of(decoders["waiting schedule"]) == f"--delay wait{options}"
+    assert options_of(decoders["waiting schedule"]) == "--delay wait"
     assert (
         "ends a text that repeats itself" in content["baseline"]["description"]
     ) == stops

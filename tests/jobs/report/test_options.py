@@ -73,12 +73,6 @@ def test_each_delay_is_decoded_by_the_rule_of_the_checkpoint_that_serves_it(work
         one["settings"].get("empty_rows") for one in report_of(workspace)[1].values()
     ]
     assert rules == [None, "retry", "stop"]
-    reported("--delays", "1,2", "--set", "empty_rows=stop")
-    options = options_of_all(workspace)
-    assert [options[f"Δt = {n}, stop"] for n in (1, 2)] == [
-        "--delay 1 --set empty_rows=stop",
-        two,
-    ]
 
 
 def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told(
@@ -97,7 +91,7 @@ def test_what_a_model_from_elsewhere_reads_as_the_pipelined_decoder_does_is_told
         "--compare",
         "exact-pipelined,exact-source",
     )
-    alike = "--set 'source_prefix=say: ' --max-source-tokens 30"
+    alike = "--prompt-template 'say: {source}' --max-source-tokens 30"
     assert options_of_all(workspace) == {
         "sequential": f"--model hf-t5 {alike}",
         "Δt = 1": "--delay 1",

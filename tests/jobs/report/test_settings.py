@@ -94,12 +94,11 @@ def test_delay_that_was_not_trained_is_refused_and_needs_a_plain_t5(workspace):
     ("options", "said"),
     [
         *(
-            (f"--split {word}", "give one or more of train, dev, test")
+            (f"--split {word}", "is not train, dev or test")
             for word in ("dev,tset", ",")
         ),
-        *((f"--delays {word}", "whole numbers") for word in ("0", "1,,2", "a")),
-        ("--batch-sizes 1,x", "whole numbers"),
-        ("--set empty_rows=retry,retract", "give one or more of retry, stop"),
+        *((f"--delays {word}", "whole number") for word in ("0", "1,,2", "a")),
+        ("--batch-sizes 1,x", "whole number"),
     ],
 )
 def test_values_that_are_none_are_a_usage_error(options, said):

@@ -1,0 +1,117 @@
+"""Config files: TOML with top-level keys for all commands and a table for each, of the user's or shipped with pipedec."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from pipedec_cli.cli.removed import instead_of
+from pipedec_cli.data.errors import UserError, log
+from pipedec_cli.data.paper import RECIPES
+from pipedec_cli.data.reading import read_toml
+from pipedec_cli.jobs.settings import Setting
+
+#: What is typed alone.
+_NO_KEYS: Final = ("config", "set", "set_keys")
+
+
+def bare(name: str) -> str:
+    """The name of an option or key as a field has it, such as ``max_tokens``."""
+    return name.partition("/")[0].lstrip("-").replace("-", "_")
+
+
+def by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
+    """The settings by each name: that of the field, and those of the option."""
+    names = {setting.name: setting for setting in settings}
+    for setting in list(names.values()):
+        for name in setting.names:
+            names.setdefault(bare(name), setting)
+    return names
+
+
+def config_path(name: str) -> Path:
+    """The file that ``--config`` names: the user's, or one that ships with pipedec."""
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  # it needs no home folder
+    if name in RECIPES and not path.is_file():
+        return RECIPES[name]
+    return path
+
+
+def read_config(path: Path, context: typer.Context) -> dict[str, Any]:
+    """The settings that a config file has for a command: its top-level keys, under those of the command's table.
+
+    A top-level key is for all commands that have it. A `UserError` for one that no
+    command has, and for a table of none.
+    """
+    command = _table(context)
+    known = _known(command, context)
+    shared, own = _parts(path, command, known)
+    settings = {}
+    for name, value in shared.items():
+        if bare(name) in known[command]:
+            settings[name] = value
+        elif any(bare(name) in names for names in known.values()):
+            _warn_of_removed(name, command, path)
+        else:
+            raise _unknown(name, "any command", path, context)
+    for name, value in own.items():
+        if bare(name) not in known[command]:
+            raise _unknown(name, f"`pipedec {command}`", path, context)
+        settings[name] = value
+    return settings
+
+
+def _parts(
+    path: Path, command: str, known: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The top-level keys of a file, and the table of a command."""
+    shared: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name, value in read_toml(path).items():
+        if not isinstance(value, dict):
+            shared[name] = value
+        elif name == command:
+            own = value
+        elif name not in known:
+            what = f"[{name}] is no table of pipedec"
+            todo = f"its tables are named after commands: {', '.join(known)}"
+            raise UserError(what, where=str(path), todo=todo)
+    return shared, own
+
+
+def _table(context: typer.Context) -> str:
+    """The command's table in a config file, such as ``shard`` for `pipedec shard merge`."""
+    inner: Any = context
+    while inner.parent and inner.parent.parent:
+        inner = inner.parent
+    return inner.info_name or ""
+
+
+def _known(command: str, context: typer.Context) -> dict[str, set[str]]:
+    """The names of all settings that a config file may have, by command."""
+    group: Any = context.find_root().command
+    commands: dict[str, Any] = {command: context.command}
+    commands |= getattr(group, "commands", {})
+    known = {}
+    for name, each in commands.items():
+        names = by_name(getattr(each, "settings", ()))
+        known[name] = set(names).difference(_NO_KEYS)
+    return known
+
+
+def _warn_of_removed(name: str, command: str, path: Path) -> None:
+    """Warn of a key of other commands that this one had once."""
+    todo = instead_of(name, command)
+    if todo:
+        log.warning(f"{path}: {name} is no setting of `pipedec {command}`: {todo}")
+
+
+def _unknown(name: str, whose: str, path: Path, context: typer.Context) -> UserError:
+    todo = instead_of(name, _table(context))
+    if todo is None:
+        todo = f"see `{context.command_path} --help-all` for the settings"
+    return UserError(
+        f"unknown setting {name!r} for {whose}", where=str(path), todo=todo
+    )

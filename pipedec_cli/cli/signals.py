@@ -1,0 +1,102 @@
+"""Ctrl-C and SIGTERM: both end a command by an exception, with one line and an exit code of their own."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from pipedec_cli.leaving import leave
+
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+#: Seconds after which a signal comes again that came within an import.
+LATER: Final = 0.05
+#: Seconds after which SIGTERM comes again, if a library swallowed its exception.
+AGAIN = 5.0
+
+#: SIGTERM has come.
+terminated = threading.Event()
+#: A signal that came within an import is still to come again.
+_put_off = threading.Event()
+#: This process has sent the signal that comes next.
+_sent = threading.Event()
+
+
+class StoppedError(KeyboardInterrupt):
+    """Ctrl-C, or SIGTERM, which ends a run alike. Python notes an exact KeyboardInterrupt, and then ends as by SIGINT."""
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Let both signals end what runs by a `StoppedError`; a SIGINT that is ignored stays so."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        if before[signal.SIGINT] is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interruption() -> tuple[str, int]:
+    """What ended the command, in a word, and its exit code."""
+    if terminated.is_set():
+        return "terminated", TERMINATED
+    return "interrupted", INTERRUPTED
+
+
+def is_pending(code: object) -> bool:
+    """Whether a command that exits with a code has a signal to tell of that nobody has told of."""
+    # Typer ends in silence where SIGTERM comes outside a command.
+    in_silence = code == INTERRUPTED and terminated.is_set()
+    return in_silence or _put_off.is_set()
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    """End the command by an exception. Within an import it may be swallowed or misread: the signal comes again later.
+
+    One that comes from outside by then ends the process at once: what is imported may
+    be a file of the user's.
+    """
+    came_again = _sent.is_set()
+    _sent.clear()
+    if number == signal.SIGTERM:
+        terminated.set()
+    if _is_importing(frame):
+        if _put_off.is_set() and not came_again:
+            leave(number)
+        _put_off.set()
+        _send_later(number, LATER)
+        return
+    _put_off.clear()
+    if number == signal.SIGTERM:
+        _send_later(number, AGAIN)
+    raise StoppedError
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where the signal came."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_later(number: int, seconds: float) -> None:
+    """Send a signal to this process again, unless it has ended its work by then."""
+
+    def send() -> None:
+        if signal.getsignal(number) is stop:
+            _sent.set()
+            os.kill(os.getpid(), number)
+
+    later = threading.Timer(seconds, send)
+    later.daemon = True
+    later.start()
