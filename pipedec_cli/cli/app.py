@@ -33,7 +33,7 @@ from pipedec_cli.cli.options import SET, add
 from pipedec_cli.data.errors import UserError, is_out_of_memory
 from pipedec_cli.leaving import leave
 from pipedec_cli.serve.command import EXAMPLES, serve
-from pipedec_cli.training.hyperparameters import count, is_main
+from pipedec_cli.training.hyperparameters import is_main, process_count
 from pipedec_cli.view.console import Talk, tame_libraries
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no
@@ -278,7 +278,7 @@ def _send_later(number: int, seconds: float) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if count() > 1:
+    if process_count() > 1:
         if code == EXIT_TERMINATED or (code == EXIT_INTERRUPTED and not is_main()):
             sys.exit(code)  # whoever ended them, or one of them, says so
         if (
