@@ -42,23 +42,30 @@ class Turns(Sampler[Turn]):
 
     def __iter__(self) -> Iterator[Turn]:
         epoch = self.epoch()
-        count = len(self.lengths)
-        generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
-        shuffled = torch.randperm(count, generator=generator)
-        updates_of_group = max(1, min(_GROUP, count // (4 * self.size)))
-        step = self.size * updates_of_group
-        starts = range(0, count, step)
-        groups = [self._by_length(shuffled[at : at + step]) for at in starts]
-        order = torch.cat(groups)
-        filled_up = order[torch.arange(len(self)) % count]
+        generator = torch.Generator()
+        generator.manual_seed((self.seed << 20) + epoch)
+        order = self._by_length(generator)
+        filled_up = order[torch.arange(len(self)) % len(order)]
         updates = filled_up.view(-1, self.size)
         drawn = torch.randperm(self.updates, generator=generator)
-        for number, update in enumerate(drawn, self.updates * epoch):
+        number = self.updates * epoch
+        for update in drawn:
             for example in updates[update].tolist():
                 yield Turn(number, example)
+            number += 1
 
-    def _by_length(self, examples: Tensor) -> Tensor:
-        return examples[self.lengths[examples].argsort(stable=True)]
+    def _by_length(self, generator: torch.Generator) -> Tensor:
+        """All examples, shuffled, and then sorted by length within the groups of some updates."""
+        count = len(self.lengths)
+        shuffled = torch.randperm(count, generator=generator)
+        updates = max(1, min(_GROUP, count // (4 * self.size)))
+        step = self.size * updates
+        groups = []
+        for start in range(0, count, step):
+            group = shuffled[start : start + step]
+            lengths = self.lengths[group]
+            groups.append(group[lengths.argsort(stable=True)])
+        return torch.cat(groups)
 
 
 class ByTurn(Dataset[tuple[Turn, Example]], Generic[Example]):
