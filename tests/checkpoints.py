@@ -32,9 +32,10 @@ from pipedec_cli.model.checkpoint import (
     save_checkpoint,
 )
 from pipedec_cli.model.scratch import EOS, PAD, Shape, make_model, train_tokenizer
-from pipedec_cli.training.collate import Encoded, Turn, collator, encode
+from pipedec_cli.training.collate import Encoded, collator, encode
 from pipedec_cli.training.hyperparameters import Hyperparameters
 from pipedec_cli.training.loss import TeacherForcing
+from pipedec_cli.training.order import Turn
 from pipedec_cli.training.trainer import train
 
 Family = Literal["t5", "mt5", "umt5", "llama", "qwen2", "qwen3", "smollm3", "gemma3"]

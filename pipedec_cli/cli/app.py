@@ -21,7 +21,7 @@ from pipedec_cli.cli.commands import COMMANDS, MERGE, SHARD_HELP
 from pipedec_cli.cli.options import SET, add
 from pipedec_cli.cli.removed import instead_of
 from pipedec_cli.data.errors import UserError, is_out_of_memory
-from pipedec_cli.training.hyperparameters import count, is_main
+from pipedec_cli.training.hyperparameters import is_main, process_count
 from pipedec_cli.view.console import Talk, tame_libraries
 
 #: Whatever is wrong with the options; Typer gives the base class of its errors no
@@ -205,7 +205,7 @@ def _prepare_streams() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    if count() > 1:
+    if process_count() > 1:
         if code == signals.TERMINATED or (
             code == signals.INTERRUPTED and not is_main()
         ):

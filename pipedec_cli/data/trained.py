@@ -1,4 +1,4 @@
-"""The folder that `pipedec train` writes: when it holds a model, and its ``checkpoint-N`` and ``best-N`` folders.
+"""The folder that `pipedec train` writes: when it holds a model, and its ``checkpoint-N`` folders.
 
 Its manifest, training.json, gets a ``result`` last. Until then the folder holds no
 model, whatever weights are in it. A ``checkpoint-N`` folder, from which a training goes
@@ -20,9 +20,6 @@ from pipedec_cli.data.records import Family, Teacher
 from pipedec_cli.data.writing import remove_partials, writer_of
 
 STATE: Final = "trainer_state.json"
-BEST: Final = (
-    "best.json"  # the evaluation of the best weights, in the folder ``best-N``
-)
 UNFINISHED: Final = ".unfinished-"  # how the name of a folder begins in which a checkpoint is being written
 _SIZES: Final = ("tiny", "small", "base", "large", "qwen3-0.6b", "demo")
 #: Fresh weights, as `--model` calls them: of the teacher's shape, or of a shape in
@@ -161,23 +158,27 @@ def checkpoints(folder: Path) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-def best_folders(folder: Path) -> list[Path]:
-    """The whole ``best-N`` folders. There are two of them if a training was killed before it removed the older one."""
-    return sorted(record.parent for record in folder.glob(f"best-*/{BEST}"))
+def best_checkpoint(folder: Path) -> Path | None:
+    """The ``checkpoint-N`` folder with the best weights so far, as the newest one names it; None if there is none."""
+    written = checkpoints(folder)
+    if not written:
+        return None
+    state = as_json(contents(written[-1] / STATE), STATE)
+    best = folder / f"checkpoint-{state.get('best_global_step')}"
+    return best if best in written else None
 
 
 def forget(folders: Iterable[Path]) -> None:
-    """Remove ``checkpoint-N`` and ``best-N`` folders. The file that makes a folder whole goes first."""
+    """Remove ``checkpoint-N`` folders. The file that makes a folder whole goes first."""
     for folder in folders:
-        for name in (STATE, BEST):
-            (folder / name).unlink(missing_ok=True)
+        (folder / STATE).unlink(missing_ok=True)
         shutil.rmtree(folder)
 
 
 def clean(folder: Path) -> list[str]:
     """Remove what a killed training was writing; returns the names."""
     half = sorted({*folder.glob("checkpoint-*")}.difference(checkpoints(folder)))
-    forget([*half, *{*folder.glob("best-*")}.difference(best_folders(folder))])
+    forget(half)
     unfinished = [
         *folder.glob(f"{UNFINISHED}*"),
         *folder.glob(f"checkpoint-*/{UNFINISHED}*"),

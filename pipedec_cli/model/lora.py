@@ -28,9 +28,8 @@ def add_adapters(model: Any, rank: int, seed: int) -> None:
     try:
         import peft
     except ImportError:
-        raise UserError(
-            "LoRA needs peft, which is not installed", todo="pip install '.[lora]'"
-        ) from None
+        what = "LoRA needs peft, which is not installed"
+        raise UserError(what, todo="pip install '.[lora]'") from None
     torch.manual_seed(seed)
     decoder = {*model.get_decoder().modules()}
     linear = [
@@ -81,10 +80,9 @@ def merged(model: Any) -> Iterator[None]:
 
 def _weights(model: Any) -> dict[str, Tensor]:
     """The weights of the adapters by their names in a file."""
-    named = model.named_parameters()
     return {
         _PREFIX + name.replace(f".{_NAME}.", "."): weight
-        for name, weight in named
+        for name, weight in model.named_parameters()
         if ".lora_" in name
     }
 
@@ -104,13 +102,14 @@ def load_adapters(model: Any, folder: Path) -> None:
     """Load a folder's weights into the adapters of a model. A ValueError if names or shapes differ."""
     from safetensors.torch import load_file
 
-    found, wanted = load_file(folder / _WEIGHTS), _weights(model)
-    shapes = [
-        {name: weight.shape for name, weight in weights.items()}
-        for weights in (found, wanted)
-    ]
-    if shapes[0] != shapes[1]:
+    weights = _weights(model)
+    saved = load_file(folder / _WEIGHTS)
+    if _shapes(saved) != _shapes(weights):
         raise ValueError(f"{_WEIGHTS} is of another model or rank")
     with torch.no_grad():
-        for name, weight in wanted.items():
-            weight.copy_(found[name])
+        for name, weight in weights.items():
+            weight.copy_(saved[name])
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}

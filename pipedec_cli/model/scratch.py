@@ -1,7 +1,7 @@
 """The model that training starts from: a checkpoint, or fresh weights with a tokenizer trained on the user's data."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final, get_args
@@ -22,7 +22,8 @@ class Shape:
     """The sizes of a model: `layers` of the encoder and of the decoder; its tokenizer has at most `vocabulary` tokens.
 
     A decoder-only model has twice as many layers, and half as many key heads as `heads`
-    unless `kv_heads` says it.
+    unless `kv_heads` says it. The smallest models have no `dropout`: they see their data
+    only a few times.
     """
 
     d_model: int
@@ -30,30 +31,18 @@ class Shape:
     layers: int
     heads: int
     vocabulary: int
-    dropout: float = (
-        0.1  # none for the smallest model, which sees its data only a few times
-    )
+    dropout: float = 0.1
     d_kv: int = 64
     kv_heads: int | None = None
     family: Family = "t5"
 
 
 SHAPES: Final = {
-    "scratch-demo": Shape(
-        d_model=96, d_ff=384, layers=2, heads=2, vocabulary=1_000, dropout=0.0
-    ),
-    "scratch-tiny": Shape(
-        d_model=256, d_ff=1024, layers=3, heads=4, vocabulary=4_000, dropout=0.0
-    ),
-    "scratch-small": Shape(
-        d_model=512, d_ff=2048, layers=6, heads=8, vocabulary=16_000
-    ),
-    "scratch-base": Shape(
-        d_model=768, d_ff=3072, layers=12, heads=12, vocabulary=32_000
-    ),
-    "scratch-large": Shape(
-        d_model=1024, d_ff=4096, layers=24, heads=16, vocabulary=32_000
-    ),
+    "scratch-demo": Shape(96, 384, 2, 2, 1_000, dropout=0.0),
+    "scratch-tiny": Shape(256, 1024, 3, 4, 4_000, dropout=0.0),
+    "scratch-small": Shape(512, 2048, 6, 8, 16_000),
+    "scratch-base": Shape(768, 3072, 12, 12, 32_000),
+    "scratch-large": Shape(1024, 4096, 24, 16, 32_000),
     "scratch-qwen3-0.6b": Shape(
         1024, 4608, 14, 16, 151_936, 0.0, d_kv=128, kv_heads=8, family="qwen3"
     ),
@@ -93,12 +82,12 @@ def start_checkpoint(
     """
     if name == LIKE_TEACHER and like is not None:
         torch.manual_seed(seed)
-        model = like.backbone.fresh(
-            copy.deepcopy(like.model.config)
-        )  # a model keeps the config it is given
+        # A model keeps the config that it is given.
+        model = like.backbone.fresh(copy.deepcopy(like.model.config))
         model.config.eos_token_id = like.eos
         return Checkpoint(model, like.tokenizer, settings, name, segmenter=segmenter)
-    if (shape := shape_of(name)) is not None:
+    shape = shape_of(name)
+    if shape is not None:
         torch.manual_seed(seed)
         texts = _texts(records[:_TOKENIZER_RECORDS], settings)
         begins = shape.family not in ("t5", "bart")
@@ -109,29 +98,31 @@ def start_checkpoint(
         return Checkpoint(model, tokenizer, settings, name, segmenter=segmenter)
     require_start(name)
     if name == LIKE_TEACHER:
+        what = f"{LIKE_TEACHER} is a teacher's shape, and there is no teacher"
         todo = f"give {LIKE_TEACHER} with --teacher, or a shape such as {FRESH[1]}"
-        raise UserError(
-            f"{LIKE_TEACHER} is a teacher's shape, and there is no teacher", todo=todo
-        )
+        raise UserError(what, todo=todo)
     checkpoint = load_checkpoint(name, dtype=dtype)
-    checkpoint.settings, checkpoint.segmenter = settings, segmenter
+    checkpoint.settings = settings
+    checkpoint.segmenter = segmenter
     checkpoint.end_as_usual()
-    checkpoint.model.config.eos_token_id = (
-        checkpoint.eos
-    )  # what is learnt ends in one way
+    # What is learnt ends in one way.
+    checkpoint.model.config.eos_token_id = checkpoint.eos
     return checkpoint
 
 
-def _texts(records: Iterable[Record], settings: MethodSettings) -> Iterable[str]:
+def _texts(records: Iterable[Record], settings: MethodSettings) -> Iterator[str]:
     """All texts of the records: sources and segments; of objects the plain text, which has the keys as well.
 
     Both decoders get the same texts, so that they get the same tokenizer.
     """
     fields = settings.segmentation.fields
     for record in records:
-        segments = record.target_segments or ()
         yield record.source
-        yield from [plain_text(segments, fields)] if fields and segments else segments
+        segments = record.target_segments or ()
+        if fields and segments:
+            yield plain_text(segments, fields)
+        else:
+            yield from segments
 
 
 def train_tokenizer(
@@ -157,39 +148,40 @@ def train_tokenizer(
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
     backend = Tokenizer(models.BPE())
+    # A space before the first word as well, so that a word is the same token wherever
+    # it stands.
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     if family == "qwen2":
-        own = Qwen2Tokenizer().backend_tokenizer
-        backend.normalizer, backend.pre_tokenizer = own.normalizer, own.pre_tokenizer
-    else:
-        # A space before the first word as well, so that a word is the same token
-        # wherever it stands.
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        usual = Qwen2Tokenizer().backend_tokenizer
+        backend.normalizer = usual.normalizer
+        backend.pre_tokenizer = usual.pre_tokenizer
     backend.decoder = decoders.ByteLevel()
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    text = "$A </s>"
+    added = ("</s>", EOS)
+    if begins:
+        special |= {"bos_token": "<s>"}
+        text = "<s> $A"
+        added = ("<s>", BOS)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=["<pad>", "</s>", "<unk>", *["<s>"] * begins],
+        special_tokens=[*special.values()],  # in the order of their ids
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    around = ("<s> $A", [("<s>", BOS)]) if begins else ("$A </s>", [("</s>", EOS)])
     backend.post_processor = processors.TemplateProcessing(
-        single=around[0], special_tokens=around[1]
+        single=text, special_tokens=[added]
     )
-    special = {
-        "pad_token": "<pad>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "extra_special_tokens": [],
-    }
-    special |= {"bos_token": "<s>"} if begins else {}
-    made = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, extra_special_tokens=[], **special
+    )
     if family != "qwen2":
-        return made
+        return tokenizer
     # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its
     # vocabulary.
     with TemporaryDirectory() as folder:
-        made.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
         return Qwen2Tokenizer.from_pretrained(folder)
 
 
@@ -197,50 +189,66 @@ def make_model(shape: Shape, vocabulary: int) -> Any:
     """A model of the shape's family with fresh weights, drawn from torch's global generator."""
     import transformers
 
-    # A multiple of 8 suits the matrix kernels.
     common = {
         "pad_token_id": PAD,
         "eos_token_id": EOS,
+        # A multiple of 8 suits the matrix kernels.
         "vocab_size": -(-vocabulary // 8) * 8,
     }
     kind: str = shape.family
-    sizes: dict[str, Any] = {  # of a stack of layers with rotary positions
+    if shape.family == "t5":
+        sizes = _t5_sizes(shape)
+    elif shape.family == "bart":
+        sizes = _bart_sizes(shape)
+    elif shape.family == "t5gemma":
+        # Its halves have configurations of their own.
+        half = _rotary_sizes(shape, shape.layers) | common
+        sizes = {"encoder": half, "decoder": {**half}}
+        sizes |= {"bos_token_id": BOS, "decoder_start_token_id": BOS}
+    else:
+        kind = "gemma3_text" if shape.family == "gemma3" else shape.family
+        sizes = _rotary_sizes(shape, 2 * shape.layers) | {"tie_word_embeddings": True}
+    config = transformers.AutoConfig.for_model(kind, **common, **sizes)
+    return backbone_of(config).fresh(config)
+
+
+def _t5_sizes(shape: Shape) -> dict[str, Any]:
+    return {
+        "d_model": shape.d_model,
+        "d_kv": shape.d_kv,
+        "d_ff": shape.d_ff,
+        "num_heads": shape.heads,
+        "num_layers": shape.layers,
+        "dropout_rate": shape.dropout,
+        "decoder_start_token_id": PAD,
+    }
+
+
+def _bart_sizes(shape: Shape) -> dict[str, Any]:
+    return {
+        "d_model": shape.d_model,
+        "dropout": shape.dropout,
+        "bos_token_id": PAD,
+        "decoder_start_token_id": PAD,
+        "forced_eos_token_id": None,
+        "encoder_layers": shape.layers,
+        "encoder_ffn_dim": shape.d_ff,
+        "encoder_attention_heads": shape.heads,
+        "decoder_layers": shape.layers,
+        "decoder_ffn_dim": shape.d_ff,
+        "decoder_attention_heads": shape.heads,
+    }
+
+
+def _rotary_sizes(shape: Shape, layers: int) -> dict[str, Any]:
+    """The sizes of a stack of layers with rotary positions."""
+    return {
         "hidden_size": shape.d_model,
         "intermediate_size": shape.d_ff * 2 // 3,  # of three matrices, where T5 has two
-        "num_hidden_layers": shape.layers,
+        "num_hidden_layers": layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads or max(1, shape.heads // 2),
         "head_dim": shape.d_kv,
         "bos_token_id": BOS,
         "max_position_embeddings": 32_768,
     }
-    match shape.family:
-        case "t5":
-            sizes = {"d_model": shape.d_model, "d_kv": shape.d_kv, "d_ff": shape.d_ff}
-            sizes |= {
-                "num_heads": shape.heads,
-                "num_layers": shape.layers,
-                "dropout_rate": shape.dropout,
-            }
-            sizes |= {"decoder_start_token_id": PAD}
-        case "bart":
-            sizes = {
-                "d_model": shape.d_model,
-                "dropout": shape.dropout,
-                "bos_token_id": PAD,
-            }
-            sizes |= {"decoder_start_token_id": PAD, "forced_eos_token_id": None}
-            for half in ("encoder", "decoder"):
-                sizes |= {f"{half}_layers": shape.layers, f"{half}_ffn_dim": shape.d_ff}
-                sizes |= {f"{half}_attention_heads": shape.heads}
-        case "t5gemma":  # its halves have configurations of their own
-            halves = {"encoder": sizes | common, "decoder": sizes | common}
-            sizes = {**halves, "bos_token_id": BOS, "decoder_start_token_id": BOS}
-        case family:
-            kind = "gemma3_text" if family == "gemma3" else family
-            sizes |= {
-                "num_hidden_layers": 2 * shape.layers,
-                "tie_word_embeddings": True,
-            }
-    config = transformers.AutoConfig.for_model(kind, **common, **sizes)
-    return backbone_of(config).fresh(config)

@@ -1,4 +1,4 @@
-"""The order of the training examples, and records as batches: each target lies on its grid (Eq. 5 of the method).
+"""Records as training batches: each target lies on its grid (Eq. 5 of the method).
 
 The target of n subsequences is Ŷ = Ŷ_1 … Ŷ_n Y^F with Ŷ_i = [<bos>, Y_i, <eos>] and Y^F
 = [<bos>, <eos>]. <bos> of subsequence i stands at time start_i, its j-th token at
@@ -15,12 +15,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field, plain_text
@@ -38,76 +37,7 @@ from pipedec_cli.pipeline.schedule import (
     draw_schedule,
     place,
 )
-
-Example = TypeVar("Example")
-#: The examples of so many updates are sorted by length together.
-_GROUP: Final = 50
-
-
-class Turn(NamedTuple):
-    """The place of an example in a training: the number of its update, from 0 over all epochs, and its own number."""
-
-    update: int
-    example: int
-
-
-class Turns(Sampler[Turn]):
-    """Draws the turns of one epoch: the examples of an update have similar lengths; the updates come in random order.
-
-    Every update has `size` examples over all processes and all accumulated batches, so
-    that any number of processes learns from the same examples. The last update is
-    filled up with examples that the epoch has had already. `epoch` is called when an
-    epoch begins.
-    """
-
-    def __init__(
-        self, lengths: Sequence[int], size: int, seed: int, epoch: Callable[[], int]
-    ) -> None:
-        self.lengths, self.size, self.seed, self.epoch = (
-            torch.tensor(lengths),
-            size,
-            seed,
-            epoch,
-        )
-        self.updates = -(-len(lengths) // size)
-
-    def __len__(self) -> int:
-        return self.updates * self.size
-
-    def __iter__(self) -> Iterator[Turn]:
-        count, epoch = len(self.lengths), self.epoch()
-        generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
-        shuffled = torch.randperm(count, generator=generator)
-        group = torch.arange(count) // (
-            self.size * max(1, min(_GROUP, count // (4 * self.size)))
-        )
-        order = shuffled[
-            (group * (self.lengths.max() + 1) + self.lengths[shuffled]).argsort(
-                stable=True
-            )
-        ]
-        examples = order[torch.arange(len(self)) % count].view(
-            -1, self.size
-        )  # [updates, size]
-        drawn = torch.randperm(self.updates, generator=generator)
-        for number, update in enumerate(drawn, self.updates * epoch):
-            for example in examples[update].tolist():
-                yield Turn(number, example)
-
-
-class ByTurn(Dataset[tuple[Turn, Example]], Generic[Example]):
-    """Examples by their turn. A number alone stands for an update that has only this example."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self.examples = examples
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, turn: Turn | int) -> tuple[Turn, Example]:
-        turn = turn if isinstance(turn, Turn) else Turn(turn, turn)
-        return turn, self.examples[turn.example]
-
+from pipedec_cli.training.order import Turn
 
 #: The label of a token after which nothing is learnt.
 IGNORED: Final = -100
@@ -132,22 +62,19 @@ def encode(checkpoint: Checkpoint, records: Iterable[Record]) -> Iterator[Encode
 
     Segments without a token are left out, except the values of fields.
     """
-    codec, settings = checkpoint.codec(), checkpoint.settings or PLAIN
+    codec = checkpoint.codec()
+    settings = checkpoint.settings or PLAIN
     fields = settings.segmentation.fields
     for record in records:
         source, cut = codec.source(record.source)
+        segments = record.target_segments or ()
         if settings.decoder == "sequential":
-            values = record.target_segments or ()
-            texts = codec.ids(
-                [plain_text(values, fields) if fields else record.target or ""],
-                written=True,
-            )
+            text = plain_text(segments, fields) if fields else record.target or ""
+            texts = codec.ids([text], written=True)
         else:
-            texts = [
-                ids
-                for ids in codec.ids(record.target_segments or (), written=True)
-                if ids or fields
-            ]
+            texts = codec.ids(segments, written=True)
+            if not fields:
+                texts = [ids for ids in texts if ids]
         yield Encoded(source, tuple(texts), cut)
 
 
@@ -168,8 +95,8 @@ def check_ids(
     loaded = dataclasses.replace(checkpoint, tokenizer=tokenizer)
     # Both are read once: there may be too many for the memory.
     for record, learnt in zip(records, examples, strict=True):
-        (found,) = encode(loaded, [record])
-        if found != learnt:
+        (read_again,) = encode(loaded, [record])
+        if read_again != learnt:
             what = f"the tokenizer of {checkpoint.name} gives this text other ids once it is saved and loaded"
             raise UserError(what, where=record.where, todo="train from another --model")
 
@@ -185,77 +112,79 @@ def fit_limits(examples: Iterable[Encoded], settings: MethodSettings) -> MethodS
     plans = [_schedule_of(delay) for delay in delays]
     fields = settings.segmentation.fields if settings.decoder == "pipelined" else ()
     listed = sum(field.listed for field in fields)
-    ends, items = array("I"), array("I")
+    ends = array("I")
+    items = array("I")
     for example in examples:
-        lengths = [*map(len, example.texts)]
-        rows = [
-            row
-            for plan in plans
-            for row in _placed(plan, lengths, fields, closing=True)
-        ]
-        ends.append(
-            max(
-                start + (0 if at is None else lengths[at]) + 1
-                for start, _, _, at in rows
-            )
-        )
+        lengths = [len(text) for text in example.texts]
+        ends.append(max(_end(plan, lengths, fields) for plan in plans))
         items.append(2 + (len(lengths) - len(fields)) // listed if listed else 1)
-    time_max, item_max = _most(ends, settings.time_max), _most(items, settings.item_max)
+    time_max = _most(ends, settings.time_max)
+    item_max = _most(items, settings.item_max)
     return replace(settings, time_max=time_max, item_max=item_max)
+
+
+def _end(plan: Schedule, lengths: Sequence[int], fields: Sequence[Field]) -> int:
+    """The last time-step of texts with these many tokens."""
+    rows = _rows(plan, lengths, fields, closing=True)
+    ends = [
+        row.start + 1 + (0 if row.text is None else lengths[row.text]) for row in rows
+    ]
+    return max(ends)
 
 
 def _most(numbers: array[int], least: int) -> int:
     """The number that 99.5 % of these do not exceed, at least `least`."""
     if not numbers:
         return least
-    last = (
-        torch.frombuffer(numbers, dtype=torch.int32)
-        .kthvalue(math.ceil(_HELD * len(numbers)))
-        .values
-    )
-    return max(least, int(last))
+    held = math.ceil(_HELD * len(numbers))
+    return max(least, sorted(numbers)[held - 1])
 
 
-def _placed(
+class _Row(NamedTuple):
+    """A row of the grid: its start, the places of its field and of its text (None for no text), and its item."""
+
+    start: int
+    field: int
+    item: int
+    text: int | None
+
+
+def _rows(
     plan: Schedule, lengths: Sequence[int], fields: Sequence[Field], *, closing: bool
-) -> Iterable[tuple[int, int, int, int | None]]:
-    """As `place_rows`, also for texts that are no objects."""
+) -> list[_Row]:
+    """The rows of texts with these many tokens; for an object as `place_rows` gives them."""
     if fields:
-        return place_rows(plan, lengths, fields)
-    ends = [*lengths, 0] if closing else lengths
-    numbers = [*range(len(lengths)), None]
-    return (
-        (start, 0, 0, at) for start, at in zip(place(plan, ends), numbers, strict=False)
-    )
+        return [_Row(*row) for row in place_rows(plan, lengths, fields)]
+    starts = place(plan, [*lengths, 0] if closing else lengths)
+    rows = [_Row(start, 0, 0, number) for number, start in enumerate(starts)]
+    if closing:
+        rows[-1] = rows[-1]._replace(text=None)
+    return rows
 
 
 def collator(
     checkpoint: Checkpoint, seed: int
 ) -> Callable[[Sequence[tuple[Turn, Encoded]]], dict[str, Tensor]]:
     """A function from examples and their turns to the tensors of `collate`. The seed draws the schedules."""
-    settings, pad = (
-        checkpoint.settings or PLAIN,
-        int(checkpoint.model.config.pad_token_id or 0),
-    )
-    fields = (
-        FieldCodec(checkpoint.codec(), settings.segmentation.fields)
-        if checkpoint.together
-        else None
-    )
-    same: Any = {
-        "bos": checkpoint.bos,
-        "eos": checkpoint.eos,
-        "pad": pad,
-        "fields": fields,
-    }
-    same["closing"] = settings.decoder == "pipelined" and not fields
+    settings = checkpoint.settings or PLAIN
+    fields = None
+    if checkpoint.together:
+        fields = FieldCodec(checkpoint.codec(), settings.segmentation.fields)
 
     def lay_out(batch: Sequence[tuple[Turn, Encoded]]) -> dict[str, Tensor]:
         plans = [
             schedule(settings, seed, turn, 1 + len(example.texts))
             for turn, example in batch
         ]
-        return collate([example for _, example in batch], plans, **same)
+        return collate(
+            [example for _, example in batch],
+            plans,
+            bos=checkpoint.bos,
+            eos=checkpoint.eos,
+            pad=int(checkpoint.model.config.pad_token_id or 0),
+            closing=settings.decoder == "pipelined" and not fields,
+            fields=fields,
+        )
 
     return lay_out
 
@@ -299,40 +228,57 @@ def collate(
     stand before the start of each row and are not learnt. Any id may be the `pad`:
     padding is known by its position.
     """
-    sources, grids = list[Sequence[int]](), []
+    sources = []
+    grids = []
     for example, plan in zip(batch, plans, strict=True):
         source, opener = split_opener(bos, example.source)
-        rows = _placed(
-            plan,
-            [*map(len, example.texts)],
-            fields.fields if fields else (),
-            closing=closing,
-        )
-        cells: list[tuple[int, int, int, int]] = []  # token, subsequence, time, label
-        for number, (start, field, item, at) in enumerate(rows, 1):
-            key = fields.known_of(max(1, item))[field] if fields else ()
-            text = [] if at is None else example.texts[at]
-            row = [opener, *key, *text, eos]
-            labels = [*[IGNORED] * len(key), *text, eos, IGNORED]
-            for offset, (token, label) in enumerate(
-                zip(row, labels, strict=True), -len(key)
-            ):
-                cells.append((token, number, start + offset, label))
         sources.append(source)
-        grids.append(zip(*cells, strict=True))
-    tokens, subsequences, times, labels = zip(*grids, strict=True)
+        grids.append(_grid(example, plan, opener, eos, closing=closing, fields=fields))
     return {
         "input_ids": _padded(sources, pad),
         "attention_mask": _padded([[1] * len(source) for source in sources], 0),
-        "decoder_input_ids": _padded(tokens, pad),
-        "subsequence": _padded(subsequences, PADDING),
-        "time": _padded(times, PADDING),
-        "labels": _padded(labels, IGNORED),
+        "decoder_input_ids": _padded([grid.tokens for grid in grids], pad),
+        "subsequence": _padded([grid.subsequences for grid in grids], PADDING),
+        "time": _padded([grid.times for grid in grids], PADDING),
+        "labels": _padded([grid.labels for grid in grids], IGNORED),
     }
 
 
+class _Grid(NamedTuple):
+    """A target on its grid: the same number of each."""
+
+    tokens: list[int]
+    subsequences: list[int]
+    times: list[int]
+    labels: list[int]
+
+
+def _grid(
+    example: Encoded,
+    plan: Schedule,
+    opener: int,
+    eos: int,
+    *,
+    closing: bool,
+    fields: FieldCodec | None,
+) -> _Grid:
+    """An example's target as the plan lays it out; the `opener` begins each row."""
+    grid = _Grid([], [], [], [])
+    lengths = [len(text) for text in example.texts]
+    rows = _rows(plan, lengths, fields.fields if fields else (), closing=closing)
+    for number, row in enumerate(rows, start=1):
+        key = fields.known_of(max(1, row.item))[row.field] if fields else ()
+        text = () if row.text is None else example.texts[row.text]
+        tokens = [opener, *key, *text, eos]
+        first = row.start - len(key)
+        grid.tokens.extend(tokens)
+        grid.subsequences.extend([number] * len(tokens))
+        grid.times.extend(range(first, first + len(tokens)))
+        grid.labels.extend([*[IGNORED] * len(key), *text, eos, IGNORED])
+    return grid
+
+
 def _padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor(
-        [[*row, *[filling] * (longest - len(row))] for row in rows], dtype=torch.long
-    )
+    longest = max(len(row) for row in rows)
+    padded = [[*row, *[filling] * (longest - len(row))] for row in rows]
+    return torch.tensor(padded, dtype=torch.long)

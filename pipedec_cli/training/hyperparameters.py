@@ -9,7 +9,7 @@ from msgspec import Struct
 from pipedec_cli.data.trained import Start
 
 
-def count() -> int:
+def process_count() -> int:
     """The number of processes that train together. `torchrun` and `accelerate launch` set it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -54,7 +54,7 @@ class Hyperparameters:
     @property
     def update_size(self) -> int:
         """The number of examples in one update, over all processes."""
-        return self.batch_size * self.accumulation * count()
+        return self.batch_size * self.accumulation * process_count()
 
     def updates(self, examples: int) -> int:
         """The number of updates of a training on so many examples."""
@@ -65,9 +65,8 @@ class Hyperparameters:
 
     def evaluated(self, updates: int) -> int:
         """How often the dev set is evaluated in so many updates."""
-        return self.evaluations or max(
-            1, min(MOST, updates * self.update_size // _PER_EVALUATION)
-        )
+        usual = min(MOST, updates * self.update_size // _PER_EVALUATION)
+        return self.evaluations or max(1, usual)
 
 
 #: The evaluations of a long training.
@@ -92,29 +91,15 @@ _DEFAULTS: Final[dict[Start, tuple[str, int, dict[str, float]]]] = {
 _RATE_OF_FIELDS: Final = 1e-2
 
 
-def hyperparameters(*, start: Start, fields: bool, **asked: Any) -> Hyperparameters:
-    """The settings that were asked for. Where batch_size, optimizer or learning_rate is None, take the default.
-
-    The default depends on the weights to `start` from and on whether the model learns
-    `fields` or texts.
-    """
-    defaults = usual_tuning(start, fields=fields, optimizer=asked["optimizer"])
-    return Hyperparameters(
-        **asked | {key: value for key, value in defaults.items() if asked[key] is None}
-    )
-
-
 def usual_tuning(
     start: Start, *, fields: bool, optimizer: str | None = None
 ) -> dict[str, Any]:
     """The default optimizer, batch size and learning rate; the rate is that of the `optimizer`, if it is given."""
     usual, batch_size, rates = _DEFAULTS[start]
     optimizer = optimizer or usual
-    rate = (
-        _RATE_OF_FIELDS
-        if fields and (optimizer, start) == ("adafactor", "fresh")
-        else rates[optimizer]
-    )
+    rate = rates[optimizer]
+    if fields and (optimizer, start) == ("adafactor", "fresh"):
+        rate = _RATE_OF_FIELDS
     return {"optimizer": optimizer, "batch_size": batch_size, "learning_rate": rate}
 
 

@@ -5,14 +5,12 @@ the engine must give the same. The loss needs the logits of some positions only,
 a chunk of them at a time: `summed_loss`.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from pipedec_cli.model.engine.torch.parts import Function
 from pipedec_cli.model.families import backbone_of
@@ -20,76 +18,6 @@ from pipedec_cli.model.families import backbone_of
 #: The most logits that exist at a time in training: 341 predictions over 49,152 words,
 #: some 64 MiB in float32.
 LOGITS: Final = 1 << 24
-
-Recomputed = Literal["cheap", "all"]
-
-
-class _Product(torch.autograd.Function):
-    """x Wᵀ + b. The first pass keeps its result, and the pass that computes again takes it."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        kept: deque[Tensor],
-        again: bool,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        if again:
-            result = kept.popleft()
-        else:
-            result = F.linear(states, weight, bias)
-            kept.append(result.detach())
-        ctx.save_for_backward(states, weight)
-        ctx.of_bias = bias.dtype if bias is not None else None
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight = ctx.saved_tensors
-        kind, rows = (
-            gradient.dtype,
-            gradient.flatten(0, -2),
-        )  # autocast has computed in another dtype
-        _, _, of_states, of_weight, *of_bias = ctx.needs_input_grad
-        return (
-            None,
-            None,
-            (gradient @ weight.to(kind)).to(states.dtype) if of_states else None,
-            (rows.t() @ states.flatten(0, -2).to(kind)).to(weight.dtype)
-            if of_weight
-            else None,
-            *(rows.sum(0).to(ctx.of_bias) if one else None for one in of_bias),
-        )
-
-
-class _Products(TorchFunctionMode):
-    """Where this holds, products are `_Product`. torch's own selective checkpoints stop at each operator, which takes longer."""
-
-    def __init__(self, kept: deque[Tensor], *, again: bool) -> None:
-        super().__init__()
-        self.kept, self.again = kept, again
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function is F.linear and not kwargs:
-            apply: Callable[..., Tensor] = _Product.apply
-            return apply(self.kept, self.again, *args)
-        return function(*args, **(kwargs or {}))
-
-
-def _products() -> tuple[_Products, _Products]:
-    """The contexts of the first pass of a layer, and of the pass that computes again."""
-    kept = deque[Tensor]()
-    return _Products(kept, again=False), _Products(kept, again=True)
-
-
-_HOW: Final[dict[Recomputed, dict[str, Any]]] = {
-    "all": {"use_reentrant": False},
-    "cheap": {"use_reentrant": False, "context_fn": _products},
-}
 
 
 def full_states(
@@ -126,17 +54,12 @@ def head_of(model: Any) -> Function:
     return backbone_of(model.config).parts.head(model)
 
 
-def recompute(model: Any, what: Recomputed) -> None:
-    """Let training compute again in the backward pass, and not keep: ``all`` of a layer but its input, or ``cheap``.
-
-    Cheap is what lies between the products of states with weights, such as norms and
-    activations. It takes more memory than the products do, and little time.
-    """
-    enable = (
-        getattr(model, "activation_checkpointing_enable", None)
-        or model.gradient_checkpointing_enable
-    )
-    enable(_HOW[what])
+def recompute(model: Any) -> None:
+    """Let training keep the inputs of layers alone, and compute the rest again in the backward pass, to save memory."""
+    # transformers 5 has had both names.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    enable = enable or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def summed_loss(
@@ -152,12 +75,14 @@ def summed_loss(
     if torch.is_grad_enabled():
         apply: Callable[..., Tensor] = _SummedLoss.apply
         return apply(head, rows, labels, states, *weights)
-    parts = (slice(start, start + rows) for start in range(0, len(labels), rows))
-    losses = (_of_chunk(head, states[part], labels[part]) for part in parts)
-    return sum(losses, states.new_zeros((), dtype=torch.float32))
+    total = states.new_zeros((), dtype=torch.float32)
+    for start in range(0, len(labels), rows):
+        span = slice(start, start + rows)
+        total = total + _chunk_loss(head, states[span], labels[span])
+    return total
 
 
-def _of_chunk(head: Function, states: Tensor, labels: Tensor) -> Tensor:
+def _chunk_loss(head: Function, states: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(head(states).float(), labels, reduction="sum")
 
 
@@ -174,25 +99,25 @@ class _SummedLoss(torch.autograd.Function):
         *weights: Tensor,
     ) -> Tensor:
         total = states.new_zeros((), dtype=torch.float32)
-        of_states, of_weights = (
-            torch.empty_like(states),
-            [torch.zeros_like(weight) for weight in weights],
-        )
+        of_states = torch.empty_like(states)
+        of_weights = [torch.zeros_like(weight) for weight in weights]
         for start in range(0, len(labels), rows):
-            part = slice(start, start + rows)
+            span = slice(start, start + rows)
             with torch.enable_grad():
-                chunk = states[part].detach().requires_grad_()
-                loss = _of_chunk(head, chunk, labels[part])
-            of_states[part], *found = torch.autograd.grad(loss, [chunk, *weights])
-            for sum_, one in zip(of_weights, found, strict=True):
-                sum_.add_(one)
+                chunk = states[span].detach().requires_grad_()
+                loss = _chunk_loss(head, chunk, labels[span])
+            gradients = torch.autograd.grad(loss, [chunk, *weights])
+            of_states[span] = gradients[0]
+            for total_gradient, gradient in zip(of_weights, gradients[1:], strict=True):
+                total_gradient.add_(gradient)
             total += loss.detach()
         ctx.save_for_backward(of_states, *of_weights)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, None, *(gradients[0] * one for one in ctx.saved_tensors))
+        scaled = [gradients[0] * gradient for gradient in ctx.saved_tensors]
+        return (None, None, None, *scaled)
 
 
 class TeacherForcing(nn.Module):
@@ -239,7 +164,6 @@ class TeacherForcing(nn.Module):
             labels[learnt],
             rows,
         )
-        return {
-            "loss": total
-            / (learnt.sum() if num_items_in_batch is None else num_items_in_batch)
-        }
+        if num_items_in_batch is None:
+            num_items_in_batch = learnt.sum()
+        return {"loss": total / num_items_in_batch}

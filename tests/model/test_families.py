@@ -12,9 +12,11 @@ from pipedec_cli.data.records import Family, Record
 from pipedec_cli.decoding.decoder import Decoder, load
 from pipedec_cli.model import lora
 from pipedec_cli.model.checkpoint import load_checkpoint, save_checkpoint
-from pipedec_cli.training.collate import Turn, check_ids, collator, encode
+from pipedec_cli.training.collate import check_ids, collator, encode
+from pipedec_cli.training.cost import run_longest
 from pipedec_cli.training.loss import TeacherForcing, recompute
-from pipedec_cli.training.trainer import _Trainer, run_longest, train
+from pipedec_cli.training.order import Turn
+from pipedec_cli.training.trainer import GridTrainer, train
 from tests.checkpoints import (
     QUICK,
     SMALL,
@@ -200,7 +202,7 @@ def test_how_a_base_sampled_and_where_it_ended_is_not_kept(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_computed_again_changes_no_gradient(family, how):
     gradients = []
-    for what in (None, "cheap", "all"):
+    for again in (False, True):
         checkpoint = fresh_toy(shape=replace(SMALL, family=family, dropout=0.1))
         examples = [
             (Turn(0, number), one)
@@ -208,8 +210,8 @@ def test_what_is_computed_again_changes_no_gradient(family, how):
         ]
         if how == "adapters":
             lora.add_adapters(checkpoint.model, 4, seed=0)
-        if what:
-            recompute(checkpoint.model, what)
+        if again:
+            recompute(checkpoint.model)
         torch.manual_seed(0)
         with torch.autocast("cpu", torch.bfloat16, enabled=how == "bfloat16"):
             loss = TeacherForcing(checkpoint.model).train()(
@@ -231,7 +233,7 @@ def test_what_is_computed_again_changes_no_gradient(family, how):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_that_fsdp_puts_together_are_saved_as_the_plain_model(tmp_path, family):
     checkpoint = fresh(family)
-    trainer = _Trainer.__new__(_Trainer)
+    trainer = GridTrainer.__new__(GridTrainer)
     trainer.checkpoint = checkpoint
     trainer.args = type("Args", (), {"should_save": True, "output_dir": "none"})
     trainer._save(str(tmp_path), TeacherForcing(checkpoint.model).state_dict())

@@ -13,13 +13,8 @@ from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import ExactDecoder
 from pipedec_cli.objects.codec import FieldCodec, place_rows
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
-from pipedec_cli.training.collate import (
-    IGNORED,
-    Turn,
-    collator,
-    encode,
-    fit_limits,
-)
+from pipedec_cli.training.collate import IGNORED, collator, encode, fit_limits
+from pipedec_cli.training.order import Turn
 from tests.checkpoints import learn_by_heart
 from tests.objects import test_codec as test_fields
 

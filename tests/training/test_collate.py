@@ -1,4 +1,4 @@
-"""Records to training batches: their order, and Eq. 5 laid out token by token, padding told by position."""
+"""Records to training batches: Eq. 5 laid out token by token, padding told by position."""
 
 import itertools
 import random
@@ -6,11 +6,9 @@ import tracemalloc
 
 import pytest
 import torch
-from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from torch.utils.data import BatchSampler
 
 from pipedec_cli.data.records import Record, Segmentation
 from pipedec_cli.data.stored import Stored
@@ -21,18 +19,19 @@ from pipedec_cli.pipeline.schedule import Fixed, RandomStarts, Waiting, Whole, p
 from pipedec_cli.training.collate import (
     IGNORED,
     Encoded,
-    Turn,
-    Turns,
     collate,
     collator,
     encode,
     fit_limits,
     schedule,
 )
+from pipedec_cli.training.order import Turn, Turns
 from tests.checkpoints import fresh_toy
 
 BOS, EOS = 0, 1
 A, B, C, D, E = range(10, 15)
+#: How tokens and labels are shown.
+LETTERS = dict(zip((BOS, EOS, A, B, C, D, E, IGNORED), "<>ABCDE.", strict=True))
 SETTINGS = MethodSettings("pipelined", 1, Segmentation("phrase", (";",), "; "))
 #: m_i of several examples.
 LENGTHS = st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=4)
@@ -44,29 +43,46 @@ SCHEDULES = {
 }
 
 
+def tensors(batch, schedule, *, closing=True, pad=0):
+    plans = [schedule] * len(batch)
+    return collate(batch, plans, bos=BOS, eos=EOS, pad=pad, closing=closing)
+
+
 def laid_out(batch, schedule, *, closing=True):
-    made = collate(
-        batch, [schedule] * len(batch), bos=BOS, eos=EOS, pad=0, closing=closing
-    )
-    return {name: tensor.tolist() for name, tensor in made.items()}
+    batch = tensors(batch, schedule, closing=closing)
+    return {name: tensor.tolist() for name, tensor in batch.items()}
+
+
+def letters(ids):
+    return "".join(LETTERS[token] for token in ids)
+
+
+def digits(numbers):
+    return "".join("-" if number == PADDING else str(number) for number in numbers)
 
 
 def encoded(*texts, source=(5, EOS)):
-    return Encoded(list(source), tuple(map(list, texts)))
+    return Encoded([*source], tuple([*text] for text in texts))
 
 
-def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequential_text():
+def as_long_as(lengths):
+    """An example with texts of so many tokens."""
+    return encoded(*([A] * length for length in lengths))
+
+
+def test_figure_2_is_laid_out_as_the_paper_draws_it():
     batch = laid_out([encoded([A, B, C], [D, E])], Fixed(1))
-    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS, BOS, D, E, EOS, BOS, EOS]]
-    assert batch["subsequence"] == [[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
-    assert batch["time"] == [[0, 1, 2, 3, 4, 1, 2, 3, 4, 2, 3]]
-    assert batch["labels"] == [
-        [A, B, C, EOS, IGNORED, D, E, EOS, IGNORED, EOS, IGNORED]
-    ]
+    assert letters(batch["decoder_input_ids"][0]) == "<ABC><DE><>"
+    assert letters(batch["labels"][0]) == "ABC>.DE>.>."
+    assert digits(batch["subsequence"][0]) == "11111222233"
+    assert digits(batch["time"][0]) == "01234123423"
+
+
+def test_nothing_closes_a_sequential_text():
     batch = laid_out([encoded([A, B, C])], Whole(), closing=False)
-    assert batch["decoder_input_ids"] == [[BOS, A, B, C, EOS]]
-    assert batch["labels"] == [[A, B, C, EOS, IGNORED]]
-    assert batch["time"] == [[0, 1, 2, 3, 4]]
+    assert letters(batch["decoder_input_ids"][0]) == "<ABC>"
+    assert letters(batch["labels"][0]) == "ABC>."
+    assert digits(batch["time"][0]) == "01234"
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -74,46 +90,40 @@ def test_figure_2_is_laid_out_as_the_paper_draws_it_and_nothing_closes_a_sequent
 def test_every_token_stands_where_the_schedule_places_it_and_all_but_ends_predict(
     schedule, lengths
 ):
-    """sum(m_i + 1) + 1 predictions for each example, padding or not: its tokens, its ends and the one that closes it."""
-    batch = laid_out(
-        [encoded(*([A] * m for m in example)) for example in lengths],
-        SCHEDULES[schedule],
-    )
+    """Σ(m_i + 1) + 1 predictions for each example, padding or not: its tokens, its ends and the one that closes it."""
+    plan = SCHEDULES[schedule]
+    batch = laid_out([as_long_as(example) for example in lengths], plan)
     for row, example in enumerate(lengths):
-        assert (
-            sum(label != IGNORED for label in batch["labels"][row])
-            == sum(m + 1 for m in example) + 1
-        )
+        labels = [label for label in batch["labels"][row] if label != IGNORED]
+        assert len(labels) == sum(example) + len(example) + 1
+        expected = []
         closed = [*example, 0]
-        placed = zip(place(SCHEDULES[schedule], closed), closed, strict=True)
-        places = [
-            (i, start + j)
-            for i, (start, m) in enumerate(placed, 1)
-            for j in range(m + 2)
-        ]
-        found = zip(batch["subsequence"][row], batch["time"][row], strict=True)
-        assert [each for each in found if each != (PADDING, PADDING)] == places
+        starts = place(plan, closed)
+        for number, (start, length) in enumerate(zip(starts, closed, strict=True)):
+            times = range(start, start + length + 2)
+            expected += [(number + 1, time) for time in times]
+        places = zip(batch["subsequence"][row], batch["time"][row], strict=True)
+        assert [spot for spot in places if spot != (PADDING, PADDING)] == expected
 
 
-def test_padding_is_told_by_position_and_never_by_id():
-    """The shorter example holds the pad id in its text and in its source: both count; and any id serves as padding."""
-    batch = laid_out(
-        [encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])], Fixed(1)
-    )
-    assert batch["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
-    assert batch["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
-    assert batch["decoder_input_ids"][1] == [BOS, BOS, A, EOS, BOS, EOS, 0, 0, 0, 0]
-    assert batch["labels"][1] == [BOS, A, EOS, IGNORED, EOS, *[IGNORED] * 5]
-    assert batch["time"][1][-4:] == batch["subsequence"][1][-4:] == [PADDING] * 4
-    names = ("attention_mask", "subsequence", "time", "labels")
+def test_padding_is_told_by_position_when_texts_and_sources_hold_its_id():
+    batch = [encoded([A, B, C], [D]), encoded([BOS, A], source=[0, 0, 6, EOS])]
+    rows = laid_out(batch, Fixed(1))
+    assert rows["input_ids"] == [[5, EOS, 0, 0], [0, 0, 6, EOS]]
+    assert rows["attention_mask"] == [[1, 1, 0, 0], [1, 1, 1, 1]]
+    assert letters(rows["decoder_input_ids"][1]) == "<<A><>" + "<" * 4
+    assert letters(rows["labels"][1]) == "<A>.>" + "." * 5
+    assert digits(rows["subsequence"][1]) == "111122----"
+    assert digits(rows["time"][1]) == "012312----"
+
+
+def test_any_id_serves_as_padding():
     examples = [encoded([A, B, C]), encoded([A])]
-    given = {"bos": BOS, "eos": EOS, "closing": True}
-    zeros, nines = (
-        collate(examples, [Fixed(1)] * 2, pad=pad, **given) for pad in (0, 9)
-    )
-    assert all(zeros[name].equal(nines[name]) for name in names)
-    assert {zeros[name].shape for name in ("decoder_input_ids", *names[1:])} == {(2, 7)}
+    zeros = tensors(examples, Fixed(1), pad=0)
+    nines = tensors(examples, Fixed(1), pad=9)
     assert all(tensor.dtype == torch.int64 for tensor in zeros.values())
+    for name in ("attention_mask", "subsequence", "time", "labels"):
+        assert zeros[name].equal(nines[name])
 
 
 @pytest.mark.parametrize(
@@ -131,35 +141,22 @@ def test_a_target_becomes_one_text_a_segment_or_one_in_all(
     decoder, segments, target, texts
 ):
     checkpoint = fresh_toy(decoder)
-    (example,) = encode(
-        checkpoint, [Record("1", "source", target, segments, (), "f:1")]
-    )
+    record = Record("1", "source", target, segments, (), "f:1")
+    (example,) = encode(checkpoint, [record])
     assert [checkpoint.codec().decode(ids) for ids in example.texts] == texts
     assert all(EOS not in ids for ids in example.texts)
     assert (example.source, example.cut) == checkpoint.codec().source("source")
-
-
-def test_examples_lie_on_disk_and_come_back_as_they_were(tmp_path):
-    examples = [
-        encoded([A] * number, [], [B], source=[number, EOS]) for number in range(50)
-    ]
-    stored = Stored(tmp_path, examples, Encoded)
-    assert [*stored] == examples
-    assert [stored[7], *stored[::20]] == [examples[7], *examples[::20]]
 
 
 def test_training_data_take_some_bytes_of_memory_an_example_and_none_a_token(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("pipedec_cli.data.stored._IN_MEMORY", 10_000)
+    example = encoded([A] * 200, source=range(300, 700))
 
     def peak(count):
         tracemalloc.start()
-        stored = Stored(
-            tmp_path,
-            (encoded([A] * 200, source=range(300, 700)) for _ in range(count)),
-            Encoded,
-        )
+        stored = Stored(tmp_path, itertools.repeat(example, count), Encoded)
         fit_limits(stored, SETTINGS)
         next(iter(Turns([len(one.source) for one in stored], 8, 0, lambda: 0)))
         size = tracemalloc.get_traced_memory()[1]
@@ -179,32 +176,30 @@ def test_the_fitted_time_max_holds_the_targets_at_every_delay_that_is_served(
     targets, delay
 ):
     settings = structs.replace(SETTINGS, delay=delay)
-    fitted = fit_limits(
-        [encoded(*([A] * m for m in lengths)) for lengths in targets], settings
-    ).time_max
+    examples = [as_long_as(lengths) for lengths in targets]
+    fitted = fit_limits(examples, settings).time_max
+    served = (1, 2, 3) if delay == "any" else (delay,)
 
-    def is_cut(time_max: int) -> bool:
-        pairs = itertools.product(targets, (1, 2, 3) if delay == "any" else (delay,))
-        ends = {
-            replay(lengths, Fixed(each), Limits(time_max, 10**6)).truncated
-            for lengths, each in pairs
-        }
-        return "time_max" in ends
+    def is_cut(time_max):
+        limits = Limits(time_max, 10**6)
+        for lengths, each in itertools.product(targets, served):
+            if replay(lengths, Fixed(each), limits).truncated == "time_max":
+                return True
+        return False
 
     assert not is_cut(fitted)  # of so few, 99.5 % are all
     assert fitted == 50 or is_cut(fitted - 1)
 
 
-def test_one_target_in_two_hundred_may_be_longer_than_time_max():
-    short, long = encoded([A] * 60), encoded([A] * 500)
-    assert fit_limits([short] * 199 + [long], SETTINGS).time_max == 61
-    assert fit_limits([short] * 198 + [long] * 2, SETTINGS).time_max == 501
-    assert fit_limits([], SETTINGS).time_max == 50
+@pytest.mark.parametrize(
+    ("short", "long", "time_max"), [(199, 1, 61), (198, 2, 501), (0, 0, 50)]
+)
+def test_one_target_in_two_hundred_may_be_longer_than_time_max(short, long, time_max):
+    examples = [as_long_as([60])] * short + [as_long_as([500])] * long
+    assert fit_limits(examples, SETTINGS).time_max == time_max
 
 
-TURNS = [
-    Turn(update, 7 * update + example) for update in range(100) for example in range(3)
-]
+TURNS = [Turn(example // 3, example) for example in range(300)]
 
 
 def drawn(seed, turns=TURNS):
@@ -212,97 +207,34 @@ def drawn(seed, turns=TURNS):
     return [schedule(settings, seed, turn, 4) for turn in turns]
 
 
-def test_schedules_depend_on_seed_update_and_example_and_on_nothing_else():
-    """So a resumed run, or one of several, draws what an undisturbed one would have drawn, and leaves others' chance alone."""
-    assert drawn(3) == drawn(3, TURNS[::-1])[::-1] == drawn(3)
-    assert drawn(1) != drawn(2)
-    updates = [drawn(1)[first : first + 3] for first in range(0, 300, 3)]
-    assert all(len({one.name for one in update}) == 1 for update in updates), (
-        "an update is of one kind"
-    )
-    assert {one.name for one in drawn(1)} == {
-        "delay1",
-        "delay2",
-        "delay3",
-        "wait",
-        "random",
-    }
-    among = [one.distances for one in drawn(1) if isinstance(one, RandomStarts)]
+def test_schedules_depend_on_seed_update_and_example_alone():
+    """So a resumed run, or one of several, draws what an undisturbed one would have drawn."""
+    assert drawn(3) == drawn(3, TURNS[::-1])[::-1]
+    plans = drawn(1)
+    assert plans != drawn(2)
+    names = [plan.name for plan in plans]
+    assert {*names} == {"delay1", "delay2", "delay3", "wait", "random"}
+    assert names[::3] == names[1::3] == names[2::3], "an update is of one kind"
+    among = [plan.distances for plan in plans if isinstance(plan, RandomStarts)]
     assert len(set(among)) == len(among) > 100
+
+
+def test_a_schedule_that_is_drawn_leaves_the_chance_of_others_alone():
     random.seed(1)
     torch.manual_seed(1)
-    before = random.getstate(), torch.get_rng_state()
+    before = random.getstate()
+    torchs = torch.get_rng_state()
     drawn(1)
-    assert random.getstate() == before[0]
-    assert torch.get_rng_state().equal(before[1])
+    assert random.getstate() == before
+    assert torch.get_rng_state().equal(torchs)
 
 
-def test_batches_are_laid_out_for_the_decoder_that_is_trained():
+@pytest.mark.parametrize(
+    ("decoder", "plan"), [("pipelined", Fixed(2)), ("sequential", Whole())]
+)
+def test_batches_are_laid_out_for_the_decoder_that_is_trained(decoder, plan):
     batch = [encoded([A] * (n % 3 + 1), source=[n * 3, 7, EOS]) for n in range(3)]
-    for checkpoint, plan, closing in (
-        (fresh_toy("pipelined", 2), Fixed(2), True),
-        (fresh_toy("sequential"), Whole(), False),
-    ):
-        turns = zip(TURNS, batch, strict=False)
-        made = {
-            name: tensor.tolist()
-            for name, tensor in collator(checkpoint, 0)([*turns]).items()
-        }
-        assert made == laid_out(batch, plan, closing=closing)
-
-
-SOURCE_LENGTHS = [1 + number % 97 for number in range(1003)]
-
-
-def turns(lengths=SOURCE_LENGTHS, size=8, seed=3, epoch=0):
-    return Turns(lengths, size, seed, lambda: epoch)
-
-
-def examples_of(some):
-    return [turn.example for turn in some]
-
-
-def test_an_epoch_has_every_example_and_fills_up_its_last_update():
-    for lengths in (SOURCE_LENGTHS, SOURCE_LENGTHS[:7], [5]):
-        order = list(turns(lengths))
-        assert len(order) == len(turns(lengths)) == -(-len(lengths) // 8) * 8
-        assert set(examples_of(order)) == set(range(len(lengths)))
-        assert [turn.update for turn in order] == [
-            place // 8 for place in range(len(order))
-        ]
-
-
-def test_batches_are_of_like_lengths_and_come_in_no_order_of_length():
-    """Else what was learnt last, how many subsequences there are, would be that of the shortest texts."""
-    order = examples_of(turns())
-    batches = [
-        [SOURCE_LENGTHS[at] for at in order[first : first + 8]]
-        for first in range(0, 1008, 8)
-    ]
-    assert sum(max(batch) - min(batch) < 12 for batch in batches) > 120
-    rises = sum(one[0] < other[0] for one, other in itertools.pairwise(batches))
-    assert 40 < rises < 84, "half of the batches are longer than the one before"
-
-
-def test_the_order_depends_on_seed_and_epoch_alone():
-    assert list(turns()) == list(turns())
-    assert (
-        examples_of(turns(seed=4))
-        != examples_of(turns())
-        != examples_of(turns(epoch=1))
-    )
-    assert next(iter(turns(epoch=2))).update == 2 * turns().updates
-
-
-@pytest.mark.parametrize("processes", [2, 4])
-def test_several_processes_share_the_updates_of_one(processes):
-    """As accelerate deals batches out, none of which is repeated or missed for that."""
-    alone = [{*batch} for batch in BatchSampler(turns(), 8, drop_last=False)]
-    batches = []
-    for rank in range(processes):
-        own = BatchSampler(turns(), 8 // processes, drop_last=False)
-        batches.append(list(BatchSamplerShard(own, processes, rank)))
-    assert [
-        {turn for part in parts for turn in part}
-        for parts in zip(*batches, strict=True)
-    ] == alone
+    collated = collator(fresh_toy(decoder, 2), 0)([*zip(TURNS, batch, strict=False)])
+    expected = tensors(batch, plan, closing=decoder == "pipelined")
+    assert collated.keys() == expected.keys()
+    assert all(collated[name].equal(expected[name]) for name in expected)

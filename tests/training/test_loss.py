@@ -31,56 +31,61 @@ from tests.oracle import (
     sees,
 )
 
-GRID = ("decoder_input_ids", "subsequence", "time")
+
+def row(number, start, tokens):
+    """A subsequence that starts at that time."""
+    return [Placed(number, start + j, token) for j, token in enumerate(tokens)]
+
+
 #: Y_1 = A B C, Y_2 = D E and Y^F at Δt = 1.
 FIGURE_2 = [
-    *(Placed(1, time, token) for time, token in enumerate([BOS, 10, 11, 12, EOS])),
-    *(Placed(2, 1 + time, token) for time, token in enumerate([BOS, 13, 14, EOS])),
-    *(Placed(3, 2 + time, token) for time, token in enumerate([BOS, EOS])),
+    *row(1, 0, [BOS, 10, 11, 12, EOS]),
+    *row(2, 1, [BOS, 13, 14, EOS]),
+    *row(3, 2, [BOS, EOS]),
 ]
+SHORTER = [*row(1, 0, [BOS, 9, EOS]), *row(2, 1, [BOS, EOS])]
+
+
+def padded(rows, filling):
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[filling] * (longest - len(row))] for row in rows])
 
 
 def collated(batch):
     """Sources and grids, padded with arbitrary ids."""
-    places, length = (PADDING, PADDING, 35), max(len(grid) for _, grid in batch)
-    longest = max(len(source) for source, _ in batch)
-    grids = torch.tensor(
-        [[*grid, *[places] * (length - len(grid))] for _, grid in batch]
-    )
-    mask = [[k < len(source) for k in range(longest)] for source, _ in batch]
+    sources = [source for source, _ in batch]
+    grids = padded([grid for _, grid in batch], (PADDING, PADDING, 35))
+    subsequence, time, tokens = grids.unbind(2)
     return {
-        "input_ids": torch.tensor(
-            [[*source, *[33] * (longest - len(source))] for source, _ in batch]
-        ),
-        "attention_mask": torch.tensor(mask).int(),
-        **dict(
-            zip(
-                ("subsequence", "time", "decoder_input_ids"),
-                grids.unbind(2),
-                strict=True,
-            )
-        ),
+        "input_ids": padded(sources, 33),
+        "attention_mask": padded([[1] * len(source) for source in sources], 0).int(),
+        "decoder_input_ids": tokens,
+        "subsequence": subsequence,
+        "time": time,
     }
+
+
+def logits_of(model, batch):
+    """The logits of a batch, with gradients."""
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "subsequence", "time")
+    return head_of(model)(full_states(model, *(batch[name] for name in names)))
 
 
 def full_pass(model, batch):
     """The logits of sources and grids."""
-    made = collated(batch)
     with torch.no_grad():
-        return head_of(model)(
-            full_states(
-                model, *(made[name] for name in ("input_ids", "attention_mask", *GRID))
-            )
-        )
+        return logits_of(model, collated(batch))
 
 
 def random_grid(chance):
     """A few subsequences at start times that grow, in any order; any id may stand in them, that of padding too."""
-    grid, start = [], 0
+    grid = []
+    start = 0
     for number in range(1, chance.randint(2, 6)):
-        start += chance.choice([0, 1, 1, 2, 3, 6]) if number > 1 else 0
-        ids = [BOS, *chance.choices(range(VOCABULARY), k=chance.randint(0, 7)), EOS]
-        grid += [Placed(number, start + j, token) for j, token in enumerate(ids)]
+        if number > 1:
+            start += chance.choice([0, 1, 1, 2, 3, 6])
+        text = chance.choices(range(VOCABULARY), k=chance.randint(0, 7))
+        grid += row(number, start, [BOS, *text, EOS])
     chance.shuffle(grid)
     return grid
 
@@ -89,16 +94,11 @@ def random_grid(chance):
 @pytest.mark.parametrize("seed", range(3))
 def test_random_grids_in_a_padded_batch_get_the_oracles_logits(kind, seed):
     """Sources and grids of any length, with pad ids inside: what is masked is told by position, never by id."""
-    chance, model = random.Random(seed), small_model(kind)
+    chance = random.Random(seed)
+    model = small_model(kind)
     batch = [(source, random_grid(chance)) for source in sources_of(kind)]
     # One subsequence that is longer than the farthest bucket.
-    batch[0] = (
-        batch[0][0],
-        [
-            Placed(1, time, token)
-            for time, token in enumerate([0, 7, 7, 0, 20, *range(4, 14)])
-        ],
-    )
+    batch[0] = (batch[0][0], row(1, 0, [0, 7, 7, 0, 20, *range(4, 14)]))
     together = full_pass(model, batch)
     assert together.isfinite().all()
     for logits, (source, grid) in zip(together, batch, strict=True):
@@ -112,54 +112,41 @@ def test_a_changed_token_leaves_earlier_times_and_earlier_subsequences_as_they_w
     kind, changed
 ):
     there = FIGURE_2[changed]
-    grid = [
-        placed._replace(token=25) if placed == there else placed for placed in FIGURE_2
-    ]
-    before, after = (
-        full_pass(small_model(kind), [(SOURCES[0], one)])[0] for one in (FIGURE_2, grid)
-    )
-    differs = {
-        FIGURE_2[k]
-        for k in range(len(grid))
-        if not torch.allclose(before[k], after[k], atol=1e-5)
-    }
-    assert differs <= {placed for placed in FIGURE_2 if sees(placed, there)}
-    assert there in differs
+    grid = [*FIGURE_2]
+    grid[changed] = there._replace(token=25)
+    model = small_model(kind)
+    before = full_pass(model, [(SOURCES[0], FIGURE_2)])[0]
+    after = full_pass(model, [(SOURCES[0], grid)])[0]
+    differs = ~torch.isclose(before, after, atol=1e-5).all(dim=1)
+    for placed, differ in zip(FIGURE_2, differs.tolist(), strict=True):
+        assert sees(placed, there) or not differ
+    assert differs[changed]
 
 
 @pytest.mark.parametrize("kind", PROMPTED)
 def test_a_plain_target_is_learnt_as_transformers_learns_it(kind):
     """Behind its prompt, whose last token tells the first one, at the model's own positions."""
-    model, source, text = small_model(kind), [5, 9, 2, 11], [8, 30, 7]
+    model = small_model(kind)
+    source, text = [5, 9, 2, 11], [8, 30, 7]
     batch = collate(
         [Encoded(source, (text,))], [Whole()], bos=None, eos=EOS, pad=0, closing=False
     )
     ids = torch.tensor([[*source, *text, EOS]])
     labels = ids.clone()
     labels[:, : len(source)] = -100
+    mask = torch.ones_like(ids)
     with torch.no_grad():
-        wanted = model(
-            input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels
-        ).loss
+        wanted = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         torch.testing.assert_close(TeacherForcing(model)(**batch)["loss"], wanted)
 
 
 def test_the_oracles_first_row_stands_where_transformers_puts_the_next_token():
-    model, prompt = small_model("llama"), PROMPTS[0]
+    model = small_model("llama")
+    ids = torch.tensor([[*PROMPTS[0], 2]])
     with torch.no_grad():
-        wanted = model(input_ids=torch.tensor([[*prompt, 2]])).logits[0, -1]
-    torch.testing.assert_close(
-        oracle_prompted_logits(model, prompt, [Placed(1, 0, 2)])[0], wanted
-    )
-
-
-SHORTER = [
-    Placed(1, 0, BOS),
-    Placed(1, 1, 9),
-    Placed(1, 2, EOS),
-    Placed(2, 1, BOS),
-    Placed(2, 2, EOS),
-]
+        wanted = model(input_ids=ids).logits[0, -1]
+    rows = oracle_prompted_logits(model, PROMPTS[0], [Placed(1, 0, 2)])
+    torch.testing.assert_close(rows[0], wanted)
 
 
 def training_batch():
@@ -168,38 +155,37 @@ def training_batch():
         [10, 11, 12, EOS, -100, 13, 14, EOS, -100, EOS, -100],
         [9, EOS, -100, EOS, *[-100] * (len(FIGURE_2) - 4)],
     ]
-    return collated([(SOURCES[0], FIGURE_2), (SOURCES[1], SHORTER)]) | {
-        "labels": torch.tensor(labels)
-    }
+    batch = collated([(SOURCES[0], FIGURE_2), (SOURCES[1], SHORTER)])
+    batch["labels"] = torch.tensor(labels)
+    return batch
 
 
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
 def test_the_loss_is_the_mean_over_all_predictions_of_the_batch(kind):
     """Σ(m_i + 1) + 1 predictions an example: 3 + 1 + 2 + 1 + 1 and 1 + 1 + 1."""
-    model, batch = small_model(kind), training_batch()
-    surprise = []
-    for source, grid, labels in zip(
-        SOURCES, (FIGURE_2, SHORTER), batch["labels"].tolist(), strict=False
-    ):
-        for scores, label in zip(
-            oracle_logits(model, source, grid).tolist(), labels, strict=False
-        ):
+    model = small_model(kind)
+    batch = training_batch()
+    total = 0.0
+    grids = [(SOURCES[0], FIGURE_2), (SOURCES[1], SHORTER)]
+    for (source, grid), labels in zip(grids, batch["labels"].tolist(), strict=True):
+        rows = oracle_logits(model, source, grid).tolist()
+        for scores, label in zip(rows, labels, strict=False):
             if label != -100:
-                exps = [math.exp(value) for value in scores]
-                surprise.append(-math.log(exps[label] / sum(exps)))
+                partition = sum(math.exp(score) for score in scores)
+                total += math.log(partition) - scores[label]
     with torch.no_grad():
         loss = TeacherForcing(model)(**batch)["loss"]
-    assert len(surprise) == 8 + 3
-    assert float(loss) == pytest.approx(sum(surprise) / 11, rel=1e-4)
+    assert float(loss) == pytest.approx(total / (8 + 3), rel=1e-4)
 
 
 def test_the_loss_is_divided_by_the_predictions_of_the_accumulated_batch_and_near_under_autocast():
     module = TeacherForcing(small_model("t5"))
+    batch = training_batch()
     with torch.no_grad():
-        alone = float(module(**training_batch())["loss"])
-        shared = float(module(**training_batch(), num_items_in_batch=44)["loss"])
+        alone = float(module(**batch)["loss"])
+        shared = float(module(**batch, num_items_in_batch=44)["loss"])
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            rough = float(module(**training_batch())["loss"])
+            rough = float(module(**batch)["loss"])
     assert shared == pytest.approx(alone * 11 / 44)
     assert rough == pytest.approx(alone, rel=0.05)
 
@@ -230,37 +216,39 @@ def test_the_loss_over_chunks_is_the_loss_over_all_logits_with_the_same_gradient
     model = copy.deepcopy(small_model(kind))
     if kind in ("gemma3_text", "t5gemma"):
         getattr(model.config, "decoder", model.config).final_logit_softcapping = 3.0
-    batch, module = training_batch(), TeacherForcing(model)
-    grid = (batch[name] for name in ("input_ids", "attention_mask", *GRID))
-    logits = head_of(model)(full_states(model, *grid)).flatten(0, 1)
+    batch = training_batch()
+    module = TeacherForcing(model)
+    logits = logits_of(model, batch).flatten(0, 1)
     whole = torch.nn.functional.cross_entropy(logits, batch["labels"].flatten())
     whole.backward()
-    wanted = {
-        name: one.grad.clone()
-        for name, one in model.named_parameters()
-        if one.grad is not None
-    }
+    wanted = gradients_of(model)
     module.zero_grad(set_to_none=True)
     monkeypatch.setattr("pipedec_cli.training.loss.LOGITS", 3 * VOCABULARY)
     loss = module(**batch)["loss"]
     (2 * loss).backward()
     torch.testing.assert_close(loss, whole, rtol=0, atol=1e-5)
-    found = {
-        name: one.grad for name, one in model.named_parameters() if one.grad is not None
-    }
-    assert found.keys() == wanted.keys() and (
-        kind not in KINDS or len(found) == len([*model.parameters()])
-    )
+    gradients = gradients_of(model)
+    assert gradients.keys() == wanted.keys()
+    assert kind not in KINDS or len(gradients) == len([*model.parameters()])
     size = torch.cat([gradient.flatten() for gradient in wanted.values()]).norm()
-    for name, gradient in found.items():
+    for name, gradient in gradients.items():
         assert (gradient / 2 - wanted[name]).norm() < 1e-5 * size, name
     with torch.no_grad():
         torch.testing.assert_close(module(**batch)["loss"], whole, rtol=0, atol=1e-5)
 
 
+def gradients_of(model):
+    return {
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
+    }
+
+
 def test_no_more_logits_exist_at_a_time_than_those_of_a_chunk(monkeypatch):
     monkeypatch.setattr("pipedec_cli.training.loss.LOGITS", 4 * VOCABULARY)
-    model, rows = copy.deepcopy(small_model("gated")), []
+    model = copy.deepcopy(small_model("gated"))
+    rows = []
     model.lm_head.register_forward_hook(lambda _, __, logits: rows.append(len(logits)))
     TeacherForcing(model)(**training_batch())["loss"].backward()
     assert rows == [4, 4, 3]

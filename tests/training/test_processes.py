@@ -25,6 +25,7 @@ from pipedec_cli.data.workspace import save_segmented
 from pipedec_cli.model.checkpoint import load_checkpoint
 from pipedec_cli.training.trainer import check_sharding, train
 from tests.checkpoints import QUICK, examples_of, fresh_toy, toy_records, weights_of
+from tests.running import read_json
 
 # Seven examples: an epoch is filled up to two updates of four.
 HYPER = replace(QUICK, batch_size=2, max_steps=8)
@@ -48,18 +49,16 @@ def learn(folder, hyper=HYPER, **options):
 
 def launched(*arguments, **environment):
     """What a command that `torchrun` starts in two processes printed, and how it ended."""
-    two = (
-        "--standalone",
-        "--nproc-per-node=2",
-        "--monitor-interval=2",
-    )  # 2 s to say why one ends
-    return torchrun(*two, "-m", *arguments, **environment)
+    # 2 s to say why one ends.
+    two = ("--standalone", "--nproc-per-node=2", "--monitor-interval=2", "-m")
+    return torchrun(*two, *arguments, **environment)
 
 
 def torchrun(*arguments, **environment):
     """What `torchrun` with these arguments printed, and how it ended."""
+    command = [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)]
     return subprocess.run(  # noqa: PLW1510
-        [sys.executable, "-m", "torch.distributed.run", *map(str, arguments)],
+        command,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -78,14 +77,13 @@ def alone(tmp_path_factory):
 
 
 def assert_alike(losses, folder, alone):
-    """Up to the order of sums in float32."""
-    for mine, theirs in zip(
-        losses, alone[0][len(alone[0]) - len(losses) :], strict=True
-    ):
+    """The last losses and the weights, up to the order of sums in float32."""
+    expected, weights = alone
+    last = expected[len(expected) - len(losses) :]
+    for mine, theirs in zip(losses, last, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-5)
-    torch.testing.assert_close(
-        weights_of(load_checkpoint(str(folder))), alone[1], rtol=1e-4, atol=1e-5
-    )
+    loaded = weights_of(load_checkpoint(str(folder)))
+    torch.testing.assert_close(loaded, weights, rtol=1e-4, atol=1e-5)
 
 
 def test_batches_that_are_accumulated_are_learnt_from_as_one(tmp_path, alone):
@@ -97,19 +95,19 @@ def test_batches_that_are_accumulated_are_learnt_from_as_one(tmp_path, alone):
 def test_two_processes_learn_what_one_does_and_resume_it_and_one_of_them_talks_and_writes(
     tmp_path, alone, sharded
 ):
-    how = {
-        "ACCELERATE_USE_FSDP": "true",
-        "FSDP_VERSION": "2",
-        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-    }
-    ended = launched(
-        "tests.training.test_processes", tmp_path, **(how if sharded else {})
-    )
+    environment = {}
+    if sharded:
+        environment = {
+            "ACCELERATE_USE_FSDP": "true",
+            "FSDP_VERSION": "2",
+            "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+        }
+    ended = launched("tests.training.test_processes", tmp_path, **environment)
     assert ended.returncode == 0, ended.stderr
     # From update 1 on, from 5, and behind the last.
     for name, count in (("whole", 8), ("resumed", 4), ("ended", 0)):
         losses, nothing = (
-            json.loads((tmp_path / f"{name}{rank}.json").read_text()) for rank in (0, 1)
+            read_json(tmp_path / f"{name}{rank}.json") for rank in (0, 1)
         )
         assert (len(losses), nothing) == (count, [])
         assert_alike(losses, tmp_path / name, alone)
@@ -118,28 +116,35 @@ def test_two_processes_learn_what_one_does_and_resume_it_and_one_of_them_talks_a
         assert (tmp_path / name / "checkpoint-4" / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"fsdp_version": 1},
-        {"auto_wrap_policy": len},
-        {"state_dict_type": SimpleNamespace(name="SHARDED_STATE_DICT")},
-        {"cpu_ram_efficient_loading": True},
-    ],
-)
-def test_what_cannot_be_sharded_rightly_is_refused(changed):
-    whole = SimpleNamespace(name="FULL_STATE_DICT")
+def sharding(**changed):
+    """The plugin of accelerate with the settings that work, but for these."""
     settings = {
         "fsdp_version": 2,
         "auto_wrap_policy": None,
+        "state_dict_type": SimpleNamespace(name="FULL_STATE_DICT"),
         "cpu_ram_efficient_loading": False,
     }
-    plugin = SimpleNamespace(**settings, state_dict_type=whole)
-    check_sharding(plugin, "adamw")
-    with pytest.raises(UserError, match="optimizer=adamw"):
-        check_sharding(plugin, "adafactor")
-    with pytest.raises(UserError, match="--fsdp_cpu_ram_efficient_loading false"):
-        check_sharding(SimpleNamespace(**vars(plugin) | changed), "adamw")
+    return SimpleNamespace(**settings | changed)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "optimizer", "option"),
+    [
+        (sharding(), "adafactor", "optimizer=adamw"),
+        (sharding(fsdp_version=1), "adamw", "--fsdp_version 2"),
+        (sharding(auto_wrap_policy=len), "adamw", "NO_WRAP"),
+        (
+            sharding(state_dict_type=SimpleNamespace(name="SHARDED_STATE_DICT")),
+            "adamw",
+            "FULL_STATE_DICT",
+        ),
+        (sharding(cpu_ram_efficient_loading=True), "adamw", "efficient_loading false"),
+    ],
+)
+def test_what_cannot_be_sharded_rightly_is_refused(plugin, optimizer, option):
+    check_sharding(sharding(), "adamw")
+    with pytest.raises(UserError, match=option):
+        check_sharding(plugin, optimizer)
 
 
 def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
@@ -148,54 +153,51 @@ def test_fsdp_that_accelerate_would_leave_out_is_refused(tmp_path, monkeypatch):
         learn(tmp_path)
 
 
+@pytest.fixture
+def data(tmp_path):
+    """A folder of segmented data."""
+    segmentation = Segmentation("phrase", (";",), "; ")
+    records = {"train": toy_records()}
+    save_segmented(tmp_path / "data", records, segmentation, PhraseSegmenter(), {})
+    return tmp_path / "data"
+
+
 @pytest.mark.slow
-def test_the_documented_command_trains_on_two_cores(tmp_path):
-    how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
-    save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
-    documented = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(
-        encoding="utf-8"
-    )
+def test_the_documented_command_trains_on_two_cores(tmp_path, data):
+    scale = Path(__file__).parents[2] / "docs" / "scale.md"
     (line,) = re.findall(
-        r"^torchrun (.* --device cpu) +# a CPU core each$", documented, re.MULTILINE
+        r"^torchrun (.* --device cpu) +# a CPU core each$",
+        scale.read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
-    ended = torchrun(
-        *line.split(), tmp_path / "data", "--out", tmp_path / "out", "--max-steps", "2"
-    )
+    out = tmp_path / "out"
+    ended = torchrun(*line.split(), data, "--out", out, "--max-steps", "2")
     assert ended.returncode == 0, ended.stderr
     assert "2 updates of 24 in 2 processes" in ended.stderr
-    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert (out / "model.safetensors").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["everywhere", "in the second"])
-def test_what_goes_wrong_is_said_in_one_line_and_ends_all(tmp_path, where):
-    how = (Segmentation("phrase", (";",), "; "), PhraseSegmenter(), {})
-    save_segmented(tmp_path / "data", {"train": toy_records()}, *how)
-    asked = [
-        "train",
-        tmp_path / "data",
-        "--out",
-        tmp_path / "out",
-        "--max-steps",
-        "20",
-        "--model",
-    ]
-    if where == "everywhere":
-        ended = launched("pipedec_cli", *asked, "no-model")
-        expected = "error: no checkpoint folder 'no-model'; give the folder of a model, a GGUF file, or a hub name (OWNER/NAME)"
-    else:
-        ended = launched("tests.training.test_processes", *asked, "scratch-tiny")
-        expected = "error: the second one fails; do nothing"
-        assert (
-            "stopped, since another process has ended; the same command with --resume"
-            in ended.stderr
-        )
+@pytest.mark.parametrize(
+    ("program", "model", "error"),
+    [
+        ("pipedec_cli", "no-model", "no checkpoint folder 'no-model'"),
+        ("tests.training.test_processes", "scratch-tiny", "the second one fails"),
+    ],
+    ids=["everywhere", "in the second"],
+)
+def test_what_goes_wrong_is_said_in_one_line_and_ends_all(
+    tmp_path, data, program, model, error
+):
+    asked = ("--out", tmp_path / "out", "--max-steps", "20", "--model", model)
+    ended = launched(program, "train", data, *asked)
     assert ended.returncode
+    errors = re.findall("^error: .*", ended.stderr, re.MULTILINE)
+    assert len(errors) == 1 and error in errors[0]
     said = ended.stderr.partition("torch/distributed/elastic")[0]
-    assert [
-        line for line in ended.stderr.splitlines() if line.startswith("error: ")
-    ] == [expected]
     assert "Traceback" not in said
+    if model == "scratch-tiny":
+        assert "another process has ended; the same command with --resume" in said
 
 
 def fail(*arguments):

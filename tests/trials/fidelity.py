@@ -20,7 +20,8 @@ from pipedec_cli.data.segmentation import Preparer
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
-from pipedec_cli.training.collate import Turn, collator, encode
+from pipedec_cli.training.collate import collator, encode
+from pipedec_cli.training.order import Turn
 
 TOGETHER = 128  # rows of one call
 

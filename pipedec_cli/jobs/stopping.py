@@ -1,0 +1,74 @@
+"""What is said when a training stops before its end: by Ctrl-C, with another process, or at a file that cannot be written."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pipedec_cli.data.errors import UserError, log, naming
+from pipedec_cli.data.trained import best_checkpoint
+from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.training.hyperparameters import process_count
+
+#: How gloo and NCCL say that another process, with which this one adds up gradients,
+#: has ended.
+_PEER_GONE: Final = (
+    "closed by peer",
+    "reset by peer",
+    "remote process exited",
+    "remote worker",
+)
+
+
+@contextmanager
+def explain_stop(target: Path) -> Iterator[None]:
+    """Say how to go on after Ctrl-C or the end of another process. Make a file that cannot be written an OSError."""
+    try:
+        with naming(target):
+            yield
+    except KeyboardInterrupt:
+        _say_stopped(target, "")
+        raise
+    except UserError:
+        raise
+    except Exception as error:
+        if process_count() > 1 and any(words in str(error) for words in _PEER_GONE):
+            _say_stopped(target, ", since another process has ended")
+            raise SystemExit(1) from error  # the other process says why
+        if (unwritten := _writing_error(error, target)) is None:
+            raise
+        raise unwritten from error
+
+
+def _say_stopped(target: Path, reason: str) -> None:
+    """Say what is kept of a training that was stopped, and how to go on."""
+    kept = " before there was a first checkpoint; nothing is kept"
+    if any(target.glob("checkpoint-*")):
+        kept = "; the same command with --resume goes on from the last checkpoint"
+        best = best_checkpoint(target)
+        if best and (best / "model.safetensors").exists():  # not adapters alone
+            kept += f", and `generate --model {quoted(str(best))}` takes the best weights so far"
+    log.info(f"stopped{reason}{kept}")
+
+
+def _writing_error(error: Exception, target: Path) -> OSError | None:
+    """The system's error that torch, safetensors or tokenizers wrap in theirs; None if there is none."""
+    words = str(error)
+    coded = re.search(r"\(os error (\d+)\)", words)
+    if coded:
+        number = int(coded[1])
+    elif "No space left" in words or shutil.disk_usage(target).free < 1 << 20:
+        number = errno.ENOSPC
+    elif "unexpected pos" in words:
+        # torch.save does not say which error it was.
+        unknown = (
+            "a file cannot be written: a quota, a limit of its size, or a broken disk"
+        )
+        return OSError(None, unknown, str(target))
+    else:
+        return None
+    return OSError(number, os.strerror(number), str(target))
