@@ -262,11 +262,8 @@ def dev_scorer(
     """
     from pipedec_cli.decoding.batch_size import choose_batch_size
     from pipedec_cli.decoding.decoder import Decoder
-    from pipedec_cli.metrics.scoring import (
-        as_good_when_exchanged,
-        dev_measure,
-        score_predictions,
-    )
+    from pipedec_cli.metrics.faults import as_good_when_exchanged
+    from pipedec_cli.metrics.scoring import dev_measure, score_predictions
     from pipedec_cli.model.lora import merged
 
     if not records or checkpoint.settings is None:
@@ -290,12 +287,13 @@ def dev_scorer(
             made = [*decoder.texts([record.source for record in records], method)]
         pairs = zip(made, records, strict=True)
         predictions = (structs.replace(one, record=record) for one, record in pairs)
-        items, scores = score_predictions(predictions, measure)
+        scores = score_predictions(predictions, measure)
         checkpoint.model.train()
         score = scores.values[measure.primary] or 0.0
         if score > best:
             best = score
-            doubts[:] = [fault.words for fault in as_good_when_exchanged(items, scores)]
+            fault = as_good_when_exchanged(scores)
+            doubts[:] = [fault.words] if fault else []
         return score
 
     return score_dev

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pipedec_cli.compare.comparison import (
     MANY,
@@ -15,7 +16,6 @@ from pipedec_cli.compare.comparison import (
     assemble,
     by_size,
     choose_sample,
-    with_quality,
 )
 from pipedec_cli.compare.entry import (
     Entry,
@@ -28,7 +28,7 @@ from pipedec_cli.compare.machine import disturbance
 from pipedec_cli.compare.runners import Lengths
 from pipedec_cli.compare.timing import Output, Pass, Timing
 from pipedec_cli.data.records import Generated
-from pipedec_cli.metrics.scoring import Difference
+from pipedec_cli.metrics.differences import Difference
 from tests.compare.decoders import FakeDecoder, entry, scored, timing
 from tests.jobs.report.reports import conditions
 
@@ -82,13 +82,14 @@ def test_sample_meets_data_that_repeat_themselves_at_different_points_and_says_w
 def sized(segments, steps, sizes, seconds):
     """An entry with these steps and numbers of target subsequences; `seconds` are of the last examples, which were timed."""
     made = scored(segments, steps=steps)
-    items = [
-        replace(one, gold=("x",) * size or None)
-        for one, size in zip(made.items, sizes, strict=True)
-    ]
+    items = []
+    for item, size in zip(made.items, sizes, strict=True):
+        right = structs.replace(item.record, target_segments=("x",) * size or None)
+        items.append(structs.replace(item, record=right))
+    made = replace(made, scores=replace(made.scores, items=tuple(items)))
     passes = [Pass((Output((5,), 1),) * len(seconds), 1, 0.0, None, tuple(seconds))]
     return entry(
-        scored=replace(made, items=items),
+        scored=made,
         timings={1: Timing.of(1, passes)} if seconds else {},
     )
 
@@ -125,6 +126,9 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert by_size(plain, plain, [], "rougeL") == ()
 
 
+TEXTS = [["a b", "c d"]] * 2
+
+
 def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     """A baseline, one delay and a peer, with two examples, of which the second was timed; `exact` are names."""
 
@@ -132,33 +136,32 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         passes = [Pass((Output((5, 6), 4, exhausted),), 4, 0.0, None, (seconds,))]
         return {size: Timing.of(size, passes) for size in sizes}
 
-    def measured(name, role, timings, **more):
-        one = Entry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
-        return one if role == "baseline" else one.beside(entries[0])
-
-    texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
-    entries = [measured("sequential", "baseline", timed(6.0))]
-    entries += [
-        measured(
-            "Δt = 1",
-            "pipelined",
+    agreed = TextAgreement(100.0, 2, 2)
+    lost = {"rougeL": Difference(-0.1, None, None)}
+    planned = {
+        "sequential": (timed(6.0), Quality(scored(TEXTS, steps=(8, 8)))),
+        "Δt = 1": (
             timed(2.0, exhausted=True),
-            delay=delay,
-            command="generate",
+            Quality(scored(TEXTS, steps=(2, 4)), lost),
         ),
-        *(
-            measured(name, "exact", timed(1.0), delay=1, command="exact t5")
+        **{
+            name: (timed(1.0), Quality(scored(TEXTS, steps=(2, 2)), {}, agreed))
             for name in exact
-        ),
-        measured("theirs", "peer", {size: timing([12.0], 4) for size in peer_sizes}),
-    ]
-    qualities = [
-        Quality(scored(texts, steps=(8, 8))),
-        Quality(scored(texts, steps=(2, 4)), {"rougeL": Difference(-0.1, None, None)}),
-        *(Quality(scored(texts, steps=(2, 2)), {}, agreed) for _ in exact),
-    ]
-    for place, quality in enumerate(qualities):
-        entries[place] = with_quality(entries[place], {"test": quality})
+        },
+        "theirs": ({size: timing([12.0], 4) for size in peer_sizes}, None),
+    }
+    roles = {"sequential": "baseline", "Δt = 1": "pipelined", "theirs": "peer"}
+    more = {"Δt = 1": {"delay": delay, "command": "generate"}}
+    entries = []
+    for name, (timings, quality) in planned.items():
+        role = roles.get(name, "exact")
+        own = more.get(
+            name, {"delay": 1, "command": "exact t5"} if name in exact else {}
+        )
+        plan = Entry(name=name, role=role, runner=FakeDecoder(), **own)
+        qualities = {"test": quality} if quality else None
+        baseline = entries[0] if entries else None
+        entries.append(plan.filled(baseline, timings=timings, qualities=qualities))
     return assemble(
         entries,
         conditions(disturbed=disturbed),

@@ -5,18 +5,16 @@ import json
 import time
 from dataclasses import replace
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
 
-from pipedec_cli.compare.child import ChildError, Fastest
+from pipedec_cli.compare.child import ChildError
 from pipedec_cli.compare.entry import TokenAgreement
 from pipedec_cli.compare.peers import PEERS, Absent, make_peer
 from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.model.checkpoint import save_checkpoint
 from tests.checkpoints import SMALL, TOLD, fresh_toy, tiny_checkpoint
-from tests.compare.decoders import FakeClock
 from tests.running import extra, slow
 
 MOST = 40
@@ -212,35 +210,6 @@ def test_what_ctranslate2_would_pass_over_is_said(ctranslate2, family, special, 
     assert words in ctranslate2.unsupported(
         AutoConfig.for_model(family, **sizes | special)
     )
-
-
-def test_a_peer_gets_the_threads_with_which_it_is_fastest_at_each_batch_size(
-    monkeypatch,
-):
-    clock, passes = FakeClock(), []
-
-    def tried(*, threads, **rest):
-        def run(sources, batch_size, clock_of_run):
-            passes.append((threads, len(sources)))
-            clock.pass_by(
-                {(1, 1): 1.0, (4, 1): 3.0, (1, 2): 3.0, (4, 2): 1.0}[
-                    threads, batch_size
-                ]
-            )
-            return threads
-
-        return SimpleNamespace(settings={"threads": str(threads)}, run=run)
-
-    monkeypatch.setattr("pipedec_cli.compare.child.find_factory", {"tried": tried}.get)
-    peer = Fastest(worker="tried", device="cpu", threads=4)
-    assert peer.settings["threads"] == "1, 4"
-    assert [peer.run("abc", 1, clock), peer.settings["threads"]] == [1, "1"]
-    assert passes == [(1, 1), (4, 1)] * 2 + [
-        (1, 3)
-    ]  # tried on the first batch, then the work itself
-    assert [peer.run("abc", size, clock) for size in (2, 1, 2)] == [4, 1, 4]
-    assert peer.settings["threads"] == "1 at batch size 1, 4 at batch size 2"
-    assert Fastest(worker="tried", device="cuda", threads=4).run("abc", 1, clock) == 4
 
 
 @pytest.mark.extra("ctranslate2")

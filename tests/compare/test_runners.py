@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.compare.advice import exact_advice
-from pipedec_cli.compare.entry import TextAgreement
 from pipedec_cli.compare.peers import Absent, make_peer
 from pipedec_cli.compare.runners import (
     SEPARATOR,
@@ -21,13 +19,13 @@ from pipedec_cli.compare.runners import (
     make_runner,
     source_ids,
 )
-from pipedec_cli.compare.timing import Gain, time_together
+from pipedec_cli.compare.timing import time_together
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.decoding.exact import ExactDecoder
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
-from tests.compare.decoders import FakeClock, entry
+from tests.compare.decoders import FakeClock
 from tests.model.chats import foreign
 from tests.running import extra
 
@@ -150,28 +148,6 @@ def test_a_source_is_in_the_ids_of_both_models(decoders):
     theirs = decoders["pipelined"].text.source(SOURCES[0])[0]
     assert source_ids(exact, SOURCES[0]) == [*own, SEPARATOR, *theirs]
     assert source_ids(ExactDecoder(decoders["sequential"], "source"), SOURCES[0]) == own
-
-
-def in_exact_mode(name, speedup, low, equal=5):
-    gains = {1: Gain(speedup, low, speedup, None, None, 1.0)}
-    command = f"pipedec generate --exact t5 --draft {name}"
-    return entry(
-        name,
-        "exact",
-        gains=gains,
-        command=command,
-        text_agreement=TextAgreement(99.0, equal, 5),
-    )
-
-
-def test_exact_advice_the_fastest_with_the_same_texts_is_named_if_it_is_faster():
-    slow, unsure = in_exact_mode("a", 0.9, 0.8), in_exact_mode("b", 1.2, 0.9)
-    other = in_exact_mode("c", 3.0, 3.0, equal=4)
-    assert exact_advice([slow, unsure, other], "the plain model") == ""
-    good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
-    called = "jacobi (`pipedec generate --exact t5 --draft jacobi`)"
-    said = f"If no word may change, {called} gives exactly the text of the plain model, 1.6 times as fast."
-    assert exact_advice([slow, *good, other], "the plain model") == said
 
 
 # ---- forced lengths: every decoder makes exactly so many tokens, and computes every
