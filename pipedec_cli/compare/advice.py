@@ -231,30 +231,32 @@ def _unfit(
 
 def _of_useful(useful: Sequence[Entry], question: _Question) -> Advice:
     """Take the best of the fast ones that are good; else say why not."""
-    fast = [entry for entry in useful if _is_fast(entry)]
     sound = [entry for entry in useful if question.margin_of_choice(entry) >= 0]
-    good = [entry for entry in sound if _is_fast(entry)]
+    fast = list(filter(_is_fast, useful))
+    good = list(filter(_is_fast, sound))
     # An entry whose times scatter is a question while it would be chosen if it were
     # sure.
-    fastest = max((entry.gain.speedup for entry in good), default=0.0)
+    fastest = max(map(_speedup, good), default=0.0)
     least = max(WORTHWHILE, fastest * AS_FAST)
-    unsure = [
-        entry for entry in sound if entry.gain.low <= 1 and entry.gain.speedup >= least
-    ]
+    scattered = [entry for entry in sound if entry.gain.low <= 1]
+    unsure = [entry for entry in scattered if entry.gain.speedup >= least]
     if unsure or not fast:
         best = max(unsure or useful, key=_speedup)
         return _stay(best, sound or [best], question)
     if not good:
-        chosen = max(fast, key=question.margin_of_choice)
-        return _weigh(chosen, question)
+        return _weigh(max(fast, key=question.margin_of_choice), question)
+    return _of_good(good, question)
+
+
+def _of_good(good: Sequence[Entry], question: _Question) -> Advice:
+    """Take the best of the decoders that are fast and good on the split of the choice."""
     chosen, overlap = _choose(good, question)
-    if question.margin(question.judged(chosen)) < 0:
+    judged = question.judged(chosen)
+    if question.margin(judged) < 0:
         advice = _weigh(chosen, question, was_good=True)
     else:
-        known = question.metric in question.judged(chosen).differences
-        advice = question.advice(
-            "take", chosen, quality=", and as good" if known else ""
-        )
+        quality = ", and as good" if question.metric in judged.differences else ""
+        advice = question.advice("take", chosen, quality=quality)
         advice = replace(advice, cautions=tuple(_cautions(chosen, question)))
     if overlap:
         text = f"{advice.text} The times of {overlap} overlap: decoder calls decide."
@@ -355,13 +357,19 @@ def _parts(entry: Entry) -> str:
 
 def _cautions(entry: Entry, question: _Question) -> Iterator[str]:
     """What to know before a decoder is taken, besides its speed and the metric."""
-    baseline = question.baseline
     if question.few:
         parts = _parts(entry)
         yield f"The targets have one or two {parts}: longer ones gain more."
     if question.instead:
         yield f"The quality is that on {question.choice}: nothing else could be scored."
-    if _failures(baseline).truncated_rate > BASELINE_TRUNCATED:
+    yield from _of_speed(entry, question)
+    yield from _of_quality(entry, question)
+    yield from _goes_wrong(entry, question.baseline)
+
+
+def _of_speed(entry: Entry, question: _Question) -> Iterator[str]:
+    """What else the speedup may come from, and where it is smaller."""
+    if _failures(question.baseline).truncated_rate > BASELINE_TRUNCATED:
         poor = "The baseline is often cut short, which makes it slow and poor"
         yield f"{poor}: train it further before you rely on this comparison."
     # Fields do not generate the tokens of keys.
@@ -372,6 +380,10 @@ def _cautions(entry: Entry, question: _Question) -> Iterator[str]:
         if size != smallest and gain.speedup < min(WORTHWHILE, entry.gain.speedup):
             slower = f"at {size} it is {gain.speedup:.1f} times as fast"
             yield f"That is at batch size {smallest}; {slower}."
+
+
+def _of_quality(entry: Entry, question: _Question) -> Iterator[str]:
+    """Other metrics that are worse, and what is not known of the quality."""
     differences = question.judged(entry).differences
     for name, other in differences.items():
         is_other = name in LABELS and name != question.metric
@@ -384,7 +396,6 @@ def _cautions(entry: Entry, question: _Question) -> Iterator[str]:
         yield "One example says nothing about quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
         yield "The interval is wide: too few examples to rule a large loss out."
-    yield from _goes_wrong(entry, baseline)
 
 
 def _failures(entry: Entry) -> Failures:

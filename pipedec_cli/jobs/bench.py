@@ -157,23 +157,21 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
     """The lengths that the settings give or name; a UserError if they are neither."""
-    subsequences, tokens = settings.subsequences, settings.tokens
+    given = [settings.subsequences, settings.tokens]
+    both = [number for number in given if number is not None]
     is_fields = settings.shape == "fields"
-    both = subsequences is not None and tokens is not None
-    neither = subsequences is None and tokens is None
-    if not (both or neither) or (both and settings.shape and not is_fields):
+    is_named = bool(settings.shape) and not is_fields
+    if len(both) == 1 or (both and is_named):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
         todo = "for example `--shape pubmed`, or `--subsequences 8 --tokens 12`"
         raise UserError(what, todo=todo)
-    if is_fields and settings.asked("delays"):
-        what = "fields start all at once: --delays does not apply"
-        raise UserError(what, todo="leave --delays out")
     if is_fields:
-        source = settings.source or _FIELDS_SOURCE
-        if subsequences is None or tokens is None:
-            return Lengths.of_fields(source)
-        return Lengths.of_fields(source, subsequences, tokens)
+        if settings.asked("delays"):
+            what = "fields start all at once: --delays does not apply"
+            raise UserError(what, todo="leave --delays out")
+        return Lengths.of_fields(settings.source or _FIELDS_SOURCE, *both)
     source = settings.source or _SOURCE
-    if subsequences is None or tokens is None:
+    if not both:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
+    subsequences, tokens = both
     return Lengths.even(source, subsequences, subsequences * tokens)

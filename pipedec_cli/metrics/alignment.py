@@ -4,6 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pipedec_cli.data.fields import alike, split_pair
 from pipedec_cli.metrics.failures import said
+from pipedec_cli.metrics.measure import set_f1
+
+Words = set[str]
+#: A place in each of two texts.
+Place = tuple[int, int]
 
 
 def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
@@ -25,32 +30,55 @@ def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
     return places
 
 
-def _pairs(segments: Sequence[str], beside: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _pairs(segments: Sequence[str], beside: Sequence[str]) -> Iterator[Place]:
     """The pairs with the most words in common, in order; then the lengths of both."""
-    mine = [set(said(segment).split()) for segment in segments]
-    theirs = [set(said(segment).split()) for segment in beside]
-
-    def common(i: int, j: int) -> float:
-        """The F1 of the words of two segments, times 2."""
-        return 2 * len(mine[i] & theirs[j]) / max(1, len(mine[i]) + len(theirs[j]))
-
-    # Of the rest of both texts, the most that pairs can have in common.
-    best = [[0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)]
-    for i in reversed(range(len(mine))):
-        for j in reversed(range(len(theirs))):
-            paired = common(i, j) + best[i + 1][j + 1]
-            best[i][j] = max(best[i + 1][j], best[i][j + 1], paired)
+    mine = list(map(_words, segments))
+    theirs = list(map(_words, beside))
+    best = _most_in_common(mine, theirs)
     i = j = 0
     while i < len(mine) and j < len(theirs):
-        if common(i, j) > 0 and best[i][j] == common(i, j) + best[i + 1][j + 1]:
+        rest = best[i]
+        behind = best[i + 1]
+        common = set_f1(mine[i], theirs[j])
+        if common > 0 and rest[j] == common + behind[j + 1]:
             yield i, j
             i += 1
             j += 1
-        elif best[i][j] == best[i][j + 1]:
+        elif rest[j] == rest[j + 1]:
             j += 1
         else:
             i += 1
     yield len(mine), len(theirs)
+
+
+def _words(segment: str) -> Words:
+    return set(said(segment).split())
+
+
+def _most_in_common(
+    mine: Sequence[Words],
+    theirs: Sequence[Words],
+) -> list[list[float]]:
+    """The most that pairs of the rests of two texts can have in common.
+
+    The rests begin at each place of both.
+    """
+    width = len(theirs) + 1
+    behind = [0.0] * width
+    best = [behind]  # from the end
+    for words in reversed(mine):
+        rest = [0.0] * width
+        for j in reversed(range(len(theirs))):
+            common = set_f1(words, theirs[j])
+            rest[j] = max(
+                behind[j],
+                rest[j + 1],
+                common + behind[j + 1],
+            )
+        best.append(rest)
+        behind = rest
+    best.reverse()
+    return best
 
 
 def aligned_by_key(
@@ -65,33 +93,53 @@ def aligned_by_key(
     rows = list(beside)
     places = []
     for pairs in objects:
-        taken = dict[int, int]()  # the row of each pair that has a partner
-        free = dict(enumerate(rows))
-        _take_rows(taken, free, pairs, by=lambda pair: (_key(pair), said(pair)))
-        _take_rows(taken, free, pairs, by=_key)
-        for number, pair in enumerate(pairs):
-            if number not in taken:
-                taken[number] = len(rows)
-                rows.append(pair)
-        places.append([taken[number] for number in range(len(pairs))])
+        seats = _Seats(rows)
+        seats.take(pairs, _key_and_value)
+        seats.take(pairs, _key)
+        places.append(seats.of_all(pairs))
     return places
 
 
-def _take_rows(
-    taken: dict[int, int],
-    free: dict[int, str],
-    pairs: Sequence[str],
-    by: Callable[[str], object],
-) -> None:
-    """Let each pair without a row take the first free row that is the same by a measure."""
-    for number, pair in enumerate(pairs):
-        if number in taken:
-            continue
-        wanted = by(pair)
-        row = next((row for row, other in free.items() if by(other) == wanted), None)
-        if row is not None:
-            taken[number] = row
-            del free[row]
+class _Seats:
+    """The rows that the pairs of an object have."""
+
+    def __init__(self, rows: list[str]) -> None:
+        """New rows are added to the `rows`."""
+        self._rows = rows
+        self._free = dict(enumerate(rows))
+        self._taken = dict[int, int]()
+
+    def take(self, pairs: Sequence[str], by: Callable[[str], object]) -> None:
+        """Let each pair without a row take the first free one that is the same."""
+        for number, pair in enumerate(pairs):
+            if number not in self._taken:
+                self._take_first(number, by(pair), by)
+
+    def _take_first(
+        self,
+        number: int,
+        wanted: object,
+        by: Callable[[str], object],
+    ) -> None:
+        for row, other in self._free.items():
+            if by(other) == wanted:
+                self._taken[number] = row
+                del self._free[row]
+                return
+
+    def of_all(self, pairs: Sequence[str]) -> list[int]:
+        """The row of each pair; those without one get a new one."""
+        places = []
+        for number, pair in enumerate(pairs):
+            if number not in self._taken:
+                self._taken[number] = len(self._rows)
+                self._rows.append(pair)
+            places.append(self._taken[number])
+        return places
+
+
+def _key_and_value(pair: str) -> tuple[str, str]:
+    return _key(pair), said(pair)
 
 
 def _key(pair: str) -> str:

@@ -8,12 +8,12 @@ its own: ``words``, or a tolerance of its numbers, such as ``0.5`` or ``5%``.
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from math import fsum
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -23,17 +23,24 @@ from pipedec_cli.metrics.measure import (
     PERCENT,
     Floats,
     Measure,
+    Parts,
     harmonic_mean,
     record_beside,
     right_segments,
+    set_f1,
 )
 from pipedec_cli.metrics.reliability import Judged
 
-T = TypeVar("T")
 Pair = tuple[str, str]
 Pairs = AbstractSet[Pair]
-#: A list of objects by its name, and the number of an item as it is written.
-Item = tuple[str, str]
+#: How right each predicted pair is, 0 to 1.
+Credit = dict[Pair, float]
+#: The pairs of each item of a list, by its number as it is written.
+Items = dict[str, set[Pair]]
+#: New numbers of items, by the name of their list and their old number.
+Numbers = dict[tuple[str, str], int]
+#: A row of statistics.
+Row = tuple[float, ...]
 
 #: The path of a value in an item of a list of objects: list, item, and rest.
 _IN_ITEM: Final = re.compile(r"(.*?)\[([0-9]+)\](\..*)", re.DOTALL)
@@ -53,16 +60,21 @@ def agreement(metric: str, value: str, right: str) -> float:
     if metric == "exact":
         return 0.0
     if metric == "words":
-        ours, theirs = set(re.findall(r"\w+", value)), set(re.findall(r"\w+", right))
-        return 2 * len(ours & theirs) / max(1, len(ours) + len(theirs))
+        return set_f1(_words(value), _words(right))
     try:
-        number, meant = float(value), float(right)
+        number = float(value)
+        meant = float(right)
     except ValueError:
         return 0.0
     most = float(metric.rstrip("%"))
     if metric.endswith("%"):
         most *= abs(meant) / PERCENT
-    return float(abs(number - meant) <= most * _ROUNDING)
+    apart = abs(number - meant)
+    return float(apart <= most * _ROUNDING)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class Fields(Measure):
         f1 = harmonic_mean(precision, recall)
         return np.stack([f1, PERCENT * exact, precision, recall], axis=-1)
 
-    def parts(self, examples: Iterable[Generated]) -> dict[str, dict[str, float]]:
+    def parts(self, examples: Iterable[Generated]) -> Parts:
         """The metrics and counts of each key, such as ``menu[].price``.
 
         The keys with the most right pairs come first. A key is exact in an object if
@@ -124,31 +136,39 @@ class Fields(Measure):
         matched = [self._matched(example) for example in examples]
         sums: dict[str, Floats] = {}
         for predicted, right in matched:
-            ours, theirs = _by_key(predicted), _by_key(right)
+            ours = _by_key(predicted)
+            theirs = _by_key(right)
             for key in ours.keys() | theirs.keys():
-                row = self._row(ours.get(key, set()), theirs.get(key, set()))
+                row = self._row(ours[key], theirs[key])
                 # An object without the key on both sides is right. So all count as
                 # right until a pair shows up.
                 start = np.array([0.0, len(matched), 0.0, 0.0])
                 total = sums.setdefault(key, start)
                 total += row
                 total[1] -= 1
+
+        def most_right(key: str) -> tuple[float, str]:
+            return -sums[key][3], key
+
         parts = {}
         names = (*self.columns, *self.counted)
-        for key in sorted(sums, key=lambda key: (-sums[key][3], key)):
+        for key in sorted(sums, key=most_right):
             total = sums[key]
-            means = self.corpus(total / len(matched)).tolist()
-            parts[key] = dict(zip(names, [*means, *total[2:].tolist()], strict=True))
+            means = self.corpus(total / len(matched))
+            counts = total[2:]
+            values = np.concatenate([means, counts])
+            parts[key] = dict(zip(names, values.tolist(), strict=True))
         return parts
 
     def wrong(self, example: Generated) -> list[int]:
         """The places of an object's pairs that are not all right; [] without a target."""
-        right = record_beside(example).target_segments
-        if right is None:
+        if record_beside(example).target_segments is None:
             return []
-        renumbered = list(map(_pair, self.renumbered(example.segments, right)))
-        credit = self._credit(set(renumbered), _pairs(right))
-        return [place for place, pair in enumerate(renumbered) if credit[pair] < 1]
+        places = []
+        for place, (_, credit) in enumerate(self._credited(example)):
+            if credit < 1:
+                places.append(place)
+        return places
 
     def judged(self, example: Generated) -> list[Judged]:
         """The confidence of each value of an object, and whether the value is right.
@@ -156,44 +176,61 @@ class Fields(Measure):
         It is if all its pairs, and no others, are in the target.
         """
         confidence = example.confidence or {}
-        right = record_beside(example).target_segments or ()
-        renumbered = self.renumbered(example.segments, right)
-        values: defaultdict[str, set[Pair]] = defaultdict(set)
-        for written, moved in zip(example.segments, renumbered, strict=True):
-            values[split_pair(written)[0]].add(_pair(moved))
-        credit = self._credit(_pairs(renumbered), _pairs(right))
-        wanted = Counter(key for key, _ in _pairs(right))
+        values: defaultdict[str, dict[Pair, float]] = defaultdict(dict)
+        credited = self._credited(example)
+        for written, (pair, credit) in zip(example.segments, credited, strict=True):
+            path, _ = split_pair(written)
+            values[path][pair] = credit
+        right = _pairs(record_beside(example).target_segments or ())
+        wanted = Counter(key for key, _ in right)
         judged = []
         for path, pairs in values.items():
             if path in confidence:
                 key, _ = next(iter(pairs))
-                all_right = all(credit[pair] == 1 for pair in pairs)
-                is_right = all_right and len(pairs) == wanted[key]
-                judged.append((confidence[path], is_right))
+                all_there = len(pairs) == wanted[key]
+                all_right = min(pairs.values()) == 1
+                judged.append((confidence[path], all_there and all_right))
         return judged
 
-    def renumbered(self, pairs: Sequence[str], right: Iterable[str]) -> list[str]:
+    def _credited(self, example: Generated) -> list[tuple[Pair, float]]:
+        """The pairs of an object, renumbered, and how right each is, 0 to 1."""
+        right = record_beside(example).target_segments or ()
+        renumbered = self.renumbered(example.segments, right)
+        pairs = list(map(_pair, renumbered))
+        credit = self._credit(set(pairs), _pairs(right))
+        return [(pair, credit[pair]) for pair in pairs]
+
+    def renumbered(
+        self,
+        pairs: Sequence[str],
+        right: Iterable[str],
+    ) -> list[str]:
         """The pairs of an object, with each item numbered as the right one beside it."""
         numbers = self._numbers(_pairs(pairs), _pairs(right))
         return [_moved(pair, numbers) for pair in pairs]
 
     def _matched(self, example: Generated) -> tuple[Pairs, Pairs]:
         """The predicted pairs, their items numbered as the right ones, and the right."""
-        predicted, right = _pairs(example.segments), _pairs(right_segments(example))
+        predicted = _pairs(example.segments)
+        right = _pairs(right_segments(example))
         numbers = self._numbers(predicted, right)
-        return {(_moved(key, numbers), value) for key, value in predicted}, right
+        moved = {(_moved(key, numbers), value) for key, value in predicted}
+        return moved, right
 
-    def _row(self, predicted: Pairs, right: Pairs) -> tuple[float, ...]:
-        hits = fsum(self._credit(predicted, right).values())
-        exact = float(hits == len(predicted) == len(right))
-        return hits, exact, len(predicted), len(right)
+    def _row(self, predicted: Pairs, right: Pairs) -> Row:
+        credit = self._credit(predicted, right)
+        hits = fsum(credit.values())
+        exact = hits == len(predicted) == len(right)
+        return hits, float(exact), len(predicted), len(right)
 
-    def _credit(self, predicted: Pairs, right: Pairs) -> dict[Pair, float]:
+    def _credit(self, predicted: Pairs, right: Pairs) -> Credit:
         """How right each predicted pair is, 0 to 1.
 
         By its key's metric it agrees with one right pair that no other agrees with.
         """
-        credit = {pair: float(pair in right) for pair in predicted}
+        credit = {}
+        for pair in predicted:
+            credit[pair] = float(pair in right)
         metrics = dict(self.metrics)
         if not metrics:
             return credit
@@ -202,12 +239,12 @@ class Fields(Measure):
             metric = metrics.get(_NUMBER.sub("[]", key))
             if metric is None:
                 continue
-            table = _table(values, others.get(key, []), partial(agreement, metric))
-            for row, column in _assigned(table):
-                credit[key, values[row]] = table[row][column]
+            agree = partial(agreement, metric)
+            for row, _, score in _assigned(values, others[key], agree):
+                credit[key, values[row]] = score
         return credit
 
-    def _numbers(self, predicted: Pairs, right: Pairs) -> dict[Item, int]:
+    def _numbers(self, predicted: Pairs, right: Pairs) -> Numbers:
         """The number of the right item for each predicted item.
 
         Items without one come after the right ones. It solves the assignment problem:
@@ -215,52 +252,65 @@ class Fields(Measure):
         possible stay.
         """
         right_items = _items(right)
-        numbers = dict[Item, int]()
+        numbers = Numbers()
         for name, items in _items(predicted).items():
-            others = right_items.get(name, {})
-            ours, theirs = list(items.items()), list(others.items())
-            table = _table(ours, theirs, self._in_common)
-            for row, column in _assigned(table):
-                numbers[name, ours[row][0]] = int(theirs[column][0])
+            others = right_items[name]
+            ours = list(items)
+            theirs = list(others)
+            score = partial(self._in_common, items, others)
+            for row, column, _ in _assigned(ours, theirs, score):
+                numbers[name, ours[row]] = int(theirs[column])
             last = max(map(int, others), default=0)
-            spare = [number for number in items if (name, number) not in numbers]
-            for extra, number in enumerate(sorted(spare, key=int), start=1):
-                numbers[name, number] = last + extra
+            for number in sorted(items, key=int):
+                if (name, number) not in numbers:
+                    last += 1
+                    numbers[name, number] = last
         return numbers
 
     def _in_common(
-        self, item: tuple[str, set[Pair]], other: tuple[str, set[Pair]]
+        self,
+        items: Items,
+        others: Items,
+        number: str,
+        other: str,
     ) -> float:
         """How much two items have in common; a little more if their numbers are the same."""
-        (number, pairs), (other_number, other_pairs) = item, other
-        same = _SAME_NUMBER if number == other_number else 0
-        return fsum(self._credit(pairs, other_pairs).values()) + same
+        credit = self._credit(items[number], others[other])
+        same = _SAME_NUMBER if number == other else 0
+        return fsum(credit.values()) + same
 
 
 def _ratio(hits: Floats, of: Floats, *, other: Floats) -> Floats:
     """The share of hits, per cent. Where `of` is 0, all if the other is 0, too."""
-    usual = np.where((of == 0) & (other == 0), PERCENT, 0.0)
-    return np.divide(PERCENT * hits, of, out=usual, where=of > 0)
+    neither = (of == 0) & (other == 0)
+    usual = np.where(neither, PERCENT, 0.0)
+    return np.divide(
+        PERCENT * hits,
+        of,
+        out=usual,
+        where=of > 0,
+    )
 
 
-def _table(
-    rows: Sequence[T], columns: Sequence[T], score: Callable[[T, T], float]
-) -> list[list[float]]:
-    """How much each row agrees with each column."""
-    table = []
-    for row in rows:
-        table.append([score(row, column) for column in columns])
-    return table
+def _assigned(
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    score: Callable[[str, str], float],
+) -> Iterator[tuple[int, int, float]]:
+    """The pairs of an assignment with the largest sum of scores.
 
-
-def _assigned(table: list[list[float]]) -> list[tuple[int, int]]:
-    """The row and column of each pair of an assignment with the largest sum."""
-    if not table or not table[0]:
-        return []
+    Each is a place in ours, a place in theirs, and the score.
+    """
+    if not ours or not theirs:
+        return
     from scipy.optimize import linear_sum_assignment
 
+    table = []
+    for mine in ours:
+        table.append([score(mine, other) for other in theirs])
     rows, columns = linear_sum_assignment(table, maximize=True)
-    return list(zip(rows.tolist(), columns.tolist(), strict=True))
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        yield row, column, table[row][column]
 
 
 def normalise_value(text: str) -> str:
@@ -279,38 +329,42 @@ def _pairs(written: Iterable[str]) -> set[Pair]:
 
 def _by_key(pairs: Pairs) -> defaultdict[str, set[Pair]]:
     """The pairs of each key, all items of a list together."""
-    groups: defaultdict[str, set[Pair]] = defaultdict(set)
+    groups = defaultdict(set)
     for pair in pairs:
-        groups[_IN_ITEM.sub(r"\1[]\3", pair[0])].add(pair)
+        path, _ = pair
+        key = _IN_ITEM.sub(r"\1[]\3", path)
+        groups[key].add(pair)
     return groups
 
 
 def _values(pairs: Pairs) -> defaultdict[str, list[str]]:
     """The values of each key, in order."""
-    values: defaultdict[str, list[str]] = defaultdict(list)
+    values = defaultdict(list)
     for key, value in sorted(pairs):
         values[key].append(value)
     return values
 
 
-def _items(pairs: Pairs) -> dict[str, dict[str, set[Pair]]]:
-    """The pairs of each item of each list, by the list's name and the item's number.
+def _items(pairs: Pairs) -> defaultdict[str, Items]:
+    """The items of each list, by its name.
 
-    Their keys say nothing of the number.
+    The keys of their pairs say nothing of the number.
     """
-    lists: dict[str, dict[str, set[Pair]]] = {}
+    lists: defaultdict[str, Items] = defaultdict(Items)
     for key, value in sorted(pairs):
-        if match := _IN_ITEM.fullmatch(key):
+        match = _IN_ITEM.fullmatch(key)
+        if match:
             name, number, rest = match.groups()
-            items = lists.setdefault(name, {})
-            items.setdefault(number, set()).add((f"{name}[]{rest}", value))
+            pair = (f"{name}[]{rest}", value)
+            lists[name].setdefault(number, set()).add(pair)
     return lists
 
 
-def _moved(path: str, numbers: Mapping[Item, int]) -> str:
+def _moved(path: str, numbers: Numbers) -> str:
     """A path, or a pair, with the number of another item."""
     match = _IN_ITEM.fullmatch(path)
     if match is None:
         return path
     name, number, rest = match.groups()
-    return f"{name}[{numbers.get((name, number), number)}]{rest}"
+    number = numbers.get((name, number), number)
+    return f"{name}[{number}]{rest}"

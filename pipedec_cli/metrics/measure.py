@@ -7,6 +7,7 @@ compares them; see `answers.for_task`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,8 @@ from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.writing import package_version
 
 Floats = NDArray[np.float64]
+#: The metrics and counts of parts of the answers, by the names of the parts.
+Parts = dict[str, dict[str, float]]
 
 #: Scores are printed and saved as per cent.
 PERCENT = 100.0
@@ -79,9 +82,16 @@ class Measure(ABC):
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
         return PERCENT * means[..., : len(self.columns)]
 
-    def parts(self, examples: Iterable[Generated]) -> dict[str, dict[str, float]]:
+    def parts(self, examples: Iterable[Generated]) -> Parts:
         """The metrics and counts of parts of the answers, by the names of the parts; {} if answers have no parts."""
         return {}
+
+
+def set_f1(ours: AbstractSet[str], theirs: AbstractSet[str]) -> float:
+    """F1 of two sets, in [0, 1]; 0 if both are empty."""
+    common = len(ours & theirs)
+    total = len(ours) + len(theirs)
+    return 2 * common / max(1, total)
 
 
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:

@@ -1,5 +1,6 @@
 """What confidence says about values: how often values of each confidence are right."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -51,42 +52,68 @@ def reliability(judged: Sequence[Judged]) -> Reliability | None:
         return None
     groups = []
     for tenth in range(10):
-        below = (tenth + 1) / 10 if tenth < 9 else _ABOVE
-        groups.append(kept(judged, tenth / 10, below))
-    filled = [group for group in groups if group.values]
-    return Reliability(filled, _area(judged), _threshold(judged))
+        least = tenth / 10
+        below = (tenth + 1) / 10
+        if tenth == 9:
+            below = _ABOVE
+        group = kept(judged, least, below)
+        if group.values:
+            groups.append(group)
+    return Reliability(
+        groups,
+        auc=_area(judged),
+        threshold=_threshold(judged),
+    )
 
 
-def kept(judged: Sequence[Judged], least: float, below: float = _ABOVE) -> Group:
+def kept(
+    judged: Sequence[Judged],
+    least: float,
+    below: float = _ABOVE,
+) -> Group:
     """The values whose confidence is at least one number and below another.
 
     Without any nothing is sure or right.
     """
     group = [value for value in judged if least <= value[0] < below]
-    if not group:
-        return Group(least, 0, 0.0, 0.0)
-    confidence = PERCENT * sum(sure for sure, _ in group) / len(group)
-    right = PERCENT * sum(is_right for _, is_right in group) / len(group)
-    return Group(least, len(group), confidence, right)
+    return Group(
+        least,
+        values=len(group),
+        confidence=_per_cent([sure for sure, _ in group]),
+        right=_per_cent([is_right for _, is_right in group]),
+    )
+
+
+def _per_cent(shares: Sequence[float]) -> float:
+    """The mean of shares, per cent; 0 without any."""
+    if not shares:
+        return 0.0
+    return PERCENT * sum(shares) / len(shares)
 
 
 def _area(judged: Sequence[Judged]) -> float | None:
     """The area under the ROC curve; see `Reliability`."""
-    right = np.array([sure for sure, is_right in judged if is_right])
-    wrong = np.sort([sure for sure, is_right in judged if not is_right])
-    pairs = len(right) * len(wrong)
-    if not pairs:
+    right = [sure for sure, is_right in judged if is_right]
+    wrong = [sure for sure, is_right in judged if not is_right]
+    if not right or not wrong:
         return None
+    wrong.sort()
     surer = np.searchsorted(wrong, right, "left").sum()
     as_sure = np.searchsorted(wrong, right, "right").sum()
+    pairs = len(right) * len(wrong)
     return float((surer + as_sure) / (2 * pairs))
 
 
 def _threshold(judged: Sequence[Judged]) -> float | None:
     """The least confidence from which on enough values are right."""
-    sure, right = np.array(sorted(judged, reverse=True), dtype=np.float64).T
-    shares = PERCENT * np.cumsum(right) / np.arange(1, len(right) + 1)
     # Values of one confidence are kept together.
-    is_last = np.append(sure[1:] < sure[:-1], True)
-    enough = sure[is_last & (shares >= PRECISION)]
-    return float(enough[-1]) if len(enough) else None
+    by_confidence = Counter(sure for sure, _ in judged)
+    right = Counter(sure for sure, is_right in judged if is_right)
+    threshold = None
+    kept_values = kept_right = 0
+    for sure in sorted(by_confidence, reverse=True):
+        kept_values += by_confidence[sure]
+        kept_right += right[sure]
+        if PERCENT * kept_right / kept_values >= PRECISION:
+            threshold = sure
+    return threshold
