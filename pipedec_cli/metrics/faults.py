@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pipedec_cli.metrics.differences import score_differences
 from pipedec_cli.metrics.failures import right_answers
-from pipedec_cli.metrics.measure import Scores, score
+from pipedec_cli.metrics.measure import Scores, score_examples
 from pipedec_cli.metrics.scoring import Scored
 
 MOSTLY: Final = 0.5  # of the texts, as a share of 1
@@ -61,7 +61,8 @@ def as_good_when_exchanged(scores: Scores) -> Fault | None:
         return None
     measure = scores.measure
     name = measure.primary
-    right, wrong = score(kept, measure), score(exchanged, measure)
+    right = score_examples(kept, measure)
+    wrong = score_examples(exchanged, measure)
     difference = score_differences(right, wrong, resamples=999)[name]
     value, by_chance = right.values[name], wrong.values[name]
     label = measure.headline[name]

@@ -169,7 +169,7 @@ class Scores:
         return [f"{of} are not scorable and left out: {self.measure.unscorable}"]
 
 
-def score(
+def score_examples(
     examples: Iterable[Generated],
     measure: Measure,
     *,

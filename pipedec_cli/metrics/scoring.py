@@ -16,19 +16,28 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.reading import some_names
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.workspace import Workspace, load_segmentation, segmented_with
-from pipedec_cli.metrics import PROTOCOLS, TASK_OF, Task, measure_of
+from pipedec_cli.metrics import TASK_OF, Task
 from pipedec_cli.metrics.answers import ANSWER_FIELDS, for_task
 from pipedec_cli.metrics.differences import Difference, score_differences
 from pipedec_cli.metrics.failures import Failures, count_failures, right_answers
 from pipedec_cli.metrics.fields import Fields
-from pipedec_cli.metrics.measure import Measure, Scores, score
+from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017
+from pipedec_cli.metrics.measure import Measure, Scores, score_examples
+from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.reliability import Judged, Reliability, reliability
 from pipedec_cli.metrics.rouge import Rouge
 
-_MEASURES: Final = [measure_of(name) for name in PROTOCOLS]
+#: The measures of all protocols, in the order of `TASK_OF`.
+MEASURES: Final[Sequence[type[Measure]]] = (
+    Rouge,
+    Chan2019,
+    Meng2017,
+    MultiSpanQA,
+    Fields,
+)
 #: The names of metrics in tables.
 LABELS: Final = {
-    metric: label for measure in _MEASURES for metric, label in measure.headline.items()
+    metric: label for measure in MEASURES for metric, label in measure.headline.items()
 }
 #: The tasks that suit the levels of segmentation, the likeliest first.
 _OF_LEVEL: Final[Mapping[str | None, tuple[Task, ...]]] = {
@@ -229,9 +238,10 @@ def make_protocol(task: Task, name: str | None = None, **settings: Any) -> Measu
 
     None is the default of a setting. A UserError for a setting of another protocol.
     """
-    of_task = {
-        measure.name: measure for measure in _MEASURES if TASK_OF[measure.name] == task
-    }
+    of_task = {}
+    for measure in MEASURES:
+        if TASK_OF[measure.name] == task:
+            of_task[measure.name] = measure
     chosen = of_task.get(name or next(iter(of_task)))
     if chosen is None:
         what = f"{task} has no protocol {name!r}"
@@ -266,7 +276,7 @@ def score_predictions(
     """Score predictions against their records."""
     task = TASK_OF[measure.name]
     items = [for_task(prediction, task) for prediction in predictions]
-    return score(items, measure, on_example=on_example)
+    return score_examples(items, measure, on_example=on_example)
 
 
 def unscored_run(run: Predictions) -> Scored | None:

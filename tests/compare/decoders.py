@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.timing import Clock, Output, Pass, Source, Timing
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 from pipedec_cli.metrics.rouge import Rouge
 from pipedec_cli.metrics.scoring import Predictions, Scored
 from tests.metrics.documents import example
@@ -104,4 +104,4 @@ def scored(
         )
         predictions.append(prediction)
     run = Predictions(Path("x.jsonl"), name, predictions, "records", {})
-    return Scored(run, score(predictions, Rouge()))
+    return Scored(run, score_examples(predictions, Rouge()))

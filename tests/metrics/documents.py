@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.metrics.measure import Measure, Scores, score
+from pipedec_cli.metrics.measure import Measure, Scores, score_examples
 
 
 def example(
@@ -34,7 +34,7 @@ def scored(measure: Measure, *documents: str, source: str = "") -> Scores:
             filter(None, side.strip().split("; ")) for side in document.split("|")
         )
         examples.append(example(predicted, right, source=source, name=str(place)))
-    return score(examples, measure)
+    return score_examples(examples, measure)
 
 
 def told(scores: Scores, names: Iterable[str]) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import Generated, generated_of, record_of
 from pipedec_cli.metrics.answers import for_task
 from pipedec_cli.metrics.fields import Fields
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 
 TARGET = {"target": "a b", "target_segments": ["a", "b"]}
 MERGED = {"target": "a; b; c", "target_segments": ["a", "b; c"]}
@@ -94,4 +94,4 @@ def test_an_object_is_predicted_as_fields_as_json_text_or_not_at_all():
         (),
         ("a:: b.x: 1",),
     ]
-    assert score(examples, Fields()).counts["predicted_pairs"] == 13
+    assert score_examples(examples, Fields()).counts["predicted_pairs"] == 13

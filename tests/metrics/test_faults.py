@@ -6,7 +6,7 @@ import pytest
 
 from pipedec_cli.metrics.faults import faults
 from pipedec_cli.metrics.keyphrases import Chan2019
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.rouge import Rouge
 from pipedec_cli.metrics.scoring import Predictions, Scored
@@ -33,7 +33,9 @@ def told(texts, measure, right=RIGHT, truncated=()):
         )
         examples.append(prediction)
     run = Predictions(Path("x.jsonl"), "x", [], "records", {})
-    return [fault.words for fault in faults(Scored(run, score(examples, measure)))]
+    return [
+        fault.words for fault in faults(Scored(run, score_examples(examples, measure)))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.records import generated_of
 from pipedec_cli.metrics.answers import for_task
 from pipedec_cli.metrics.fields import Fields, normalise_value
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 from tests.metrics.documents import example, scored, told
 
 NOTHING_RIGHT = {
@@ -152,7 +152,7 @@ def test_a_corpus_scores_as_its_sets_of_pairs_do(objects):
         line = {"id": number, "prediction": made, "target": right}
         examples.append(for_task(generated_of(line, "x:1", 1), "fields"))
     sets = [(as_set(made), as_set(right)) for made, right in objects]
-    check_sets(score(examples, Fields()).values, sets)
+    check_sets(score_examples(examples, Fields()).values, sets)
     parts = Fields().parts(examples)
     every = set().union(*(made | right for made, right in sets))
     assert parts.keys() == {key for key, _ in every}

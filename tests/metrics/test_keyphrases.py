@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017, stems
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 from tests.metrics.documents import example, scored, told
 
 SOURCE = "Neural networks learn from data. Graphs of data, mining and trees"
@@ -160,7 +160,7 @@ def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems():
 
 @pytest.mark.parametrize("empty", [(), ("",), ("  ",), ("", "\t")])
 def test_an_empty_line_is_no_phrase_at_all(empty):
-    counts = score([example(empty, empty, source=SOURCE)], CHAN).counts
+    counts = score_examples([example(empty, empty, source=SOURCE)], CHAN).counts
     assert counts == dict.fromkeys(counts, 0) | {"examples": 1}
 
 
@@ -214,7 +214,10 @@ def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(
         examples.append(example(guesses, right, **more))
         turned.append(example(guesses[::-1], right, **more))
     for measure in (CHAN, MENG):
-        values, again = score(examples, measure).values, score(turned, measure).values
+        values, again = (
+            score_examples(examples, measure).values,
+            score_examples(turned, measure).values,
+        )
         assert all(-1e-9 <= value <= 100.0 + 1e-9 for value in values.values())
         for metric in ("present_f1@M", "absent_f1@M"):
             assert values[metric] == pytest.approx(again[metric])

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from pipedec_cli.data.records import Generated
-from pipedec_cli.metrics.measure import Measure, right_segments, score
+from pipedec_cli.metrics.measure import Measure, right_segments, score_examples
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from tests.metrics.documents import example
 
@@ -19,7 +19,9 @@ QUESTIONS = [
 
 def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted():
     calls: list[None] = []
-    scores = score(QUESTIONS, MultiSpanQA(), on_example=lambda: calls.append(None))
+    scores = score_examples(
+        QUESTIONS, MultiSpanQA(), on_example=lambda: calls.append(None)
+    )
     assert len(calls) == 3
     counts = {"examples": 3, "not_scorable": 0, "predicted_spans": 5, "gold_spans": 4}
     assert scores.counts == counts
@@ -27,7 +29,7 @@ def test_values_are_of_the_corpus_of_each_example_or_of_some_and_all_are_counted
     assert scores.values["em_p"] == pytest.approx(100 * 2 / 5)  # not their mean
     for names in ("a", "bc", "abc"):
         some = [question for question in QUESTIONS if question.id in names]
-        alone = score(some, MultiSpanQA()).values
+        alone = score_examples(some, MultiSpanQA()).values
         assert scores.values_of(list(names)) == pytest.approx(alone)
     assert set(scores.values_of([]).values()) == {None}
 
@@ -46,7 +48,7 @@ class Right(Measure):
 
 
 def test_a_measure_that_counts_nothing_counts_the_examples():
-    scores = score(QUESTIONS, Right())
+    scores = score_examples(QUESTIONS, Right())
     assert scores.counts == {"examples": 3, "not_scorable": 0}
     assert scores.values == {"right": pytest.approx(100 / 3)}
 
@@ -57,7 +59,7 @@ def test_a_measure_that_counts_nothing_counts_the_examples():
 )
 def test_what_cannot_be_scored_is_an_error(examples, wrong):
     with pytest.raises(ValueError, match=wrong):
-        score(examples, MultiSpanQA())
+        score_examples(examples, MultiSpanQA())
 
 
 @pytest.mark.parametrize("name", ["segments", "target_segments", "references"])
@@ -68,4 +70,4 @@ def test_a_string_for_a_list_is_an_error_and_not_a_list_of_letters(name):
         replace(right, record=letters) if letters else replace(right, segments="cat")
     )
     with pytest.raises(TypeError, match=name):
-        score([wrong], MultiSpanQA())
+        score_examples([wrong], MultiSpanQA())

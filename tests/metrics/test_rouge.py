@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.records import Generated
-from pipedec_cli.metrics.measure import Scores, score
+from pipedec_cli.metrics.measure import Scores, score_examples
 from pipedec_cli.metrics.rouge import Rouge, is_scorable
 from tests.metrics.documents import example
 
@@ -18,7 +18,7 @@ def item(prediction: str, *references: str, **more: Any) -> Generated:
 
 
 def scored(*items: Generated, stemmer: bool = True) -> Scores:
-    return score(items, Rouge(stemmer=stemmer))
+    return score_examples(items, Rouge(stemmer=stemmer))
 
 
 SWAPPED = {"segments": ("c d", "a b")}

@@ -3,15 +3,15 @@
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.metrics import PROTOCOLS, measure_of
+from pipedec_cli.metrics import TASK_OF
 from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.rouge import Rouge
-from pipedec_cli.metrics.scoring import make_protocol
+from pipedec_cli.metrics.scoring import MEASURES, make_protocol
 
 
-def test_each_protocol_is_the_measure_of_its_name():
-    assert [measure_of(name).name for name in PROTOCOLS] == [*PROTOCOLS]
+def test_each_protocol_has_a_task():
+    assert [measure.name for measure in MEASURES] == [*TASK_OF]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from nltk.stem.porter import PorterStemmer
 
 from pipedec_cli.metrics.keyphrases import Chan2019
-from pipedec_cli.metrics.measure import score
+from pipedec_cli.metrics.measure import score_examples
 from tests.metrics.documents import example
 
 Values = dict[str, float]
@@ -63,7 +63,7 @@ def ours(documents: Sequence[Document]) -> Values:
     for number, (source, right, made) in enumerate(documents):
         phrases = made.split(";"), right.split(";")
         items.append(example(*phrases, source=source, name=str(number)))
-    values = score(items, Chan2019(pretokenized=True)).values
+    values = score_examples(items, Chan2019(pretokenized=True)).values
     return {
         name: value or 0.0
         for name, value in values.items()
