@@ -345,21 +345,6 @@ def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(works
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
 
 
-def test_stopped_run_is_finished_and_other_data_have_another_file(workspace):
-    reported("--delays", "1")
-    file = generated(workspace, "pipelined-delay1")
-    whole = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    marked = whole[0].replace('"seconds": ', '"seconds": 77')
-    file.write_text(marked + whole[1] + whole[2][:20], encoding="utf-8")
-    reported("--delays", "1")
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    assert (lines[:2], len(lines)) == ([marked, whole[1]], 12)
-    write_data(workspace, TOLD[:1])
-    reported("--delays", "1")
-    assert file.read_text(encoding="utf-8").splitlines(keepends=True) == lines
-    assert report_of(workspace)[0]["entries"][0]["totals"]["examples"] == 1
-
-
 def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
     reported("--delays", "1")
     folder = workspace / "report"
@@ -432,58 +417,37 @@ def write_split(place, name, *, answers):
     write_lines(place / f"data/{name}.jsonl", *rows)
 
 
-def keyphrases_reported(place):
-    """The lines of report.md on keyphrases of both splits."""
-    run(
-        "report",
-        "--split",
-        "dev,test",
-        "--set",
-        "protocol=chan2019",
-        "--delays",
-        "1,2",
-        *QUICK,
-    )
-    return (place / "report/report.md").read_text(encoding="utf-8").splitlines()
-
-
-def quality(lines, split):
-    """The last row of the quality on a split but for the difference: the F1 of absent phrases."""
+def absent_f1(lines, split):
+    """The row of a split in the table of qualities: the last but for the difference."""
     heading = f"| **quality, {split}, 12 examples** |  |  |  |"
     return lines[lines.index(heading) + 10]
 
 
-def test_a_split_without_right_answers_has_no_figures_beside_the_last(workspace):
-    write_split(workspace, "dev", answers=False)
-    write_split(workspace, "test", answers=True)
-    lines = keyphrases_reported(workspace)
-    assert quality(lines, "dev") == "| absent F1@M | – | – | – |"
-    assert quality(lines, "test").startswith("| absent F1@M | 0.0 | 2")
+@pytest.mark.parametrize(
+    ("lacking", "scored", "more"),
+    [
+        ("dev", "test", ""),
+        ("test", "dev", ", and there are no rows by number of subsequences"),
+    ],
+)
+def test_a_split_without_right_answers_has_no_figures_beside_the_other(
+    workspace, lacking, scored, more
+):
+    write_split(workspace, lacking, answers=False)
+    write_split(workspace, scored, answers=True)
+    by = ("--set", "protocol=chan2019", "--delays", "1,2")
+    run("report", "--split", "dev,test", *by, *QUICK)
+    lines = (workspace / "report/report.md").read_text(encoding="utf-8").splitlines()
+    assert absent_f1(lines, lacking) == "| absent F1@M | – | – | – |"
+    assert absent_f1(lines, scored).startswith("| absent F1@M | 0.0 | 2")
+    assert any(line.startswith("- signature: chan2019") for line in lines)
     content, decoders = report_of(workspace)
     assert content["metric"] == "present_f1@M"
-    assert decoders["Δt = 1"]["other_splits"]["dev"]["quality"]["task"] == "keyphrases"
-    assert content["notes"] == [
-        content["notes"][0],
-        f"{LACKING} on dev, so nothing is scored there",
-    ]
+    dev = decoders["Δt = 1"]["other_splits"]["dev"]["quality"]
+    assert dev["task"] == "keyphrases"
+    nothing = f"{LACKING} on {lacking}, so nothing is scored there"
+    assert content["notes"][-1] == nothing + more
     assert (workspace / "report/report.html").exists()
-
-
-def test_the_scores_of_an_earlier_split_are_shown_where_the_last_has_no_right_answers(
-    workspace,
-):
-    write_split(workspace, "dev", answers=True)
-    write_split(workspace, "test", answers=False)
-    lines = keyphrases_reported(workspace)
-    assert quality(lines, "dev").startswith("| absent F1@M | 0.0 | 2")
-    assert quality(lines, "test") == "| absent F1@M | – | – | – |"
-    assert any(line.startswith("- signature: chan2019") for line in lines)
-    content, _ = report_of(workspace)
-    assert content["metric"] == "present_f1@M"
-    there = (
-        "so nothing is scored there, and there are no rows by number of subsequences"
-    )
-    assert content["notes"][-1] == f"{LACKING} on test, {there}"
 
 
 def test_nothing_is_written_before_all_of_a_report_is_made(workspace, monkeypatch):
