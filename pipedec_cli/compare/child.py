@@ -117,7 +117,10 @@ class Child:
         return structs.replace(self._ask(_Work(sources, batch_size), Pass), seconds=())
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
-        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed."""
+        """The memory that generating takes, without loading where the system can tell.
+
+        A ChildError if it was killed.
+        """
         return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
 
     def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
@@ -285,7 +288,10 @@ class PeerProcess(Child):
 
 
 class Worker:
-    """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
+    """A peer's greedy decoding in this process.
+
+    A subclass loads the model, and generates.
+    """
 
     def __init__(
         self,

@@ -236,7 +236,10 @@ class Report(Comparison):
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
 
     def qualities(self, entry: Entry) -> dict[str | None, Quality]:
-        """An entry's quality by split; the split that everything is measured on comes last."""
+        """An entry's quality by split.
+
+        The split that everything is measured on comes last.
+        """
         return dict([*entry.other_splits.items(), (self.split, entry.quality)])
 
     @property

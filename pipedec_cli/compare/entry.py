@@ -134,7 +134,10 @@ class Totals:
     def over(
         cls, predictions: Sequence[Generated], *, keys: int = 0, drafts: bool = False
     ) -> Totals:
-        """Add predictions up. An object has so many `keys`; `drafts` are counted apart."""
+        """Add predictions up. An object has so many `keys`.
+
+        `drafts` are counted apart.
+        """
         count = len(predictions)
         steps = sum(prediction.steps for prediction in predictions)
         tokens = sum(prediction.tokens for prediction in predictions)

@@ -113,7 +113,10 @@ class ProcessorTime:
 
 
 def disturbance(others: float) -> str | None:
-    """A warning that other work took this share of the processors during timing; None if it is small."""
+    """A warning that other work took this share of the processors during timing.
+
+    None if it is small.
+    """
     if others < 0.1:
         return None
     return (

@@ -1,4 +1,6 @@
-"""Time decoders against one another: the same sources, one process, in turns; medians of repeats after a warm-up.
+"""Time decoders against one another: the same sources, one process, in turns.
+
+Medians of repeats after a warm-up.
 
 Anything that decodes can be timed: it is a `Runner`. The caller gives the clock and the
 pause. So a test need not wait, and the clock of a GPU can wait for the GPU.
@@ -82,7 +84,10 @@ class Runner(Protocol):
         """The most examples that it can decode at the same time; None for no bound."""
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate from sources, each with its <eos>. The clock is for the parts that the runner measures itself."""
+        """Generate from sources, each with its <eos>.
+
+        The clock is for the parts that the runner measures itself.
+        """
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """``module:function`` and JSON arguments that make the same runner in a child process."""
@@ -90,7 +95,9 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """One decoder at one batch size. Seconds are medians of its passes, of each source at batch size 1, added up.
+    """One decoder at one batch size.
+
+    Seconds are medians of its passes, of each source at batch size 1, added up.
 
     Decoding is all time outside encoder and set-up; None is not measured. Calls and
     tokens are those of one pass; steps are the calls that an example took part in;

@@ -409,14 +409,11 @@ def compare(
         again = "the same command times again, and takes the predictions as they are"
         log.warning(f"stopped while timing: {again}")
         raise
-    keys = 0
-    for entry in planned:
-        keys = max(keys, *(len(run.method.openings) for run in entry.runs))
     recipe = settings.recipe
     if not recipe and settings.data is None:
         recipe = segmented_with(settings.place.segmentation, "recipe")
     report = assemble(
-        measured.filled(qualities, keys),
+        measured.filled(qualities, _key_count(planned)),
         measured.conditions,
         [record.id for record in records],
         called=called,
@@ -429,6 +426,15 @@ def compare(
         paper=paper_figures(recipe) if recipe else None,
     )
     return files, report
+
+
+def _key_count(entries: Sequence[Entry]) -> int:
+    """The number of keys of an object; 0 for texts."""
+    most = 0
+    for entry in entries:
+        for run in entry.runs:
+            most = max(most, len(run.method.openings))
+    return most
 
 
 def _chosen(settings: ReportSettings, count: int) -> list[int]:

@@ -286,8 +286,8 @@ def _save(
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
     for path, run in zip(examples, runs, strict=False):
-        values = run.scores.examples.items()
-        write_json_lines(path, ({"id": name, **scores} for name, scores in values))
+        scores = run.scores.examples
+        write_json_lines(path, ({"id": name, **scores[name]} for name in scores))
     for path in written:
         log.info(f"saved {path}")
 

@@ -161,7 +161,10 @@ class Fields(Measure):
         return parts
 
     def wrong(self, example: Generated) -> list[int]:
-        """The places of an object's pairs that are not all right; [] without a target."""
+        """The places of an object's pairs that are not all right.
+
+        [] without a target.
+        """
         if record_beside(example).target_segments is None:
             return []
         places = []
@@ -274,7 +277,10 @@ class Fields(Measure):
         number: str,
         other: str,
     ) -> float:
-        """How much two items have in common; a little more if their numbers are the same."""
+        """How much two items have in common.
+
+        A little more if their numbers are the same.
+        """
         credit = self._credit(items[number], others[other])
         same = _SAME_NUMBER if number == other else 0
         return fsum(credit.values()) + same

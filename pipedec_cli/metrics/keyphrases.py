@@ -196,7 +196,10 @@ class Chan2019(_Keyphrases):
 
 @dataclass(frozen=True)
 class Meng2017(_Keyphrases):
-    """Macro F1: the mean over all documents of each document's own F1. Targets keep their duplicates."""
+    """Macro F1: the mean over all documents of each document's own F1.
+
+    Targets keep their duplicates.
+    """
 
     hard: bool = False  # type: ignore[misc]  # a setting here
 

@@ -76,14 +76,20 @@ class Measure(ABC):
 
     @abstractmethod
     def statistics(self, example: Generated) -> tuple[float, ...] | None:
-        """The row of one example, with `counted` at its end; None if it is not scorable."""
+        """The row of one example, with `counted` at its end.
+
+        None if it is not scorable.
+        """
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
         return PERCENT * means[..., : len(self.columns)]
 
     def parts(self, examples: Iterable[Generated]) -> Parts:
-        """The metrics and counts of parts of the answers, by the names of the parts; {} if answers have no parts."""
+        """The metrics and counts of parts of the answers, by the names of the parts.
+
+        {} if answers have no parts.
+        """
         return {}
 
 

@@ -13,7 +13,9 @@ from pipedec_cli.metrics.measure import Measure, record_beside
 
 @dataclass(frozen=True)
 class Rouge(Measure):
-    """ROUGE F1: the mean over the examples; with several references, the best F1 of each type.
+    """ROUGE F1: the mean over the examples.
+
+    With several references, the best F1 of each type.
 
     ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a
     predicted or right segment, or a line of a reference without known segments.

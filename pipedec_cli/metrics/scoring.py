@@ -129,7 +129,10 @@ class Scored:
         return judged
 
     def warnings(self, limit: int | None) -> list[str]:
-        """What a reader of the scores must know. The user knows the command's `limit`."""
+        """What a reader of the scores must know.
+
+        The user knows the command's `limit`.
+        """
         warnings = list(self.scores.notes)
         first = (self.run.manifest.get("settings") or {}).get("limit")
         if first not in (None, limit):

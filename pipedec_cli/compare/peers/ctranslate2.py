@@ -18,7 +18,10 @@ _LLAMA3_LENGTH: Final = 8192
 
 
 class CTranslate2(Worker):
-    """CTranslate2 on what `convert` wrote. Where sources are prompts (`prompted`), the text continues them."""
+    """CTranslate2 on what `convert` wrote.
+
+    Where sources are prompts (`prompted`), the text continues them.
+    """
 
     def __init__(
         self,

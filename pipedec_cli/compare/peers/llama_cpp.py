@@ -8,7 +8,10 @@ from pipedec_cli.compare.timing import Clock, Source
 
 
 class LlamaCpp(Worker):
-    """llama.cpp on a file, with `places` for the tokens of prompt and answer. It keeps no prompt."""
+    """llama.cpp on a file, with `places` for the tokens of prompt and answer.
+
+    It keeps no prompt.
+    """
 
     def __init__(
         self,
