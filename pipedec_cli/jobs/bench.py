@@ -59,15 +59,15 @@ def bench(
         planned = _plan(settings, decoders, lengths)
         log.info(f"forced lengths: {lengths.line}")
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured = measure(
+        entries, conditions = measure(
             settings, planned, peers, checkpoint, longest, listen, forced=True
         )
         model = _in_words(settings.model, checkpoint)
     size = max(settings.batch_sizes)
     comparison = Bench(
-        entries=tuple(measured.filled()),
-        conditions=measured.conditions,
-        sample=Sample(size, size, measured.repeats),
+        entries=tuple(entries),
+        conditions=conditions,
+        sample=Sample(size, size, settings.repeats),
         model=model,
         lengths=lengths,
     )

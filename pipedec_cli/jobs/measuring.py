@@ -56,46 +56,6 @@ def parse_compared(
     return tuple(peers), tuple(EXACT[name] for name in exact)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The entries that took part, ours and the peers', and what was measured of them."""
-
-    entries: Sequence[Entry]
-    #: By batch size and name.
-    timings: Mapping[int, Mapping[str, Timing]]
-    #: By name.
-    memory: Mapping[str, Memory]
-    conditions: Conditions
-    repeats: int
-    forced: bool = False
-
-    def filled(
-        self,
-        qualities: Mapping[str, Mapping[str, Quality]] | None = None,
-        keys: int = 0,
-    ) -> list[Entry]:
-        """All entries with their results; see `Entry.filled`.
-
-        `qualities` are by name and split.
-        """
-        filled = list[Entry]()
-        for entry in self.entries:
-            timings = {}
-            for size, by_name in self.timings.items():
-                if entry.name in by_name:
-                    timings[size] = by_name[entry.name]
-            results = entry.filled(
-                filled[0] if filled else None,
-                timings=timings,
-                memory=self.memory.get(entry.name),
-                qualities=(qualities or {}).get(entry.name),
-                keys=keys,
-                forced=self.forced,
-            )
-            filled.append(results)
-        return filled
-
-
 def measure(
     settings: ReportSettings | BenchSettings,
     entries: Sequence[Entry],
@@ -105,29 +65,31 @@ def measure(
     listen: Listen,
     *,
     forced: bool = False,
-) -> Measured:
+    qualities: Mapping[str, Mapping[str, Quality]] | None = None,
+    keys: int = 0,
+) -> tuple[list[Entry], Conditions]:
     """Measure the speed and, if the settings say so, the memory of ours and the peers.
 
     The peers run the checkpoint, a sequential model, on the sources of the first entry,
     to at most `max_tokens` a text. With `forced` lengths they make exactly as many, and
     as many sources are timed as the batch size.
+
+    Returns the entries that took part, filled in; see `Entry.filled`. Their `qualities`
+    are by name and split.
     """
     contest = _Contest(settings, listen, forced, list(entries))
     device = str(checkpoint.device)
+    timings = {}
+    memory: Mapping[str, Memory] = {}
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
             contest.add(name, checkpoint, Path(folder), max_tokens)
         before = ProcessorTime.now()
-        timings = {}
         for size in settings.batch_sizes:
             if not contest.stopped:
                 timings[size] = contest.time(size, device)
         rows = contest.row_costs()
-        others = ProcessorTime.now().others(before, os.cpu_count() or 1)
-        disturbed = disturbance(others)
-        if disturbed:
-            log.warning(disturbed)
-        memory: Mapping[str, Memory] = {}
+        disturbed = _disturbed_since(before)
         if settings.memory and not contest.stopped:
             memory = contest.peaks()
     conditions = Conditions(
@@ -140,9 +102,38 @@ def measure(
         prompted=checkpoint.backbone.prompted,
         rows=rows,
     )
-    return Measured(
-        contest.entries, timings, memory, conditions, contest.repeats, forced
-    )
+    filled = list[Entry]()
+    for entry in contest.entries:
+        results = entry.filled(
+            filled[0] if filled else None,
+            timings=_by_size(timings, entry.name),
+            memory=memory.get(entry.name),
+            qualities=(qualities or {}).get(entry.name),
+            keys=keys,
+            forced=forced,
+        )
+        filled.append(results)
+    return filled, conditions
+
+
+def _disturbed_since(before: ProcessorTime) -> str | None:
+    """What to say of other work on the machine since a moment, if there was much."""
+    others = ProcessorTime.now().others(before, os.cpu_count() or 1)
+    disturbed = disturbance(others)
+    if disturbed:
+        log.warning(disturbed)
+    return disturbed
+
+
+def _by_size(
+    timings: Mapping[int, Mapping[str, Timing]], name: str
+) -> dict[int, Timing]:
+    """The timings of one entry, by the batch sizes at which it was timed."""
+    by_size = {}
+    for size, by_name in timings.items():
+        if name in by_name:
+            by_size[size] = by_name[name]
+    return by_size
 
 
 @dataclass
@@ -159,11 +150,6 @@ class _Contest:
     entries: list[Entry]
     absent: list[Absent] = field(default_factory=list)
     stopped: str | None = None
-
-    @property
-    def repeats(self) -> int:
-        """The timed passes that count."""
-        return self.settings.repeats
 
     def add(
         self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int
@@ -196,7 +182,7 @@ class _Contest:
         contest = {}
         for entry in self.entries:
             contest[entry.name] = (entry.runner, self.timed(entry, size))
-        repeats = self.repeats
+        repeats = self.settings.repeats
         number = many(len(self.timed(self.entries[0], size)), "example")
         passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")

@@ -20,9 +20,9 @@ from pipedec_cli.compare.peers import MAX_TOKENS, PeerName, require_gguf
 from pipedec_cli.compare.runners import EngineRunner, make_runner, source_ids
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.inputs import Inputs, is_hub_name
-from pipedec_cli.data.paper import paper_figures
+from pipedec_cli.data.paper import PaperFigures, paper_figures
 from pipedec_cli.data.reading import read_json, real, require_place, require_writable
-from pipedec_cli.data.records import Draft, Manifest, SplitName, Teacher
+from pipedec_cli.data.records import Draft, Manifest, Record, SplitName, Teacher
 from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import manifest
@@ -40,7 +40,7 @@ from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
 from pipedec_cli.metrics import TASK_OF
 from pipedec_cli.metrics.differences import method
-from pipedec_cli.metrics.measure import Measure
+from pipedec_cli.metrics.measure import Measure, record_beside
 from pipedec_cli.metrics.scoring import Scored, compare_runs, load_runs, unscored_run
 
 if TYPE_CHECKING:
@@ -391,9 +391,7 @@ def compare(
     files, qualities = _write_and_score(settings, planned, listen)
     scored = list(qualities[planned[0].name].values())[-1].scored
     assert scored is not None
-    predictions = scored.run.predictions
-    timed = [predictions[place].record for place in _chosen(settings, len(predictions))]
-    records = [record for record in timed if record is not None]
+    records = _to_time(settings, scored)
     encode = cache(
         lambda decoder: [source_ids(decoder, record.source) for record in records]
     )
@@ -404,28 +402,42 @@ def compare(
     most = baseline.method.limits.max_tokens or MAX_TOKENS
     checkpoint = baseline.decoder.checkpoint
     try:
-        measured = measure(settings, entries, peers, checkpoint, most, listen)
+        filled, conditions = measure(
+            settings,
+            entries,
+            peers,
+            checkpoint,
+            most,
+            listen,
+            qualities=qualities,
+            keys=_key_count(planned),
+        )
     except KeyboardInterrupt:
         again = "the same command times again, and takes the predictions as they are"
         log.warning(f"stopped while timing: {again}")
         raise
-    recipe = settings.recipe
-    if not recipe and settings.data is None:
-        recipe = segmented_with(settings.place.segmentation, "recipe")
     report = assemble(
-        measured.filled(qualities, _key_count(planned)),
-        measured.conditions,
+        filled,
+        conditions,
         [record.id for record in records],
         called=called,
         metric=scored.scores.measure.primary,
         baseline=_in_words(planned[0], called),
-        sample=Sample(len(timed), len(predictions), measured.repeats),
+        sample=Sample(len(records), len(scored.items), settings.repeats),
         split=settings.split[-1] if settings.split else None,
         dtype=settings.dtype,
         significance=f"decoder minus baseline, {method()}",
-        paper=paper_figures(recipe) if recipe else None,
+        paper=_paper(settings),
     )
     return files, report
+
+
+def _paper(settings: ReportSettings) -> PaperFigures | None:
+    """The paper's figures of the recipe, or of that which segmented the data."""
+    recipe = settings.recipe
+    if not recipe and settings.data is None:
+        recipe = segmented_with(settings.place.segmentation, "recipe")
+    return paper_figures(recipe) if recipe else None
 
 
 def _key_count(entries: Sequence[Entry]) -> int:
@@ -437,10 +449,13 @@ def _key_count(entries: Sequence[Entry]) -> int:
     return most
 
 
-def _chosen(settings: ReportSettings, count: int) -> list[int]:
-    """The places of the examples to time."""
+def _to_time(settings: ReportSettings, scored: Scored) -> list[Record]:
+    """The records that are timed."""
+    records = [record_beside(item) for item in scored.items]
     wanted = settings.timing_examples
-    return choose_sample(count, count if wanted == "all" else wanted)
+    if wanted == "all":
+        wanted = len(records)
+    return [records[place] for place in choose_sample(len(records), wanted)]
 
 
 def _in_words(baseline: Entry, called: str) -> str:

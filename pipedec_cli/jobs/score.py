@@ -269,10 +269,10 @@ def _save(
     }
     files = _score_files(settings, [run.run for run in runs], options)
     examples = [_examples_beside(path) for path in files[: len(runs)]]
-    out = settings.out
-    if out is not None and out.exists() and not out.is_file():
+    if _is_stream(settings.out):
         # Beside a device or a pipe there can be no file.
-        files, examples = files[-1:], []
+        files = files[-1:]
+        examples = []
     inputs = [run.run.path for run in runs]
     inputs += filter(None, (settings.gold, settings.sources))
     written = (*files, *examples)
@@ -290,6 +290,11 @@ def _save(
         write_json_lines(path, ({"id": name, **scores[name]} for name in scores))
     for path in written:
         log.info(f"saved {path}")
+
+
+def _is_stream(out: Path | None) -> bool:
+    """Whether it is a device or a pipe."""
+    return out is not None and out.exists() and not out.is_file()
 
 
 def _score_files(
