@@ -115,5 +115,5 @@ def _threshold(judged: Sequence[Judged]) -> float | None:
         kept_values += by_confidence[sure]
         kept_right += right[sure]
         if PERCENT * kept_right / kept_values >= PRECISION:
-            threshold = sure
+            threshold = float(sure)
     return threshold
