@@ -1,4 +1,7 @@
-"""Is the method worth it? Advice, after everything is measured."""
+"""Is the method worth it? Advice, after everything is measured.
+
+It is one sentence for each verdict. The figures stand in the tables of the report.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +10,7 @@ from typing import Final, Literal
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.expected_calls import FEW_SUBSEQUENCES, WORTHWHILE
 from pipedec_cli.data.predictions import limit_options
+from pipedec_cli.metrics.failures import Failures
 from pipedec_cli.metrics.scoring import LABELS
 
 #: Points of 100 that the metric may fall while a decoder counts as equally good: the
@@ -15,30 +19,66 @@ TOLERANCE: Final = 0.5
 #: ROUGE-L with the baseline's texts from which on texts count as the same without right
 #: answers: nine of ten words, in order.
 SAME_TEXT: Final = 90.0
-AS_FAST: Final = 1.1  # slower than the fastest by less: equally fast, and much better quality decides
-# How much more often than in the baseline something may go wrong without a caution;
-# shares of 1.
-MORE_DROPPED: Final = 0.05
+#: Slower than the fastest by less: equally fast, and much better quality decides.
+AS_FAST: Final = 1.1
+#: More often than in the baseline something may go wrong without a caution; shares of 1.
 MORE_OFTEN: Final = 0.02
-BASELINE_TRUNCATED: Final = (
-    0.1  # a baseline that is cut short more often is a poor measure
-)
-OFTEN_ALIKE: Final = 0.25  # of the texts: half of what makes a decoder useless
-SHORTER: Final = (
-    1.25  # texts that are longer by less than this factor count as equally long
+_MARGINS: Final = {
+    "alike": 0.25,  # half of what makes a decoder useless
+    "dropped": 0.05,
+    "duplicated": MORE_OFTEN,
+    "truncated": MORE_OFTEN,
+}
+#: A baseline that is cut short more often is a poor measure.
+BASELINE_TRUNCATED: Final = 0.1
+#: Texts that are longer by less than this factor count as equally long.
+SHORTER: Final = 1.25
+
+Verdict = Literal["take", "trade", "few-subsequences", "no-gain", "unfit", "unclear"]
+
+_STAY: Final = "The method does not help here"
+#: What to do. `{how}` is the decoder with its command.
+_SENTENCES: Final[dict[Verdict, str]] = {
+    "take": "Take {how}: it is {speedup:.1f} times as fast as {baseline}{quality}.",
+    "trade": (
+        "{how} is {speedup:.1f} times as fast as {baseline}{quality}: "
+        "weigh the one against the other, or stay with {baseline}."
+    ),
+    "few-subsequences": (
+        f"{_STAY}: with one or two {{parts}} a target there is hardly anything to "
+        "generate at once. {name} is {speedup:.1f} times as fast as {baseline}. "
+        "Stay with {baseline}."
+    ),
+    "no-gain": (
+        f"{_STAY}: at best, with {{name}}, it is {{speedup:.1f}} times as fast as "
+        "{baseline}, in {fewer:.1f} times fewer decoder steps. Stay with {baseline}."
+    ),
+    "unfit": (
+        "No advice: the texts of {useless} are useless. Train further, and read some "
+        "predictions, before you compare again."
+    ),
+    "unclear": (
+        "No advice: the times of {name} differ too much between repeats. Time again "
+        "while the machine does nothing else, with more repeats or timing_examples. "
+        "In decoder steps, which are exact, {steady} saves most."
+    ),
+}
+_TOO_FEW: Final = (
+    "No advice: these are too few examples. Compare more, and read some predictions."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do: ``take`` a decoder, ``trade`` quality for speed, or stay with the baseline, for one of two reasons.
+    """What to do: ``take`` a decoder, ``trade`` quality for speed, or stay.
 
-    There is no advice while a decoder is useless (``unfit``) or its times say nothing
-    (``unclear``). `entry` and `command` are the name and the command of the decoder
-    that it is about, if any; `cautions` say why not to rely on it.
+    Staying with the baseline has two reasons. There is no advice while a decoder is
+    useless (``unfit``) or its times say nothing (``unclear``). `entry` and `command`
+    are the name and the command of the decoder that it is about, if any; `cautions` say
+    why not to rely on it.
     """
 
-    verdict: Literal["take", "trade", "few-subsequences", "no-gain", "unfit", "unclear"]
+    verdict: Verdict
     text: str
     cautions: tuple[str, ...] = ()
     entry: str | None = None
@@ -52,56 +92,101 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The baseline with its name in words, the primary metric with its label, and where quality is judged.
+    """The baseline with its name in words, the metric, and where quality is judged.
 
     `choice` is the split before the last on which one of several decoders is chosen: a
     choice on the last split would flatter it. With `instead`, the last split has no
-    scores, so `choice` also speaks for the quality.
+    scores, so `choice` also speaks for the quality. `few` says that the targets have
+    few subsequences.
     """
 
     baseline: Entry
     called: str
     metric: str
-    label: str
+    few: bool
     choice: str | None
     instead: bool
 
+    @classmethod
+    def of(
+        cls,
+        tried: Sequence[Entry],
+        baseline: Entry,
+        called: str,
+        metric: str,
+        subsequences: float | None,
+    ) -> "_Question":
+        """Say where quality is judged: where the entries have scores."""
+        few = subsequences is not None and subsequences <= FEW_SUBSEQUENCES
+        first = tried[0]
+        last_is_scored = metric in first.quality.differences
+        others = first.other_splits.items()
+        scored = [split for split, quality in others if metric in quality.differences]
+        instead = bool(scored) and not last_is_scored
+        splits = scored
+        if not scored and not last_is_scored:
+            splits = list(first.other_splits)
+        choice = None
+        if splits and (instead or len(tried) > 1):
+            choice = splits[-1]
+        return cls(baseline, called, metric, few, choice, instead)
+
+    def judged(self, entry: Entry) -> Quality:
+        """The quality that speaks for an entry."""
+        if self.instead and self.choice is not None:
+            return entry.other_splits[self.choice]
+        return entry.quality
+
     def margin(self, quality: Quality) -> float:
-        """Points above what counts as good enough, by score or by agreement; 0 if nothing is known."""
+        """Points above what counts as good enough, by score or by agreement.
+
+        0 if nothing is known.
+        """
         if self.metric in quality.differences:
             return quality.differences[self.metric].value + TOLERANCE
         same = quality.agreement
-        return same.rouge_l - SAME_TEXT if same and same.rouge_l is not None else 0.0
+        if same is None or same.rouge_l is None:
+            return 0.0
+        return same.rouge_l - SAME_TEXT
 
-    def margin_of_choice(self, one: Entry) -> float:
+    def margin_of_choice(self, entry: Entry) -> float:
         """The same on the split that decides."""
-        return self.margin(
-            one.quality if self.choice is None else one.other_splits[self.choice]
-        )
+        if self.choice is None:
+            return self.margin(entry.quality)
+        return self.margin(entry.other_splits[self.choice])
 
-    def fewer(self, what: Literal["steps", "tokens"], one: Entry) -> float:
-        """How many times fewer steps or tokens an example takes than in the baseline."""
-        assert one.totals is not None and self.baseline.totals is not None
-        both = (one.totals, self.baseline.totals)
-        mine, usual = (getattr(totals, f"{what}_per_example") for totals in both)
-        return float(usual / mine) if mine else 1.0
+    def fewer_steps(self, entry: Entry) -> float:
+        """How many times fewer steps an example takes than in the baseline."""
+        assert entry.totals is not None and self.baseline.totals is not None
+        usual, steps = self.baseline.totals, entry.totals.steps_per_example
+        return usual.steps_per_example / steps if steps else 1.0
 
-    def quality_in_words(self, quality: Quality) -> str:
-        """The end of a sentence about speed: the change of quality. A difference that may be chance is none."""
-        found = quality.differences.get(self.metric)
-        if found is None and quality.agreement is not None:
-            return f"; its texts agree with those of {self.called}: {quality.agreement.line}."
-        if found is None or found.low is None or found.high is None:
-            return "."
-        if found.low == found.high == 0:
-            return f". {self.label} is the same."
-        interval = f"95 % interval {found.low:+z.1f} to {found.high:+z.1f}"
-        if found.excludes_zero:
-            return f", {self.label} {found.value:+z.1f}, {interval}."
-        examples = len(quality.scored.items) if quality.scored else 0
-        return (
-            f". {examples:,} examples show no difference in {self.label} ({interval})."
+    def fewer_tokens(self, entry: Entry) -> float:
+        """How many times fewer tokens an example has than in the baseline."""
+        assert entry.totals is not None and self.baseline.totals is not None
+        usual, tokens = self.baseline.totals, entry.totals.tokens_per_example
+        return usual.tokens_per_example / tokens if tokens else 1.0
+
+    def advice(
+        self, verdict: Verdict, entry: Entry, *, quality: str = "", steady: str = ""
+    ) -> Advice:
+        """The sentence of a verdict on an entry, without cautions."""
+        where = ""
+        if self.choice is not None:
+            where = f", {'judged' if self.instead else 'chosen'} on {self.choice}"
+        text = _SENTENCES[verdict].format(
+            how=f"{entry.name} (`{entry.command}`{where})",
+            name=entry.name,
+            parts=_parts(entry),
+            speedup=entry.gain.speedup,
+            fewer=self.fewer_steps(entry),
+            baseline=self.called,
+            quality=quality,
+            steady=steady,
         )
+        if verdict in ("take", "trade"):
+            return Advice(verdict, text, entry=entry.name, command=entry.command)
+        return Advice(verdict, text)
 
 
 def advise(
@@ -112,276 +197,228 @@ def advise(
     subsequences: float | None,
     metric: str,
 ) -> Advice:
-    """Choose among the pipelined entries, at least one, with gains over the baseline and totals.
+    """Choose among the pipelined entries, with gains over the baseline and totals.
 
-    `called` is the baseline in words, `subsequences` their mean number in a target if
-    known.
+    There is at least one entry. `called` is the baseline in words, `subsequences` their
+    mean number in a target if known.
     """
-    useful = [one for one in tried if not one.faults]
-    useless = tuple(
-        f"{one.name}: {one.faults_in_words}."
-        for one in (baseline, *tried)
-        if one.faults
-    )
+    useful = [entry for entry in tried if not entry.faults]
     if baseline.faults or not useful:
-        ours = "the pipelined decoder"
-        if all(
-            fault.few_examples for one in (baseline, *tried) for fault in one.faults
-        ):
-            text = "No advice: these are too few examples. Compare more, and read some predictions."
-            return Advice("unfit", text, useless)
-        if not baseline.faults:
-            reason = f"{ours} are useless, however fast it is. Stay with {called}; train {ours} further"
-        elif useful:
-            reason = f"{called} are useless, so a comparison with it says nothing. Train further"
-        else:
-            reason = f"{called} and of {ours} are useless, so their speed says nothing. Train further"
-        text = f"No advice: the texts of {reason}, and read some predictions, before you compare again."
-        return Advice("unfit", text, useless)
-    # One of several decoders is chosen on a split. It may stand in for the last split;
-    # see `_Question`.
-    last_is_scored = metric in tried[0].quality.differences
-    scored = [
-        split
-        for split, found in tried[0].other_splits.items()
-        if metric in found.differences
-    ]
-    instead = bool(scored) and not last_is_scored
-    before = scored if scored or last_is_scored else [*tried[0].other_splits]
-    choice = before[-1] if before and (instead or len(tried) > 1) else None
-    question = _Question(baseline, called, metric, LABELS[metric], choice, instead)
-    few = ""
-    if subsequences is not None and subsequences <= FEW_SUBSEQUENCES:
-        rows = f"{subsequences:.1f} {_parts(tried[0])} on average"
-        few = f"the targets have {rows}, and with one or two there is hardly anything to generate at once"
-    fast = [
-        one for one in useful if one.gain.speedup >= WORTHWHILE and one.gain.low > 1
-    ]
-    sound = [one for one in useful if question.margin_of_choice(one) >= 0]
-    good = [one for one in fast if one in sound]
-    fastest = max((one.gain.speedup for one in good), default=0.0)
+        advice = _unfit(tried, baseline, called, any_useful=bool(useful))
+    else:
+        question = _Question.of(tried, baseline, called, metric, subsequences)
+        advice = _of_useful(useful, question)
+    useless = [entry for entry in (baseline, *tried) if entry.faults]
+    faults = [f"{entry.name}: {entry.faults_in_words}." for entry in useless]
+    return replace(advice, cautions=(*advice.cautions, *faults))
+
+
+def _unfit(
+    tried: Sequence[Entry], baseline: Entry, called: str, *, any_useful: bool
+) -> Advice:
+    """Why there is no advice."""
+    useless = []
+    if baseline.faults:
+        useless.append(called)
+    if not any_useful:
+        useless.append("the pipelined decoder")
+    text = _SENTENCES["unfit"].format(useless=" and of ".join(useless))
+    entries = [baseline, *tried]
+    if all(fault.few_examples for entry in entries for fault in entry.faults):
+        text = _TOO_FEW
+    return Advice("unfit", text)
+
+
+def _of_useful(useful: Sequence[Entry], question: _Question) -> Advice:
+    """Take the best of the fast ones that are good; else say why not."""
+    sound = [entry for entry in useful if question.margin_of_choice(entry) >= 0]
+    fast = list(filter(_is_fast, useful))
+    good = list(filter(_is_fast, sound))
     # An entry whose times scatter is a question while it would be chosen if it were
     # sure.
+    fastest = max(map(_speedup, good), default=0.0)
     least = max(WORTHWHILE, fastest * AS_FAST)
-    unsure = [one for one in sound if one.gain.low <= 1 and one.gain.speedup >= least]
+    scattered = [entry for entry in sound if entry.gain.low <= 1]
+    unsure = [entry for entry in scattered if entry.gain.speedup >= least]
     if unsure or not fast:
-        best = max(unsure or useful, key=lambda one: one.gain.speedup)
-        return _stay([best, *sound], question, few, useless)
-    if good:
-        chosen, how = _choose(good, question)
-        advice = _take(chosen, question, few, useless, good=True)
-        return replace(advice, text=advice.text + how)
-    return _take(
-        max(fast, key=question.margin_of_choice), question, few, useless, good=False
-    )
+        best = max(unsure or useful, key=_speedup)
+        return _stay(best, sound or [best], question)
+    if not good:
+        return _weigh(max(fast, key=question.margin_of_choice), question)
+    return _of_good(good, question)
+
+
+def _of_good(good: Sequence[Entry], question: _Question) -> Advice:
+    """Take the best of the decoders that are fast and good on the split of the choice."""
+    chosen, overlap = _choose(good, question)
+    judged = question.judged(chosen)
+    if question.margin(judged) < 0:
+        advice = _weigh(chosen, question, was_good=True)
+    else:
+        quality = ", and as good" if question.metric in judged.differences else ""
+        advice = question.advice("take", chosen, quality=quality)
+        advice = replace(advice, cautions=tuple(_cautions(chosen, question)))
+    if overlap:
+        text = f"{advice.text} The times of {overlap} overlap: decoder calls decide."
+        advice = replace(advice, text=text)
+    return advice
+
+
+def _is_fast(entry: Entry) -> bool:
+    return entry.gain.speedup >= WORTHWHILE and entry.gain.low > 1
+
+
+def _speedup(entry: Entry) -> float:
+    return entry.gain.speedup
 
 
 def _choose(good: Sequence[Entry], question: _Question) -> tuple[Entry, str]:
-    """The fastest, by decoder calls where times overlap, and a sentence that says so. Much better quality goes first."""
-    fastest = max(good, key=lambda one: one.gain.speedup)
+    """The fastest, by decoder calls where times overlap, and the names of these.
+
+    Much better quality goes first.
+    """
+    fastest = max(good, key=_speedup)
     overlapping = [
-        one for one in good if one is fastest or one.gain.high > fastest.gain.low
+        entry
+        for entry in good
+        if entry is fastest or entry.gain.high > fastest.gain.low
     ]
-    speeds, how = {one.name: one.gain.speedup for one in good}, ""
+    speeds = {entry.name: entry.gain.speedup for entry in good}
+    names = ""
     if len(overlapping) > 1:
-        good, speeds = (
-            overlapping,
-            {one.name: question.fewer("steps", one) for one in overlapping},
-        )
-        *names, last = speeds
-        how = f" The times of {', '.join(names)} and {last} overlap and cannot tell which is faster: decoder calls decide."
-    first = max(good, key=lambda one: speeds[one.name])
-    as_fast = [one for one in good if speeds[one.name] * AS_FAST >= speeds[first.name]]
+        good = overlapping
+        speeds = {entry.name: question.fewer_steps(entry) for entry in good}
+        names = " and ".join(speeds)
+    first = max(good, key=lambda entry: speeds[entry.name])
+    most = speeds[first.name]
+    as_fast = [entry for entry in good if speeds[entry.name] * AS_FAST >= most]
     best = max(as_fast, key=question.margin_of_choice)
     better = question.margin_of_choice(best) - question.margin_of_choice(first)
-    return best if better > TOLERANCE else first, how
+    return (best if better > TOLERANCE else first), names
 
 
-def _take(
-    chosen: Entry,
-    question: _Question,
-    few: str,
-    useless: tuple[str, ...],
-    *,
-    good: bool,
-) -> Advice:
-    """Advice to take a decoder; or to weigh its speed against its quality, where it is not `good` or not on the last split."""
-    choice, called = question.choice, question.called
-    judged = (
-        chosen.quality
-        if choice is None or not question.instead
-        else chosen.other_splits[choice]
-    )
-    where = (
-        f", {'judged' if question.instead else 'chosen'} on {choice}" if choice else ""
-    )
-    take = f"{chosen.name} (`{chosen.command}`{where})"
-    speed = f"{chosen.gain.speedup:.1f} times as fast as {called}"
-    change, difference = (
-        question.quality_in_words(judged),
-        judged.differences.get(question.metric),
-    )
-    held = good and question.margin(judged) >= 0
-    if held:
-        fewer = question.fewer("steps", chosen)
-        steps = (
-            f", with {fewer:.1f} times fewer decoder steps" if fewer >= AS_FAST else ""
-        )
-        text = f"Take {take}: {speed}{steps}{change}"
-    elif good:
-        text = (
-            f"{take} is {speed}{change} It was as good on {choice} and is not here: compare on more examples "
-            f"before you take it, or stay with {called}."
-        )
+def _weigh(entry: Entry, question: _Question, *, was_good: bool = False) -> Advice:
+    """Advice to weigh speed against quality, where it is worse, or not known.
+
+    It may have been good on the split of the choice.
+    """
+    difference = question.judged(entry).differences.get(question.metric)
+    quality = ", and its quality is not known"
+    remedy = "score more examples" if difference else "read some of its texts"
+    if was_good:
+        quality = f", as good on {question.choice} and not here"
+        remedy = "compare on more examples"
     elif difference is not None and difference.excludes_zero:
-        costs = f"Every delay that saves time costs quality. {take} costs least:"
-        remedy = "try larger delays, which give some quality back"
-        if chosen.delay == "together":
-            costs, remedy = (
-                f"It saves time and costs quality: {take} is",
-                "train it further",
-            )
-        text = f"{costs} {speed}{change} Take it if the speed is worth that, {remedy}, or stay with {called}."
-    else:
-        more = "score more examples" if difference else "read some of its texts"
-        text = f"{take} is {speed}{change} Its cost is not known: {more} before you take it, or stay with {called}."
-    cautions = [f"Note that {few}."] if few else []
-    cautions += [
-        f"{LABELS[name]} is worse: {other.value:+z.1f}, 95 % interval {other.low:+z.1f} to {other.high:+z.1f}."
-        for name, other in judged.differences.items()
-        if name in LABELS.keys() - {question.metric}
-        and other.excludes_zero
-        and other.value < 0
-    ]
-    if question.instead:
-        cautions.append(
-            f"The quality is that on {choice}: nothing else could be scored."
-        )
-    cautions += [*_cautions(chosen, judged, question), *useless]
-    return Advice(
-        "take" if held else "trade", text, tuple(cautions), chosen.name, chosen.command
-    )
+        quality = ", and not as good"
+        remedy = "larger delays give some quality back"
+        if entry.delay == "together":
+            remedy = "train it further"
+    advice = question.advice("trade", entry, quality=quality)
+    before = f"Before you take it: {remedy}."
+    return replace(advice, cautions=(before, *_cautions(entry, question)))
+
+
+def _stay(best: Entry, sound: Sequence[Entry], question: _Question) -> Advice:
+    """Why nothing is worth it. `sound` entries are as good as the baseline."""
+    gain, steps = best.gain, question.fewer_steps(best)
+    # Repeats that go from no gain to a good gain say nothing, whatever their median is.
+    scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
+    verdict: Verdict = "few-subsequences" if question.few else "no-gain"
+    if gain.speedup >= WORTHWHILE or (scattered and not question.few):
+        verdict = "unclear"
+    steady = max(sound, key=question.fewer_steps)
+    advice = question.advice(verdict, best, steady=steady.name)
+    cautions = list(_goes_wrong(best, question.baseline))
+    if 0 < question.fewer_tokens(best) < 1 / SHORTER:
+        cautions.append("Its texts are longer than the baseline's: train it further.")
+    return replace(advice, cautions=tuple(cautions))
 
 
 def exact_advice(exact: Sequence[Entry], called: str) -> str:
-    """A sentence about the fastest exact mode that is surely faster than the baseline; "" if there is none."""
-    faster = [one for one in exact if one.gain.low > 1]
-    kept = [
-        one
-        for one in faster
-        if (same := one.quality.agreement) and same.equal == same.of
-    ]
-    if not kept:
+    """A sentence about the fastest exact mode that is surely faster than the baseline.
+
+    "" if there is none.
+    """
+    faster = []
+    for entry in exact:
+        same = entry.quality.agreement
+        if entry.gain.low > 1 and same is not None and same.equal == same.of:
+            faster.append(entry)
+    if not faster:
         return ""
-    best = max(kept, key=lambda one: one.gain.speedup)
+    best = max(faster, key=_speedup)
     speed = f"exactly the text of {called}, {best.gain.speedup:.1f} times as fast"
     return f"If no word may change, {best.name} (`{best.command}`) gives {speed}."
 
 
-def _parts(one: Entry) -> str:
-    return "fields" if one.delay == "together" else "subsequences"
+def _parts(entry: Entry) -> str:
+    return "fields" if entry.delay == "together" else "subsequences"
 
 
-def _stay(
-    among: Sequence[Entry], question: _Question, few: str, useless: Sequence[str]
-) -> Advice:
-    """Why nothing is worth it. The fastest entry comes first in `among`, then the entries that are as good."""
-    best, called = among[0], question.called
-    gain, end = best.gain, f"Stay with {called}."
-    cautions = (*_goes_wrong(best, question.baseline), *useless)
-    steps, tokens = question.fewer("steps", best), question.fewer("tokens", best)
-    spread = f"{gain.low:.1f} to {gain.high:.1f} times as fast as {called}"
-    # Repeats that go from no gain to a good gain say nothing, whatever their median is.
-    scattered = gain.low <= 1 and min(gain.high, steps) >= WORTHWHILE
-    if gain.speedup >= WORTHWHILE or (scattered and not few):
-        factor, name = max(
-            (question.fewer("steps", one), one.name) for one in among[1:] or among
-        )
-        text = (
-            f"No advice: the times differ too much between repeats. {best.name} was {spread}. Time again while the "
-            "machine does nothing else, with more repeats or timing_examples. In decoder steps, which are exact, "
-            f"{name} saves most: a factor of {factor:.1f}."
-        )
-        return Advice("unclear", text, cautions)
-    if few:
-        why = few
-    elif steps >= WORTHWHILE:
-        why = (
-            f"it takes {steps:.1f} times fewer decoder steps, but hardly less time: the encoder takes most of it, or a "
-            "step with more rows costs more on this machine"
-        )
-    else:
-        saved = (
-            f"hardly any decoder steps ({steps:.1f} times fewer)"
-            if steps >= 1.05
-            else "no decoder steps"
-        )
-        saved += f" (it takes {1 / steps:.1f} times as many)" if steps < 1 else ""
-        cause = "one long subsequence decides the time"
-        if tokens and 1 / tokens > SHORTER:
-            cause = f"its texts have {1 / tokens:.1f} times as many tokens as those of {called}"
-            end = f"Train the pipelined decoder further, or stay with {called}."
-        why = f"it saves {saved}: {cause}"
-    speed = f"at best it is {gain.speedup:.1f} times as fast as {called} ({best.name})"
-    if gain.low <= 1 <= gain.high:
-        speed = f"the repeats show no difference in speed ({best.name} was {spread})"
-    text = f"The method does not help here: {why}; {speed}. {end}"
-    return Advice("few-subsequences" if few else "no-gain", text, cautions)
+def _cautions(entry: Entry, question: _Question) -> Iterator[str]:
+    """What to know before a decoder is taken, besides its speed and the metric."""
+    if question.few:
+        parts = _parts(entry)
+        yield f"The targets have one or two {parts}: longer ones gain more."
+    if question.instead:
+        yield f"The quality is that on {question.choice}: nothing else could be scored."
+    yield from _of_speed(entry, question)
+    yield from _of_quality(entry, question)
+    yield from _goes_wrong(entry, question.baseline)
 
 
-def _cautions(one: Entry, judged: Quality, question: _Question) -> Iterator[str]:
-    """What a difference in the metric hardly shows."""
-    baseline, difference = question.baseline, judged.differences.get(question.metric)
-    assert baseline.quality.scored is not None
-    truncated = baseline.quality.scored.failures.truncated_rate
-    if truncated > BASELINE_TRUNCATED:
-        poor = f"The baseline is cut short in {truncated:.0%} of its texts, which makes it slow and poor"
+def _of_speed(entry: Entry, question: _Question) -> Iterator[str]:
+    """What else the speedup may come from, and where it is smaller."""
+    if _failures(question.baseline).truncated_rate > BASELINE_TRUNCATED:
+        poor = "The baseline is often cut short, which makes it slow and poor"
         yield f"{poor}: train it further before you rely on this comparison."
-    longer = question.fewer("tokens", one)
-    if (
-        longer > SHORTER and one.delay != "together"
-    ):  # fields do not generate the tokens of keys
-        yield f"The baseline's texts have {longer:.1f} times as many tokens: part of the speedup is shorter text."
-    for size, gain in list(one.gains.items())[1:]:
-        if gain.speedup < min(WORTHWHILE, one.gain.speedup):
-            yield f"That is at batch size {min(one.gains)}; at {size} it is {gain.speedup:.1f} times as fast."
+    # Fields do not generate the tokens of keys.
+    if question.fewer_tokens(entry) > SHORTER and entry.delay != "together":
+        yield "The baseline's texts are longer: part of the speedup is shorter text."
+    smallest = min(entry.gains)
+    for size, gain in entry.gains.items():
+        if size != smallest and gain.speedup < min(WORTHWHILE, entry.gain.speedup):
+            slower = f"at {size} it is {gain.speedup:.1f} times as fast"
+            yield f"That is at batch size {smallest}; {slower}."
+
+
+def _of_quality(entry: Entry, question: _Question) -> Iterator[str]:
+    """Other metrics that are worse, and what is not known of the quality."""
+    differences = question.judged(entry).differences
+    for name, other in differences.items():
+        is_other = name in LABELS and name != question.metric
+        if is_other and other.excludes_zero and other.value < 0:
+            yield f"{LABELS[name]} is worse."
+    difference = differences.get(question.metric)
     if difference is None:
         yield "Nothing could be scored: the quality is not known."
     elif difference.low is None:
         yield "One example says nothing about quality: score more."
     elif difference.value >= -TOLERANCE and difference.low < -2 * TOLERANCE:
-        lowest = f"{difference.low:+z.1f} {question.label}"
-        yield f"The interval reaches down to {lowest}: too few examples to rule such a loss out."
-    yield from _goes_wrong(one, baseline)
+        yield "The interval is wide: too few examples to rule a large loss out."
 
 
-def _goes_wrong(one: Entry, baseline: Entry) -> Iterator[str]:
-    scored, usual_scored = one.quality.scored, baseline.quality.scored
-    assert scored is not None and usual_scored is not None
-    found, usual, together = (
-        scored.failures,
-        usual_scored.failures,
-        one.delay == "together",
-    )
-    if found.alike_rate > OFTEN_ALIKE:
-        alike = f"{found.alike_rate:.0%} of its texts, and {usual.alike_rate:.0%} of the baseline's"
-        which = "sources" if scored.is_unscored else "right answers"
-        yield f"{alike}, are the same as another example's, though the {which} differ."
-    dropped, before = found.dropped_rate, usual.dropped_rate
-    if dropped is not None and before is not None and dropped > before + MORE_DROPPED:
-        remedy = "" if together else "; a larger delay may help"
-        rows = f"{dropped:.0%} of the {_parts(one)} that the references have"
-        yield f"It leaves out {rows}, the baseline {before:.0%}{remedy}."
-    if found.duplicated_rate > usual.duplicated_rate + MORE_OFTEN:
-        repeated = (
-            f"{found.duplicated_rate:.0%} of its {_parts(one)} repeat an earlier one"
-        )
-        yield f"{repeated}, in the baseline {usual.duplicated_rate:.0%}."
-    if found.truncated_rate > usual.truncated_rate + MORE_OFTEN:
-        finer = ", or segment finer" if "sub_max" in found.truncated else ""
-        limits = " and ".join(found.truncated)
-        cut = f"{found.truncated_rate:.0%} of its texts are cut short by {limits}"
-        yield f"{cut}: `pipedec generate {limit_options(found.truncated)}` allows more{finer}."
-    if one.row_budget_exhausted is not None and one.row_budget_exhausted > MORE_OFTEN:
-        where = f"In {one.row_budget_exhausted:.0%} of the examples"
-        yield f"{where} empty rows used up sub_max: `--set empty_rows=stop` avoids that."
+def _failures(entry: Entry) -> Failures:
+    assert entry.quality.scored is not None
+    return entry.quality.scored.failures
+
+
+def _goes_wrong(entry: Entry, baseline: Entry) -> Iterator[str]:
+    """What goes wrong more often than in the baseline; the table has the rates."""
+    mine, usual = _failures(entry), _failures(baseline)
+    more = []
+    for what, margin in _MARGINS.items():
+        rate, usual_rate = getattr(mine, f"{what}_rate"), getattr(usual, f"{what}_rate")
+        if None not in (rate, usual_rate) and rate > usual_rate + margin:
+            more.append(what)
+    if more:
+        remedy = "train it further"
+        if entry.delay != "together":
+            remedy = f"{remedy}, or try a larger delay"
+        yield f"More is {' and '.join(more)} than in the baseline: {remedy}."
+    if "truncated" in more:
+        finer = ", or segment finer" if "sub_max" in mine.truncated else ""
+        option = limit_options(mine.truncated)
+        yield f"`pipedec generate {option}` allows longer texts{finer}."
+    if (entry.row_budget_exhausted or 0) > MORE_OFTEN:
+        yield "Empty rows used up sub_max: `--set empty_rows=stop` avoids that."

@@ -23,7 +23,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -37,8 +36,7 @@ from pipedec_cli.compare.timing import (
     Pass,
     RunnerError,
     Source,
-    combine_known,
-    time_of,
+    sum_known,
 )
 
 T = TypeVar("T")
@@ -119,28 +117,37 @@ class Child:
         return structs.replace(self._ask(_Work(sources, batch_size), Pass), seconds=())
 
     def peak(self, sources: Sequence[Source], batch_size: int) -> Memory:
-        """The memory that generating takes, without loading where the system can tell; a ChildError if it was killed."""
+        """The memory that generating takes, without loading where the system can tell.
+
+        A ChildError if it was killed.
+        """
         return self._ask(_Work(sources, batch_size, measure_memory=True), Memory)
 
     def _ask(self, request: _Make | _Work, kind: type[T]) -> T:
-        writing, reading, line = self._process.stdin, self._process.stdout, b""
+        writing, reading = self._process.stdin, self._process.stdout
         assert writing is not None and reading is not None
+        line = b""
         with suppress(BrokenPipeError):
             writing.write(json.encode(request) + b"\n")
             writing.flush()
             line = reading.readline()
         if not line:
-            code = self._process.wait()
-            self._errors.seek(0)
-            written = self._errors.read().decode(errors="replace").splitlines()
-            last = [line for line in written if line.strip()][-1:]
-            how = signal.Signals(-code).name if code < 0 else str(code)
-            raise ChildError(": ".join([f"its process ended with {how}", *last]))
+            raise ChildError(self._end_in_words())
         answer = json.decode(line, type=_Answer)
         self._settings = answer.settings
         if answer.error is not None:
             raise ChildError(answer.error)
         return json.decode(answer.value, type=kind)
+
+    def _end_in_words(self) -> str:
+        """How the process ended, with the last line that it wrote."""
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else str(code)
+        said = f"its process ended with {how}"
+        self._errors.seek(0)
+        written = self._errors.read().decode(errors="replace").split("\n")
+        lines = [line.strip() for line in written if line.strip()]
+        return f"{said}: {lines[-1]}" if lines else said
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
@@ -152,14 +159,14 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
 
 
 def serve() -> None:
-    """The child's loop: make the runner of the first line, then answer every further line."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C ends the parent, and then the input ends
+    """The child's loop: make the runner of the first line, then answer all others."""
+    # Ctrl-C ends the parent, and then the input ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
-    device, settings = "cpu", dict[str, str]()
+    device = "cpu"
+    settings = dict[str, str]()
     for line in sys.stdin.buffer:
         value, error = None, None
         try:
@@ -168,22 +175,22 @@ def serve() -> None:
                 runner = find_factory(make.factory)(**make.payload)
                 device = make.payload.get("device", device)
             else:
-                work = json.decode(line, type=_Work)
-                generate = partial(
-                    runner.run, work.sources, work.batch_size, time.perf_counter
-                )
-                value = (
-                    measure_here(generate, device)
-                    if work.measure_memory
-                    else generate()
-                )
+                value = _work(runner, json.decode(line, type=_Work), device)
             settings = dict(runner.settings)
         except Exception as failure:  # the parent says it, whatever it is
             error = f"{type(failure).__name__}: {failure}"
-        answers.write(
-            json.encode(_Answer(settings, Raw(json.encode(value)), error)) + b"\n"
-        )
+        answer = _Answer(settings, Raw(json.encode(value)), error)
+        answers.write(json.encode(answer) + b"\n")
         answers.flush()
+
+
+def _work(runner: Any, work: _Work, device: str) -> object:
+    """Let the runner generate; return its pass, or the memory that it took."""
+
+    def generate() -> object:
+        return runner.run(work.sources, work.batch_size, time.perf_counter)
+
+    return measure_here(generate, device) if work.measure_memory else generate()
 
 
 def spec_of(checkpoint: Any, dtype: str) -> dict[str, Any]:
@@ -202,72 +209,89 @@ def find_factory(name: str) -> Callable[..., Any]:
 
 
 def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
-    """Do a piece of work in this process, with everything loaded, and return the memory that it took."""
+    """Do a piece of work in this process, with everything loaded.
+
+    Returns the memory that it took.
+    """
     gc.collect()
     if device.startswith("cuda"):
-        import torch
-
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        ready = torch.cuda.memory_allocated(device)
-        work()
-        torch.cuda.synchronize(device)
-        return Memory(
-            ready, torch.cuda.max_memory_allocated(device), "the GPU's allocator"
-        )
-    import resource
-
+        return _measure_gpu(work, device)
     import psutil
 
     # glibc returns what loading has freed, so the work cannot hide in it.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     resets = False
-    with suppress(
-        OSError
-    ):  # Linux can set the peak back, so that loading is no part of it
+    # Linux can set the peak back, so that loading is no part of it.
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         resets = True
     ready = psutil.Process().memory_info().rss
     work()
-    with suppress(OSError):
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        if resets and (peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)):
-            return Memory(
-                ready, max(int(peak[1]) * 1024, ready), "resident memory of the process"
-            )
+    peak = _peak_since_reset() if resets else None
+    if peak is not None:
+        return Memory(ready, max(peak, ready), "resident memory of the process")
+    import resource
+
     scale = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return Memory(ready, most, "resident memory of the process, loading included")
 
 
-#: How often each number of threads is tried.
-TRIALS: Final = 2
+def _measure_gpu(work: Callable[[], object], device: str) -> Memory:
+    import torch
+
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    ready = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    return Memory(ready, peak, "the GPU's allocator")
+
+
+def _peak_since_reset() -> int | None:
+    """The most resident bytes of this process, where the system tells.
+
+    `os.wait4` does not: the peak that it has of a child begins with its parent's, which
+    holds the models.
+    """
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if peak := re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE):
+            return int(peak[1]) * 1024
+    return None
 
 
 class PeerProcess(Child):
-    """A peer in a child process, with the fastest number of threads."""
+    """A peer in a child process."""
 
     def __init__(
         self, worker: str, options: Mapping[str, Any], largest_batch: int | None = None
     ) -> None:
-        """Load a worker, ``module:class``, with the options of a `Worker`; ``threads`` are the most that it may take.
+        """Load a worker, ``module:class``, with the options of a `Worker`.
 
         A ChildError if it cannot load.
         """
         self.device, self.largest_batch = options["device"], largest_batch
         self._worker, self._options = worker, dict(options)
-        super().__init__(f"{__name__}:Fastest", {"worker": worker, **options})
+        super().__init__(worker, options)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same, with all threads, for another child process; a ChildError on a GPU, where nothing counts memory."""
+        """The same for another child process; a ChildError on a GPU.
+
+        Nothing counts its memory there.
+        """
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
         return self._worker, self._options
 
 
 class Worker:
-    """A peer's greedy decoding in this process. A subclass loads the model, and generates."""
+    """A peer's greedy decoding in this process.
+
+    A subclass loads the model, and generates.
+    """
 
     def __init__(
         self,
@@ -279,7 +303,10 @@ class Worker:
         exactly: bool,
         ends: Sequence[int],
     ) -> None:
-        """Generate at most, or `exactly`, `max_tokens` tokens a text, which each of `ends` ends."""
+        """Generate at most, or `exactly`, `max_tokens` tokens a text.
+
+        Each of `ends` ends a text.
+        """
         self.max_tokens, self.exactly, self.ends = max_tokens, exactly, ends
         self.settings = {
             "version": f"{package} {version(package)}",
@@ -292,65 +319,29 @@ class Worker:
     def generate(
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], float | None]:
-        """The answers in ids, each with its end if it was reached, and the seconds to the first tokens, if known."""
+        """The answers in ids, and the seconds to the first tokens, if known.
+
+        Each answer has its end if it was reached.
+        """
         raise NotImplementedError
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; the first call of a batch reads the prompt and gives the first tokens as well."""
-        outputs, calls, reading = list[Output](), 0, list[float | None]()
+        """Generate; see `Runner.run`.
+
+        The first call of a batch reads the prompt and gives the first tokens as well.
+        """
+        outputs = list[Output]()
+        calls, reading = 0, list[float | None]()
         for first in range(0, len(sources), batch_size):
-            found, seconds = self.generate(sources[first : first + batch_size], clock)
-            calls += max(map(len, found))
+            batch = sources[first : first + batch_size]
+            answers, seconds = self.generate(batch, clock)
+            calls += max(map(len, answers))
             reading.append(seconds)
-            for ids in found:
-                tokens = (
-                    ids
-                    if self.exactly
-                    else [token for token in ids if token not in self.ends]
-                )
-                outputs.append(Output(tuple(tokens), len(ids)))
-        return Pass(tuple(outputs), calls, combine_known(reading, sum))
+            outputs += map(self._output, answers)
+        return Pass(tuple(outputs), calls, sum_known(reading))
 
-
-class Fastest:
-    """A worker with 1 thread or all, whichever is faster at each batch size.
-
-    Both are tried on the first batch of the first pass at a size, which is there to
-    warm up. On small models and shared machines more threads may lose more by waiting
-    for one another than they gain.
-    """
-
-    def __init__(
-        self, *, worker: str, device: str, threads: int, **options: Any
-    ) -> None:
-        counts = {1, threads} if device == "cpu" else {threads}
-        make = partial(find_factory(worker), device=device, **options)
-        self._tried = [make(threads=count) for count in sorted(counts)]
-        self._chosen: dict[int, Any] = {}
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The settings of the worker, with the threads chosen for each batch size."""
-        chosen = {
-            size: worker.settings["threads"] for size, worker in self._chosen.items()
-        }
-        threads = sorted(
-            {*chosen.values()} or {worker.settings["threads"] for worker in self._tried}
-        )
-        if len({*chosen.values()}) > 1:
-            threads = [
-                f"{count} at batch size {size}" for size, count in chosen.items()
-            ]
-        return {**self._tried[0].settings, "threads": ", ".join(threads)}
-
-    def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; see `Worker.run`."""
-        if batch_size not in self._chosen:
-            seconds = [float("inf")] * len(self._tried)
-            for _ in range(TRIALS if len(self._tried) > 1 else 0):
-                for place, one in enumerate(self._tried):
-                    work = partial(one.run, sources[:batch_size], batch_size, clock)
-                    seconds[place] = min(seconds[place], time_of(clock, work))
-            self._chosen[batch_size] = self._tried[seconds.index(min(seconds))]
-        made: Pass = self._chosen[batch_size].run(sources, batch_size, clock)
-        return made
+    def _output(self, ids: Sequence[int]) -> Output:
+        tokens = ids
+        if not self.exactly:
+            tokens = [token for token in ids if token not in self.ends]
+        return Output(tuple(tokens), len(ids))

@@ -1,4 +1,7 @@
-"""A comparison of decoders: what reports and benches share, and a report put together. Pure: nothing runs here."""
+"""A comparison of decoders: what reports and benches share, and a report put together.
+
+Pure: nothing runs here.
+"""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +13,16 @@ from typing import Any, ClassVar, Final
 from msgspec import to_builtins
 
 from pipedec_cli.compare.advice import Advice, advise, exact_advice
-from pipedec_cli.compare.entry import Entry, Quality, Totals
+from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.machine import Machine
 from pipedec_cli.compare.peers import Absent
 from pipedec_cli.compare.runners import Lengths
 from pipedec_cli.compare.timing import Gain
 from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import PaperFigures
-from pipedec_cli.data.records import SplitName
-from pipedec_cli.metrics.measure import Measure, ScoringItem
-from pipedec_cli.metrics.scoring import faults
+from pipedec_cli.data.records import Generated
+from pipedec_cli.metrics.measure import Measure, record_beside
+from pipedec_cli.metrics.scoring import Scored
 
 #: The name of the baseline where there is no sequential model.
 WAITING: Final = "waiting schedule"
@@ -31,10 +34,10 @@ MANY: Final = PAPER_SIZES.stop
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """One decoder against the baseline on the targets with one number of subsequences (`MANY`: that many or more).
+    """One decoder against the baseline on the targets with one number of subsequences.
 
-    Steps and quality are of all these examples, the speedup of the timed ones; None
-    where there are none.
+    `MANY` stands for that many or more. Steps and quality are of all these examples,
+    the speedup of the timed ones; None where there are none.
     """
 
     subsequences: int
@@ -49,40 +52,30 @@ class SizeRow:
 def by_size(
     entry: Entry, baseline: Entry, timed: Sequence[str], metric: str
 ) -> tuple[SizeRow, ...]:
-    """Rows by number of target subsequences, each number of the paper among them; none if no target is segmented.
+    """Rows by number of target subsequences, each number of the paper among them.
 
-    `timed` are the ids of the timed examples.
+    There are none if no target is segmented. `timed` are the ids of the timed examples.
     """
     groups: dict[int, list[str]] = {}
     for item in _segmented(baseline):
-        groups.setdefault(min(len(item.gold or ()), MANY), []).append(item.id)
-    mine, usual = entry.quality.scored, baseline.quality.scored
-    assert mine is not None and usual is not None
-    steps, usual_steps = (
-        {each.id: each.steps for each in one.run.predictions} for one in (mine, usual)
-    )
-    # One at a time, if that was timed.
-    clocks = (
-        one.timings[1].example_seconds if 1 in one.timings else ()
-        for one in (entry, baseline)
-    )
-    seconds, usual_seconds = (
-        dict(zip(timed, clock, strict=bool(clock))) for clock in clocks
-    )
+        size = len(record_beside(item).target_segments or ())
+        groups.setdefault(min(size, MANY), []).append(item.id)
+    if not groups:
+        return ()
+    mine, usual = _scored(entry), _scored(baseline)
+    steps, usual_steps = _steps(mine), _steps(usual)
+    seconds, usual_seconds = _seconds(entry, timed), _seconds(baseline, timed)
+    clocked = seconds.keys() & usual_seconds.keys()
     rows = []
-    for size in sorted({*groups, *PAPER_SIZES}) if groups else ():
+    for size in sorted({*groups, *PAPER_SIZES}):
         members = groups.get(size, [])
-        clocked = [
-            example
-            for example in members
-            if example in seconds and example in usual_seconds
-        ]
+        both = [example for example in members if example in clocked]
         row = SizeRow(
             size,
             len(members),
             fewer_steps=_ratio(usual_steps, steps, members),
-            timed=len(clocked),
-            speedup=_ratio(usual_seconds, seconds, clocked),
+            timed=len(both),
+            speedup=_ratio(usual_seconds, seconds, both),
             quality=mine.scores.values_of(members)[metric],
             baseline_quality=usual.scores.values_of(members)[metric],
         )
@@ -90,17 +83,35 @@ def by_size(
     return tuple(rows)
 
 
+def _scored(entry: Entry) -> Scored:
+    assert entry.quality.scored is not None
+    return entry.quality.scored
+
+
+def _steps(run: Scored) -> dict[str, int]:
+    """The decoder calls of each example."""
+    return {prediction.id: prediction.steps for prediction in run.run.predictions}
+
+
+def _seconds(entry: Entry, timed: Sequence[str]) -> dict[str, float]:
+    """The seconds of each timed example; {} if they were not timed one by one."""
+    if 1 not in entry.timings or not entry.timings[1].example_seconds:
+        return {}
+    return dict(zip(timed, entry.timings[1].example_seconds, strict=True))
+
+
 def _ratio(
     usual: Mapping[str, float], mine: Mapping[str, float], ids: Sequence[str]
 ) -> float | None:
+    """How many times less was spent on some examples."""
     spent = sum(mine[example] for example in ids)
     return sum(usual[example] for example in ids) / spent if spent else None
 
 
-def _segmented(entry: Entry) -> list[ScoringItem]:
+def _segmented(entry: Entry) -> list[Generated]:
     """The scored examples whose targets have known subsequences."""
     items = entry.quality.scored.items if entry.quality.scored else ()
-    return [item for item in items if item.gold is not None]
+    return [item for item in items if record_beside(item).target_segments is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +130,8 @@ class Sample:
             drawn = "one drawn from each of as many equal parts, always the same"
             which = f"{self.timed} of {self.of} examples ({drawn})"
         passes = f"one pass to warm up, medians of {many(self.repeats, 'repeat')}"
-        how = f"{passes}; loading and tokenizing left out"
-        return f"{which} timed in one process, the decoders in turn; {how}"
+        turns = "timed in one process, the decoders in turn"
+        return f"{which} {turns}; {passes}; loading and tokenizing left out"
 
 
 def choose_sample(count: int, wanted: int) -> list[int]:
@@ -162,13 +173,12 @@ class Conditions:
         if not self.rows:
             return absent
         costs = ", ".join(f"{cost:.1f} in {dtype}" for dtype, cost in self.rows.items())
+        remark = f"times as long as 1 row take 8 rows: {costs}"
         dear = [dtype for dtype, cost in self.rows.items() if cost > _DEAR]
-        advice = (
-            f": on this machine a pipelined decoder gains less in {' and '.join(dear)}"
-            if dear
-            else ""
-        )
-        return [f"times as long as 1 row take 8 rows: {costs}{advice}", *absent]
+        if dear:
+            less = f"a pipelined decoder gains less in {' and '.join(dear)}"
+            remark = f"{remark}: on this machine {less}"
+        return [remark, *absent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +214,20 @@ class Report(Comparison):
 
     scored: ClassVar[bool] = True
 
-    baseline: str  # in words
-    metric: str  # the primary metric
+    #: In words.
+    baseline: str
+    #: The primary metric.
+    metric: str
     advice: Advice
-    split: str | None = None  # the split that everything is measured on
-    subsequences_per_target: float | None = None  # the mean, if targets are segmented
-    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(
-        default_factory=dict
-    )  # by entry
+    #: The split that everything is measured on.
+    split: str | None = None
+    #: The mean, if targets are segmented.
+    subsequences_per_target: float | None = None
+    #: By entry.
+    by_subsequences: Mapping[str, tuple[SizeRow, ...]] = field(default_factory=dict)
     dtype: str
-    significance: str  # how differences were tested
+    #: How differences were tested.
+    significance: str
     paper: PaperFigures | None = None
 
     @property
@@ -222,18 +236,20 @@ class Report(Comparison):
         return tuple(entry for entry in self.entries if entry.role == "pipelined")
 
     def qualities(self, entry: Entry) -> dict[str | None, Quality]:
-        """An entry's quality by split; the split that everything is measured on comes last."""
+        """An entry's quality by split.
+
+        The split that everything is measured on comes last.
+        """
         return dict([*entry.other_splits.items(), (self.split, entry.quality)])
 
     @property
     def unscored_splits(self) -> list[str | None]:
         """The splits without a right answer."""
-        found = self.qualities(self.first).items()
-        return [
-            split
-            for split, quality in found
-            if quality.scored and quality.scored.is_unscored
-        ]
+        splits = []
+        for split, quality in self.qualities(self.first).items():
+            if quality.scored and quality.scored.is_unscored:
+                splits.append(split)
+        return splits
 
     @property
     def measure(self) -> Measure | None:
@@ -268,28 +284,22 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must know."""
-        notes, unscored = [], self.unscored_splits
+        notes = list[str]()
         if self.explored:
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")
+        unscored = self.unscored_splits
+        no_rows = "there are no rows by number of subsequences"
         if unscored:
-            on, there = (
-                (f" on {' and '.join(map(str, unscored))}", " there")
-                if self.measure
-                else ("", "")
-            )
-            rows = (
-                ", and there are no rows by number of subsequences"
-                if self.split in unscored
-                else ""
-            )
-            notes.append(
-                f"the data have no right answers{on}, so nothing is scored{there}{rows}"
-            )
+            lacking = "the data have no right answers, so nothing is scored"
+            if self.measure:
+                on = " and ".join(map(str, unscored))
+                lacking = f"the data have no right answers on {on}, so nothing is scored there"
+            if self.split in unscored:
+                lacking = f"{lacking}, and {no_rows}"
+            notes.append(lacking)
         if self.split not in unscored and not any(self.by_subsequences.values()):
-            notes.append(
-                "the targets are not segmented, so there are no rows by number of subsequences"
-            )
+            notes.append(f"the targets are not segmented, so {no_rows}")
         return tuple(notes)
 
     def values(self) -> dict[str, Any]:
@@ -310,32 +320,33 @@ class Bench(Comparison):
 
     @property
     def ratios(self) -> Iterator[tuple[Entry, Entry, int, Gain]]:
-        """Each of ours over the sequential model in the same dtype, and over every peer, by batch size."""
-        for size, one, other in product(self.batch_sizes, self.entries, self.entries):
-            pipelined_over_baseline = (one.role, other.role) == (
-                "pipelined",
-                "baseline",
-            )
-            same_dtype = one.runner.settings["dtype"] == other.runner.settings["dtype"]
-            compared = one.role != "peer" and other.role == "peer"
-            gains = one.gains_over(other)
-            if size in gains and (compared or (pipelined_over_baseline and same_dtype)):
-                yield one, other, size, gains[size]
+        """The gains of ours, by batch size.
+
+        They are over the sequential model in the same dtype, and over every peer.
+        """
+        for size, entry, other in product(self.batch_sizes, self.entries, self.entries):
+            gains = entry.gains_over(other)
+            if size in gains and _is_compared(entry, other):
+                yield entry, other, size, gains[size]
 
     def values(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = Comparison.values(self)
         values["lengths"] |= {"forced": True, "line": self.lengths.line}
-        values["ratios"] = [
-            {
-                "entry": one.name,
-                "over": other.name,
-                "batch_size": size,
-                **to_builtins(gain),
-            }
-            for one, other, size, gain in self.ratios
-        ]
+        values["ratios"] = []
+        for entry, other, size, gain in self.ratios:
+            pair = {"entry": entry.name, "over": other.name, "batch_size": size}
+            values["ratios"].append({**pair, **to_builtins(gain)})
         return values
+
+
+def _is_compared(entry: Entry, other: Entry) -> bool:
+    """Whether a bench sets one entry against another."""
+    if other.role == "peer":
+        return entry.role != "peer"
+    if entry.role != "pipelined" or other.role != "baseline":
+        return False
+    return entry.runner.settings["dtype"] == other.runner.settings["dtype"]
 
 
 def assemble(
@@ -344,74 +355,61 @@ def assemble(
     timed: Sequence[str],
     *,
     called: str,
+    metric: str,
     **described: Any,
 ) -> Report:
-    """Put a report together of measured entries, the baseline first. `timed` are the ids of the timed examples.
+    """Put a report together of filled entries, the baseline first.
 
-    `called` is the baseline in the advice; `described` are the fields of `Report` that
-    say what was compared.
+    Args:
+        entries: the baseline, then the others.
+        conditions: where the comparison was made.
+        timed: the ids of the timed examples.
+        called: the baseline in the advice.
+        metric: the primary metric.
+        described: the fields of `Report` that say what was compared.
     """
     first, *others = entries
-    metric, sizes = (
-        described["metric"],
-        [len(item.gold or ()) for item in _segmented(first)],
-    )
-    tried = [one for one in others if one.role == "pipelined" and one.delay is not None]
-    # The texts of exact mode, and so their quality, are the baseline's.
-    own = [one for one in others if one.quality.scored and one.role != "exact"]
-    subsequences = fmean(sizes) if sizes else None
-    advice = advise(
-        tried, first, called=called, subsequences=subsequences, metric=metric
-    )
-    exact = exact_advice([one for one in others if one.role == "exact"], called)
-    if exact and not first.faults:
-        advice = replace(advice, text=f"{advice.text} {exact}")
-    if first.name == WAITING:
-        todo = "`pipedec train --decoder sequential` makes one"
-        advice = replace(
-            advice,
-            text=f"There is no sequential model to compare with: {todo}. {advice.text}",
-        )
-    if disturbed := conditions.disturbed:
-        caution = f"{disturbed[0].upper()}{disturbed[1:]}."
+    right = [record_beside(item).target_segments or () for item in _segmented(first)]
+    subsequences = fmean(map(len, right)) if right else None
+    rows = {}
+    for entry in others:
+        # The texts of exact mode, and so their quality, are the baseline's.
+        if entry.quality.scored and entry.role != "exact":
+            rows[entry.name] = by_size(entry, first, timed, metric)
+    advice = _advice(entries, called, metric, subsequences)
+    if conditions.disturbed:
+        caution = f"{conditions.disturbed[0].upper()}{conditions.disturbed[1:]}."
         advice = replace(advice, cautions=(caution, *advice.cautions))
     return Report(
         entries=tuple(entries),
         conditions=conditions,
+        metric=metric,
         subsequences_per_target=subsequences,
-        by_subsequences={one.name: by_size(one, first, timed, metric) for one in own},
+        by_subsequences=rows,
         advice=advice,
         **described,
     )
 
 
-def with_quality(
-    entry: Entry, qualities: Mapping[SplitName, Quality], keys: int = 0
-) -> Entry:
-    """The entry with its qualities by split, the split that everything is measured on last, and what follows of them.
-
-    An object has so many `keys`.
-    """
-    *splits, last = qualities
-    scored = qualities[last].scored
-    assert scored is not None
-    predictions = scored.run.predictions
-    drafting = (
-        sum(each.draft_steps or 0 for each in predictions)
-        if entry.role == "exact"
-        else None
+def _advice(
+    entries: Sequence[Entry], called: str, metric: str, subsequences: float | None
+) -> Advice:
+    """What to do, with a sentence on exact mode and on a baseline that is missing."""
+    first, *others = entries
+    tried = [
+        entry
+        for entry in others
+        if entry.role == "pipelined" and entry.delay is not None
+    ]
+    advice = advise(
+        tried, first, called=called, subsequences=subsequences, metric=metric
     )
-    steps, tokens = (
-        sum(each.steps for each in predictions),
-        sum(each.tokens for each in predictions),
-    )
-    totals = Totals.of(len(predictions), steps, tokens, drafting)
-    return replace(
-        entry,
-        quality=qualities[last],
-        other_splits={split: qualities[split] for split in splits},
-        totals=replace(
-            totals, keys_per_step=keys * len(predictions) / max(1, steps) or None
-        ),
-        faults=tuple(faults(scored)),
-    )
+    sentences = [advice.text]
+    exact = exact_advice([entry for entry in others if entry.role == "exact"], called)
+    if exact and not first.faults:
+        sentences.append(exact)
+    if first.name == WAITING:
+        todo = "`pipedec train --decoder sequential` makes one"
+        lacking = f"There is no sequential model to compare with: {todo}."
+        sentences.insert(0, lacking)
+    return replace(advice, text=" ".join(sentences))

@@ -10,15 +10,17 @@ from msgspec import to_builtins
 
 from pipedec_cli.compare.child import Memory
 from pipedec_cli.compare.timing import Gain, Output, Runner, Source, Timing, gain
-from pipedec_cli.data.records import Generated
-from pipedec_cli.metrics.measure import PERCENT, ScoringItem
+from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.metrics.differences import Difference
+from pipedec_cli.metrics.faults import Fault, faults
+from pipedec_cli.metrics.measure import PERCENT
 from pipedec_cli.metrics.rouge import Rouge, is_scorable
-from pipedec_cli.metrics.scoring import Difference, Fault, ScoredRun
+from pipedec_cli.metrics.scoring import Scored
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAgreement:
-    """The number of examples with exactly the baseline's tokens, and the number of examples."""
+    """The number of examples with exactly the baseline's tokens, and of examples."""
 
     equal: int
     of: int
@@ -28,16 +30,14 @@ class TokenAgreement:
         cls, outputs: Sequence[Output], baseline: Sequence[Output]
     ) -> TokenAgreement:
         """Compare the tokens of two decoders."""
-        equal = sum(
-            one.tokens == other.tokens
-            for one, other in zip(outputs, baseline, strict=True)
-        )
+        pairs = zip(outputs, baseline, strict=True)
+        equal = sum(output.tokens == usual.tokens for output, usual in pairs)
         return cls(equal, len(baseline))
 
 
 @dataclass(frozen=True, slots=True)
 class TextAgreement:
-    """The mean ROUGE-L F1 in per cent against the baseline's texts, the number of equal texts, and the number of texts.
+    """How far texts agree with the baseline's: ROUGE-L F1, per cent, and equal texts.
 
     The mean leaves out examples that ROUGE cannot score; it is None if there are no
     others. White space is ignored.
@@ -50,28 +50,35 @@ class TextAgreement:
     @property
     def line(self) -> str:
         """Both in words."""
-        rouge = "" if self.rouge_l is None else f"ROUGE-L {self.rouge_l:.1f}, "
-        return f"{rouge}{self.equal / max(1, self.of):.0%} equal"
+        equal = f"{self.equal / max(1, self.of):.0%} equal"
+        if self.rouge_l is None:
+            return equal
+        return f"ROUGE-L {self.rouge_l:.1f}, {equal}"
 
     @classmethod
     def between(
-        cls, made: Sequence[Generated], baseline: Sequence[Generated]
+        cls, predictions: Sequence[Generated], baseline: Sequence[Generated]
     ) -> TextAgreement:
         """Compare the texts of two decoders for the same sources."""
-        rouge, place = Rouge(), Rouge.columns.index(Rouge.primary)
-        mine, theirs = (
-            [" ".join(prediction.text.split()) for prediction in run]
-            for run in (made, baseline)
-        )
-        pairs, found = list(zip(mine, theirs, strict=True)), []
-        for one, other in pairs:
-            item = ScoringItem("", one, (one,), references=(other,))
-            if is_scorable(other):  # equal texts may be empty, and ROUGE gives them 0
-                found.append(
-                    1.0 if one == other else (rouge.statistics(item) or ())[place]
-                )
-        mean = PERCENT * sum(found) / len(found) if found else None
-        return cls(mean, sum(one == other for one, other in pairs), len(pairs))
+        scores = list[float]()
+        equal = 0
+        for prediction, usual in zip(predictions, baseline, strict=True):
+            text, wanted = (" ".join(each.text.split()) for each in (prediction, usual))
+            equal += text == wanted
+            if not is_scorable(wanted):
+                continue
+            # Equal texts may be empty, and ROUGE gives them 0.
+            scores.append(1.0 if text == wanted else _rouge_l(text, wanted))
+        mean = PERCENT * sum(scores) / len(scores) if scores else None
+        return cls(mean, equal, len(baseline))
+
+
+def _rouge_l(text: str, wanted: str) -> float:
+    """ROUGE-L of a text against another."""
+    record = Record("", "", None, None, (wanted,), "")
+    values = Rouge().statistics(Generated(text=text, segments=(text,), record=record))
+    assert values is not None
+    return values[Rouge.columns.index(Rouge.primary)]
 
 
 Role = Literal["baseline", "pipelined", "exact", "peer"]
@@ -79,9 +86,11 @@ Role = Literal["baseline", "pipelined", "exact", "peer"]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over all examples, and means. Steps are the decoder calls of each example, added up.
+    """Sums over all examples, and means.
 
-    In exact mode `draft_steps` of the steps made drafts; the others checked them.
+    Steps are the decoder calls of each example, added up. In exact mode `draft_steps`
+    of the steps made drafts; the others checked them. Of objects `keys_per_step` are
+    the keys that are answered, with a value or without.
     """
 
     examples: int
@@ -94,33 +103,60 @@ class Totals:
     draft_steps_per_example: float | None = None
     checks_per_example: float | None = None
     tokens_per_check: float | None = None
-    keys_per_step: float | None = (
-        None  # of objects: the keys that are answered, with a value or without
-    )
+    keys_per_step: float | None = None
 
     @classmethod
     def of(
         cls, examples: int, steps: int, tokens: int, draft_steps: int | None = None
     ) -> Totals:
         """The sums with their means."""
-        count, exact = max(1, examples), tuple[Any, ...]()
-        if draft_steps is not None:
-            checks = steps - draft_steps
-            exact = (
-                draft_steps,
-                draft_steps / count,
-                checks / count,
-                tokens / max(1, checks),
-            )
-        means = (steps / count, tokens / count, tokens / max(1, steps))
-        return cls(examples, steps, tokens, *means, *exact)
+        count = max(1, examples)
+        totals = cls(
+            examples,
+            steps,
+            tokens,
+            steps_per_example=steps / count,
+            tokens_per_example=tokens / count,
+            tokens_per_step=tokens / max(1, steps),
+        )
+        if draft_steps is None:
+            return totals
+        checks = steps - draft_steps
+        return replace(
+            totals,
+            draft_steps=draft_steps,
+            draft_steps_per_example=draft_steps / count,
+            checks_per_example=checks / count,
+            tokens_per_check=tokens / max(1, checks),
+        )
+
+    @classmethod
+    def over(
+        cls, predictions: Sequence[Generated], *, keys: int = 0, drafts: bool = False
+    ) -> Totals:
+        """Add predictions up. An object has so many `keys`.
+
+        `drafts` are counted apart.
+        """
+        count = len(predictions)
+        steps = sum(prediction.steps for prediction in predictions)
+        tokens = sum(prediction.tokens for prediction in predictions)
+        draft_steps = None
+        if drafts:
+            draft_steps = sum(prediction.draft_steps or 0 for prediction in predictions)
+        totals = cls.of(count, steps, tokens, draft_steps)
+        answered = keys * count / max(1, steps)
+        return replace(totals, keys_per_step=answered or None)
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a decoder on one split: scores, their differences to the baseline by metric, and equal texts."""
+    """The quality of a decoder on one split.
 
-    scored: ScoredRun | None = None
+    Scores, their differences to the baseline by metric, and equal texts.
+    """
+
+    scored: Scored | None = None
     differences: Mapping[str, Difference] = field(default_factory=dict)
     agreement: TextAgreement | None = None
 
@@ -135,7 +171,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A decoder that takes part. It is planned first; its results are filled in as they come.
+    """A decoder that takes part. It is planned first; `filled` adds all results.
 
     Planned: `command` generates the same texts (None for the decoders of others).
     Pipelined decoders, and exact mode with their drafts, have a `delay`, ``together``
@@ -180,51 +216,90 @@ class Entry:
 
     def gains_over(self, other: Entry) -> dict[int, Gain]:
         """How much faster it is, by batch size, where both were timed."""
-        both = self.timings.keys() & other.timings.keys()
-        return {
-            size: gain(self.timings[size], other.timings[size]) for size in sorted(both)
-        }
+        gains = {}
+        for size in sorted(self.timings.keys() & other.timings.keys()):
+            gains[size] = gain(self.timings[size], other.timings[size])
+        return gains
 
-    def beside(self, baseline: Entry, *, forced: bool = False) -> Entry:
-        """The measured entry with what follows of its timings and the baseline's. Tokens of `forced` lengths say nothing."""
-        agreement = exhausted = None
-        if self.timings and not forced:
-            size, first = min(self.timings), next(iter(self.timings.values()))
-            if self.role in ("peer", "exact"):
-                outputs = self.timings[size].outputs
-                agreement = TokenAgreement.between(
-                    outputs, baseline.timings[size].outputs
-                )
-            elif self.delay != "together":
-                exhausted = (
-                    sum(output.row_budget_exhausted for output in first.outputs)
-                    / first.examples
-                )
-        gains = self.gains_over(baseline)
+    def filled(
+        self,
+        baseline: Entry | None,
+        *,
+        timings: Mapping[int, Timing],
+        memory: Memory | None = None,
+        qualities: Mapping[str, Quality] | None = None,
+        keys: int = 0,
+        forced: bool = False,
+    ) -> Entry:
+        """The entry with all its results, and what follows of them.
+
+        Args:
+            baseline: the filled baseline; None for the baseline itself.
+            timings: by batch size.
+            memory: the peak, if it was measured.
+            qualities: by split; the one that everything is measured on comes last.
+            keys: how many an object has.
+            forced: whether lengths were forced; then its tokens say nothing.
+        """
+        entry = replace(self, timings=timings, memory=memory)
+        if qualities:
+            entry = entry._with_quality(qualities, keys)
+        if baseline is None:
+            return entry
+        entry = replace(entry, gains=entry.gains_over(baseline))
+        if forced or not timings:
+            return entry
+        if self.role in ("peer", "exact"):
+            size = min(timings)
+            usual = baseline.timings[size].outputs
+            agreement = TokenAgreement.between(timings[size].outputs, usual)
+            return replace(entry, agreement=agreement)
+        if self.delay == "together":
+            return entry
+        outputs = next(iter(timings.values())).outputs
+        exhausted = sum(output.row_budget_exhausted for output in outputs)
+        return replace(entry, row_budget_exhausted=exhausted / len(outputs))
+
+    def _with_quality(self, qualities: Mapping[str, Quality], keys: int) -> Entry:
+        *others, last = qualities
+        scored = qualities[last].scored
+        assert scored is not None
+        predictions = scored.run.predictions
         return replace(
-            self, gains=gains, agreement=agreement, row_budget_exhausted=exhausted
+            self,
+            quality=qualities[last],
+            other_splits={split: qualities[split] for split in others},
+            totals=Totals.over(predictions, keys=keys, drafts=self.role == "exact"),
+            faults=tuple(faults(scored)),
         )
 
     def values(self, *, scored: bool) -> dict[str, Any]:
-        """Plain values for JSON: what was measured and, of a report, what was `scored`."""
-        speed = []
-        for size, timing in self.timings.items():
-            values = to_builtins(replace(timing, outputs=()))
-            del values["outputs"]
-            speed.append({**values, "over_baseline": to_builtins(self.gains.get(size))})
-        measured: dict[str, Any] = {"name": self.name, "role": self.role}
-        measured |= {
+        """Plain values for JSON: what was measured and, of a report, `scored`."""
+        values: dict[str, Any] = {
+            "name": self.name,
+            "role": self.role,
             "settings": dict(self.runner.settings),
             "delay": self.delay,
-            "speed": speed,
+            "speed": [self._speed(size) for size in self.timings],
+            "memory": to_builtins(self.memory),
         }
-        measured["memory"] = to_builtins(self.memory)
         if not scored:
-            return measured
-        splits = {
-            split: quality.values() for split, quality in self.other_splits.items()
+            return values
+        splits = self.other_splits.items()
+        return {
+            **values,
+            **self.quality.values(),
+            "other_splits": {split: quality.values() for split, quality in splits},
+            "command": self.command,
+            "totals": to_builtins(self.totals),
+            "row_budget_exhausted": self.row_budget_exhausted,
+            "agreement": to_builtins(self.agreement),
+            "faults": [fault.words for fault in self.faults],
         }
-        plain = ("command", "totals", "row_budget_exhausted", "agreement")
-        results = {name: to_builtins(getattr(self, name)) for name in plain}
-        results["faults"] = [fault.words for fault in self.faults]
-        return {**measured, **self.quality.values(), "other_splits": splits, **results}
+
+    def _speed(self, size: int) -> dict[str, Any]:
+        """The timing at a batch size, without the outputs."""
+        values: dict[str, Any] = to_builtins(replace(self.timings[size], outputs=()))
+        del values["outputs"]
+        values["over_baseline"] = to_builtins(self.gains.get(size))
+        return values

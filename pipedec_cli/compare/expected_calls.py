@@ -8,15 +8,15 @@ from pipedec_cli.data.errors import many
 from pipedec_cli.data.fields import Field
 from pipedec_cli.objects.codec import place_rows
 from pipedec_cli.pipeline.grid import Limits, replay
-from pipedec_cli.pipeline.schedule import USUAL_DELAY, Fixed, Together
+from pipedec_cli.pipeline.schedule import USUAL_DELAY, Fixed, Schedule, Together
 
-WORTHWHILE: Final = 1.3  # a smaller factor in steps or time is not worth it
+#: A smaller factor in steps or time is not worth it.
+WORTHWHILE: Final = 1.3
 #: Fewer records teach nothing; fewer than the second number teach a pretrained model
 #: alone.
 TOO_FEW, FEW_FROM_SCRATCH = 100, 2_000
-FEW_SUBSEQUENCES: Final = (
-    2.0  # a target with no more has hardly anything to generate at once
-)
+#: A target with no more has hardly anything to generate at once.
+FEW_SUBSEQUENCES: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,9 @@ class Estimate:
     @property
     def ratio(self) -> float:
         """How many times fewer calls."""
-        return (
-            self.sequential_steps / self.pipelined_steps
-            if self.pipelined_steps
-            else 0.0
-        )
+        if not self.pipelined_steps:
+            return 0.0
+        return self.sequential_steps / self.pipelined_steps
 
 
 def estimate(
@@ -51,45 +49,59 @@ def estimate(
     fields: Sequence[Field] = (),
     delays: Sequence[int | Literal["together"]] = (1, 2, 3),
 ) -> list[Estimate]:
-    """Replay targets on the grid for each Δt. `wholes` and `parts` are the tokens of targets, and of their subsequences.
+    """Replay targets on the grid for each Δt.
 
-    Objects have `fields`: all rows start together, and later items of lists Δt apart.
-    Their `parts` are the tokens of all rows, in the order of `rows_of`, 0 for a row
-    without a value.
+    `wholes` and `parts` are the tokens of targets, and of their subsequences. Objects
+    have `fields`: all rows start together, and later items of lists Δt apart. Their
+    `parts` are the tokens of all rows, in the order of `rows_of`, 0 for a row without a
+    value.
     """
     if fields and not any(field.listed for field in fields):
         delays = ("together",)
-    count, results = max(1, len(parts)), list[Estimate]()
+    count = max(1, len(parts))
     sequential = sum(length + 1 for length in wholes) / count
-    endless = replace(
-        limits, time_max=10**9
-    )  # a text that is cut has fewer steps, which is no gain
+    results = []
     for delay in delays:
-        schedule, steps, cut = (
-            Fixed(delay) if isinstance(delay, int) else Together(),
-            0,
-            0,
-        )
+        schedule = Fixed(delay) if isinstance(delay, int) else Together()
+        steps = truncated = 0
         for lengths in parts:
             if fields:
-                rows = place_rows(schedule, lengths, fields)
-                made = [
-                    (start, 0 if text is None else lengths[text])
-                    for start, _, _, text in rows
-                ]
-                calls = [range(start, start + tokens + 1) for start, tokens in made]
-                steps += len({time for times in calls for time in times})
-                cut += (
-                    limits.time_max is not None
-                    and max(times.stop for times in calls) > limits.time_max
-                )
+                calls, is_cut = _replay_object(lengths, schedule, limits, fields)
             else:
-                steps += replay(lengths, schedule, endless).steps
-                cut += replay(lengths, schedule, limits).truncated is not None
-        results.append(
-            Estimate(delay, len(parts), sequential, steps / count, cut / count)
+                calls, is_cut = _replay_text(lengths, schedule, limits)
+            steps += calls
+            truncated += is_cut
+        result = Estimate(
+            delay,
+            targets=len(parts),
+            sequential_steps=sequential,
+            pipelined_steps=steps / count,
+            truncated=truncated / count,
         )
+        results.append(result)
     return results
+
+
+def _replay_text(
+    lengths: Sequence[int], schedule: Schedule, limits: Limits
+) -> tuple[int, bool]:
+    """The decoder calls of a text, and whether it would be cut."""
+    # A text that is cut has fewer steps, which is no gain.
+    endless = replace(limits, time_max=10**9)
+    cut = replay(lengths, schedule, limits).truncated is not None
+    return replay(lengths, schedule, endless).steps, cut
+
+
+def _replay_object(
+    lengths: Sequence[int], schedule: Schedule, limits: Limits, fields: Sequence[Field]
+) -> tuple[int, bool]:
+    """The decoder calls of an object, and whether it would be cut."""
+    times = set[int]()
+    for start, _, _, text in place_rows(schedule, lengths, fields):
+        tokens = 0 if text is None else lengths[text]
+        times.update(range(start, start + tokens + 1))
+    end = max(times) + 1
+    return len(times), limits.time_max is not None and end > limits.time_max
 
 
 def suggest(records: int, estimates: Sequence[Estimate]) -> str:
@@ -105,27 +117,31 @@ def suggest(records: int, estimates: Sequence[Estimate]) -> str:
         enough = "enough for a training"
     counted = f"{many(records, 'record')}: {enough}"
     best = max((entry.ratio for entry in estimates), default=0.0)
-    fitting = [
-        entry for entry in estimates if entry.ratio >= max(WORTHWHILE, 0.7 * best)
-    ]
+    least = max(WORTHWHILE, 0.7 * best)
+    fitting = [entry for entry in estimates if entry.ratio >= least]
     if not fitting:
         return counted
     usual = [entry for entry in fitting if entry.delay == USUAL_DELAY]
-    delay, ratio = (usual or fitting)[-1].delay, (usual or fitting)[-1].ratio
-    name = f"Δt = {delay}" if isinstance(delay, int) else delay
-    return f"{counted}. Try {name} first: {ratio:.1f} times fewer decoder calls"
+    first = (usual or fitting)[-1]
+    name = f"Δt = {first.delay}" if isinstance(first.delay, int) else first.delay
+    fewer = f"{first.ratio:.1f} times fewer decoder calls"
+    return f"{counted}. Try {name} first: {fewer}"
 
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
-    """Why the method will not help on these targets, or at some delays; None if it may help."""
-    best, found = max((entry.ratio for entry in estimates), default=0.0), list[str]()
+    """Why the method will not help on these targets, or at some delays.
+
+    None if it may help.
+    """
+    doubts = list[str]()
+    best = max((entry.ratio for entry in estimates), default=0.0)
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
         saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"
         have = f"the targets have {subsequences_per_target:.1f} subsequences on average"
         hardly = "pipelined decoding will hardly help here"
-        found.append(f"{have}, which saves {saves} in decoder steps: {hardly}")
-    if slower := [str(entry.delay) for entry in estimates if entry.ratio < 1]:
-        found.append(
-            f"at Δt = {' and '.join(slower)} the decoder takes more steps than the sequential one"
-        )
-    return "; ".join(found) or None
+        doubts.append(f"{have}, which saves {saves} in decoder steps: {hardly}")
+    slower = [str(entry.delay) for entry in estimates if entry.ratio < 1]
+    if slower:
+        steps = "the decoder takes more steps than the sequential one"
+        doubts.append(f"at Δt = {' and '.join(slower)} {steps}")
+    return "; ".join(doubts) or None

@@ -30,14 +30,20 @@ class Machine:
     @property
     def line(self) -> str:
         """The machine in one line."""
-        gpu = "" if self.accelerator is None else f"{self.accelerator}; "
-        cores = "" if self.cores is None else f"{self.cores} cores, "
-        processors, threads = (
-            many(self.processors, "processor"),
-            f"{many(self.threads, 'thread')} used",
-        )
-        memory = f"{self.memory_bytes / 2**30:.0f} GiB RAM"
-        return f"{gpu}{self.processor}; {cores}{processors}, {threads}; {memory}; {self.system}; Python {self.python}"
+        threads = f"{many(self.threads, 'thread')} used"
+        units = [many(self.processors, "processor"), threads]
+        if self.cores is not None:
+            units.insert(0, f"{self.cores} cores")
+        parts = [
+            self.processor,
+            ", ".join(units),
+            f"{self.memory_bytes / 2**30:.0f} GiB RAM",
+            self.system,
+            f"Python {self.python}",
+        ]
+        if self.accelerator is not None:
+            parts.insert(0, self.accelerator)
+        return "; ".join(parts)
 
 
 def this_machine(device: str = "cpu") -> Machine:
@@ -90,18 +96,14 @@ class ProcessorTime:
         import psutil
 
         spent = psutil.cpu_times()._asdict()
-        idle = (
-            "idle",
-            "iowait",
-            "guest",
-            "guest_nice",
-        )  # the time of guests is in user and nice already
-        busy = sum(seconds for kind, seconds in spent.items() if kind not in idle)
+        # The time of guests is in user and nice already.
+        for name in ("idle", "iowait", "guest", "guest_nice"):
+            spent.pop(name, None)
         own = time.process_time()
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # it has ended since
                 own += sum(child.cpu_times()[:2])
-        return cls(time.perf_counter(), busy, own)
+        return cls(time.perf_counter(), sum(spent.values()), own)
 
     def others(self, since: ProcessorTime, processors: int) -> float:
         """The share of all processors that other work took between two moments, 0 to 1."""
@@ -111,7 +113,10 @@ class ProcessorTime:
 
 
 def disturbance(others: float) -> str | None:
-    """A warning that other work took this share of the processors during timing; None if it is small."""
+    """A warning that other work took this share of the processors during timing.
+
+    None if it is small.
+    """
     if others < 0.1:
         return None
     return (

@@ -15,7 +15,7 @@ from pipedec_cli.compare.timing import (
     Output,
     Pass,
     Source,
-    combine_known,
+    sum_known,
     time_of,
     watched,
 )
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pipedec_cli.decoding.decoder import Decoder
 
 
-TOKENS_A_WORD: Final = (
-    4 / 3
-)  # of English prose in T5's vocabulary, about: the paper's Table 1 counts words
-_WORD: Final = 4  # any token
+#: Of English prose in T5's vocabulary, about: the paper's Table 1 counts words.
+TOKENS_A_WORD: Final = 4 / 3
+#: Any token that is not special.
+_WORD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of the source with its <eos>, tokens of each subsequence without, and where these lengths are from.
+    """Tokens of the source with its <eos>, and of each subsequence without.
 
-    With fields, each subsequence is a value after a key with `keys` tokens; the
-    sequential model writes `plain` tokens.
+    `origin` says where these lengths are from. With fields, each subsequence is a value
+    after a key with `keys` tokens; the sequential model writes `plain` tokens.
     """
 
     source: int
@@ -53,32 +53,31 @@ class Lengths:
     def even(
         cls, source: int, subsequences: int, tokens: int, origin: str = "as given"
     ) -> Self:
-        """Divide at least as many tokens among subsequences that differ by at most one, the longer first."""
-        each, left = divmod(tokens, subsequences)
-        return cls(
-            source,
-            tuple(each + (place < left) for place in range(subsequences)),
-            origin,
-        )
+        """Divide tokens among subsequences that differ by at most one, the longer first."""
+        each, longer = divmod(tokens, subsequences)
+        targets = (each + 1,) * longer + (each,) * (subsequences - longer)
+        return cls(source, targets, origin)
 
     @classmethod
     def of_dataset(cls, name: str, source: int) -> Self:
-        """The mean lengths of one of the paper's data sets: the words of its Table 1, as tokens."""
+        """The mean lengths of one of the paper's data sets, its words as tokens."""
         row = TARGET_LENGTHS[name]
         words, subsequences = row.words_per_target, row.subsequences_per_target
-        origin = f"{name}: the paper's {row.table}, {words} words in {subsequences} subsequences, 4 tokens for 3 words"
-        return cls.even(
-            source, round(subsequences), round(words * TOKENS_A_WORD), origin
-        )
+        counts = f"{words} words in {subsequences} subsequences"
+        origin = f"{name}: the paper's {row.table}, {counts}, 4 tokens for 3 words"
+        tokens = round(words * TOKENS_A_WORD)
+        return cls.even(source, round(subsequences), tokens, origin)
 
     @classmethod
     def of_fields(cls, source: int, keys: int = 12, tokens: int = 3) -> Self:
-        """The lengths of an object whose values have so many tokens. As one text each has 4 more."""
-        origin = f"fields: {keys} keys of 2 tokens, values of {tokens}"
+        """The lengths of an object whose values have so many tokens.
+
+        As one text each value has 4 more.
+        """
         return cls(
             source,
-            (tokens,) * keys,
-            origin,
+            targets=(tokens,) * keys,
+            origin=f"fields: {keys} keys of 2 tokens, values of {tokens}",
             keys=(2,) * keys,
             plain=keys * (tokens + 4),
         )
@@ -91,10 +90,13 @@ class Lengths:
     @property
     def line(self) -> str:
         """The lengths in words."""
-        each = " to ".join(map(str, sorted({min(self.targets), max(self.targets)})))
-        written = f"{sum(self.targets):,} target tokens in {len(self.targets)} subsequences of {each}"
-        plain = f"; {self.plain:,} in the plain text" if self.plain else ""
-        return f"{self.source:,} source tokens, {written}{plain} ({self.origin})"
+        shortest, longest = min(self.targets), max(self.targets)
+        each = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+        total = f"{sum(self.targets):,} target tokens"
+        written = f"{total} in {len(self.targets)} subsequences of {each}"
+        if self.plain:
+            written = f"{written}; {self.plain:,} in the plain text"
+        return f"{self.source:,} source tokens, {written} ({self.origin})"
 
     def method(
         self,
@@ -103,34 +105,44 @@ class Lengths:
         delay: int | Literal["together", "blind"] | None,
         empty_rows: EmptyRows = "retry",
     ) -> Method:
-        """A method that only these lengths end. Without a delay the target is one string; fields start ``together``, also ``blind``."""
+        """A method that only these lengths end.
+
+        Without a delay the target is one string; fields start ``together``, also
+        ``blind``.
+        """
+        longest = max(self.targets)
         if delay is None:
-            return Method(
-                Whole(), bos, eos, Limits(None, None, self.tokens + 1), empty_rows
-            )
+            limits = Limits(None, None, self.tokens + 1)
+            return Method(Whole(), bos, eos, limits, empty_rows)
         if not isinstance(delay, int):
-            limits, is_blind = Limits(max(self.targets) + 1, None), delay == "blind"
-            openings = tuple(Opening((_WORD,) * count) for count in self.keys)
-            start = eos if is_blind else bos
+            is_blind = delay == "blind"
             return Method(
-                Together(), start, eos, limits, openings=openings, blind=is_blind
+                Together(),
+                eos if is_blind else bos,
+                eos,
+                Limits(longest + 1, None),
+                openings=tuple(Opening((_WORD,) * count) for count in self.keys),
+                blind=is_blind,
             )
-        usual, needed = Limits(), delay * len(self.targets) + max(self.targets) + 2
-        limits = Limits(
-            max(usual.time_max or 0, needed),
-            max(usual.sub_max or 0, len(self.targets) + 1),
-        )
-        return Method(Fixed(delay), bos, eos, limits, empty_rows)
+        usual, count = Limits(), len(self.targets)
+        time_max = max(usual.time_max or 0, delay * count + longest + 2)
+        sub_max = max(usual.sub_max or 0, count + 1)
+        return Method(Fixed(delay), bos, eos, Limits(time_max, sub_max), empty_rows)
 
     def sources(
         self, count: int, vocabulary: int, eos: int | None, seed: int = 0
     ) -> list[list[int]]:
-        """Sources of random tokens below `vocabulary`, without special ones, each with its <eos>; without eos, prompts."""
-        rng, end = random.Random(seed), [] if eos is None else [eos]  # noqa: S311  # chance, not secrecy
-        words = self.source - len(end)
-        return [
-            [*rng.choices(range(3, vocabulary), k=words), *end] for _ in range(count)
-        ]
+        """Sources of random tokens below `vocabulary`, without special ones.
+
+        Each has its <eos>; without eos, they are prompts.
+        """
+        rng = random.Random(seed)  # noqa: S311  # chance, not secrecy
+        end = [] if eos is None else [eos]
+        sources = []
+        for _ in range(count):
+            words = rng.choices(range(3, vocabulary), k=self.source - len(end))
+            sources.append(words + end)
+        return sources
 
 
 class Metered:
@@ -148,15 +160,17 @@ class Metered:
         targets: Sequence[int] | None = None,
         eos: int = -1,
     ) -> None:
-        self.model, self.release, self.take_back = model, model.release, model.take_back
-        self.clock, self.calls, self.rows = clock, 0, 0
+        self.model, self.clock = model, clock
+        self.release, self.take_back = model.release, model.take_back
+        self.calls = self.rows = 0
         self.admitting = 0.0  # seconds in encoder and set-up
         self._targets, self._eos = targets, eos
         self._made: dict[int, Counter[int]] = {}
 
     def admit(self, newcomers: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Pass examples on."""
-        self._made.update({sequence: Counter() for sequence, _ in newcomers})
+        for sequence, _ in newcomers:
+            self._made[sequence] = Counter()
         self.admitting += time_of(self.clock, lambda: self.model.admit(newcomers))
 
     def step(self, rows: Sequence[Row]) -> Sequence[int]:
@@ -171,21 +185,26 @@ class Metered:
         return self._counted(rows, tokens), odds
 
     def _counted(self, rows: Sequence[Row], tokens: Sequence[int]) -> Sequence[int]:
-        self.calls, self.rows = self.calls + 1, self.rows + len(rows)
+        self.calls += 1
+        self.rows += len(rows)
         if self._targets is None:
             return tokens
-        forced = list(tokens)
-        for place, row in enumerate(rows):
-            made, number = self._made[row.sequence], row.slot.subsequence
-            if row.slot.answers:  # other rows are not counted
-                made[number] += 1
-                if made[number] > (
-                    self._targets[number - 1] if number <= len(self._targets) else 0
-                ):
-                    forced[place] = self._eos
-                elif forced[place] == self._eos:
-                    forced[place] = 4 if self._eos == 3 else 3
-        return forced
+        # Rows without an answer are not counted.
+        return [
+            self._forced(row, token, self._targets) if row.slot.answers else token
+            for row, token in zip(rows, tokens, strict=True)
+        ]
+
+    def _forced(self, row: Row, token: int, targets: Sequence[int]) -> int:
+        """The token, or the one that gives its subsequence the length of its target."""
+        made, number = self._made[row.sequence], row.slot.subsequence
+        made[number] += 1
+        length = targets[number - 1] if number <= len(targets) else 0
+        if made[number] > length:
+            return self._eos
+        if token == self._eos:
+            return 4 if self._eos == 3 else 3
+        return token
 
 
 #: The names of exact mode in `--compare`: exact-pipelined, …
@@ -198,7 +217,7 @@ SEPARATOR: Final = -1
 
 
 class EngineRunner:
-    """A checkpoint on our engine with one method: pipelined at a delay, waiting, or sequential."""
+    """A checkpoint on our engine with one method: at a delay, waiting, or sequential."""
 
     largest_batch: int | None = None
 
@@ -208,24 +227,21 @@ class EngineRunner:
         choice: Mapping[str, Any],
         lengths: Lengths | None = None,
     ) -> None:
-        """Choose a method by the arguments of `Decoder.method`; a UserError if the checkpoint was not trained for the delay.
+        """Choose a method by the arguments of `Decoder.method`.
 
         Forced lengths work with every model and delay (None: the whole target as one
-        string).
+        string). Else a UserError if the checkpoint was not trained for the delay. The
+        choice is kept, because a method cannot be sent to a child process: it holds
+        functions of the checkpoint.
         """
         self.decoder, self.choice, self.lengths = decoder, dict(choice), lengths
         if lengths is None:
             self.method = decoder.method(**choice)
         else:
-            checkpoint, sequential = (
-                decoder.checkpoint,
-                self.choice.get("delay") is None,
-            )
-            bos = (
-                None
-                if sequential and checkpoint.backbone.prompted
-                else checkpoint.opener
-            )
+            checkpoint = decoder.checkpoint
+            bos: int | None = checkpoint.opener
+            if checkpoint.backbone.prompted and self.choice.get("delay") is None:
+                bos = None
             self.method = lengths.method(bos, checkpoint.eos, **self.choice)
         self._whole = isinstance(self.method.schedule, Whole)
 
@@ -238,12 +254,11 @@ class EngineRunner:
             settings["empty_rows"] = method.empty_rows
         if method.stop_on_repeat:
             settings["stop_on_repeat"] = "yes"
-        settings |= {
-            name: str(bound)
-            for name, bound in asdict(method.limits).items()
-            if bound is not None
-        }
-        return settings | {"dtype": str(weights.dtype).removeprefix("torch.")}
+        for name, bound in asdict(method.limits).items():
+            if bound is not None:
+                settings[name] = str(bound)
+        settings["dtype"] = str(weights.dtype).removeprefix("torch.")
+        return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
         """Decode; see `Runner.run`."""
@@ -259,42 +274,48 @@ class EngineRunner:
         engine = self.decoder.engine(batch_size)
         engine.forget()  # each pass reads its sources
         meter = Metered(engine, clock, targets, self.decoder.checkpoint.eos)
-        ends: dict[int, Finished] = {}
+        ended = list[Finished]()
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), method, batch_size):
                 if isinstance(event, Finished):
-                    ends[event.example] = event
+                    ended.append(event)
+        ended.sort(key=lambda end: end.example)
         # Without an encoder, admitting an example is reading its prompt.
         encoding, set_up = meter.admitting, None
         if encoder:
-            encoding, set_up = sum(encoder), meter.admitting - sum(encoder)
-        ended, outputs = [ends[place] for place in range(len(sources))], list[Output]()
-        for end in ended:
-            tokens, grid = tuple(chain(*end.texts)), end.grid
-            outputs.append(Output(tokens, grid.steps, grid.row_budget_exhausted))
-        return Pass(
-            tuple(outputs), meter.calls, encoding, set_up, rows=meter.rows
-        ), ended
+            encoding = sum(encoder)
+            set_up = meter.admitting - encoding
+        made = Pass(
+            outputs=tuple(map(_output, ended)),
+            calls=meter.calls,
+            encoder_seconds=encoding,
+            setup_seconds=set_up,
+            rows=meter.rows,
+        )
+        return made, ended
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
-        choice = {
-            "choice": self.choice,
-            "lengths": self.lengths and asdict(self.lengths),
-        }
-        return f"{__name__}:from_spec", spec_of(
-            self.decoder.checkpoint, self.settings["dtype"]
-        ) | choice
+        payload = spec_of(self.decoder.checkpoint, self.settings["dtype"])
+        payload["choice"] = self.choice
+        payload["lengths"] = None if self.lengths is None else asdict(self.lengths)
+        return f"{__name__}:from_spec", payload
+
+
+def _output(end: Finished) -> Output:
+    tokens = tuple(chain(*end.texts))
+    return Output(tokens, end.grid.steps, end.grid.row_budget_exhausted)
 
 
 class ExactRunner(EngineRunner):
-    """A sequential model whose text is checked against drafts. The time to draft, and to tokenize the draft, counts.
+    """A sequential model whose text is checked against drafts.
 
-    The cost of guesses is measured in the first pass at each batch size.
+    The time to draft, and to tokenize the draft, counts. The cost of guesses is
+    measured in the first pass at each batch size.
     """
 
     def __init__(self, exact: Decoder, choice: Mapping[str, Any]) -> None:
-        """Drafts are made as the choice says, by the arguments of `Decoder.method`."""
+        """Draft as the choice says, by the arguments of `Decoder.method`."""
         assert exact.drafter is not None
         super().__init__(exact.drafter.plain, {})
         self.draft, drafter = exact.drafter, exact.drafter.decoder
@@ -307,9 +328,8 @@ class ExactRunner(EngineRunner):
         settings = {**super().settings, "draft": self.draft.kind}
         if self.drafter is not None:
             drafter = self.drafter.settings
-            settings["drafted by"] = (
-                f"{drafter['schedule']} {drafter.get('empty_rows', '')}".rstrip()
-            )
+            how = f"{drafter['schedule']} {drafter.get('empty_rows', '')}"
+            settings["drafted by"] = how.rstrip()
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
@@ -321,55 +341,54 @@ class ExactRunner(EngineRunner):
         check = self.draft.check(self.method.limits.max_tokens, self._costs[batch_size])
         if self.drafter is None:
             return self.decode(sources, check, batch_size, clock)[0]
-        at = [list(source).index(SEPARATOR) for source in sources]
-        theirs = [
-            source[place + 1 :] for place, source in zip(at, sources, strict=True)
-        ]
+        own, theirs = [], []
+        for source in sources:
+            place = list(source).index(SEPARATOR)
+            own.append(source[:place])
+            theirs.append(source[place + 1 :])
         drafting, ends = self.drafter.decode(
             theirs, self.drafter.method, batch_size, clock
         )
         for end in ends:
-            check.drafts[end.example] = self.draft.ids(
-                self.drafter.decoder.reader.read(end)
-            )
-        own = [source[:place] for place, source in zip(at, sources, strict=True)]
+            draft = self.drafter.decoder.reader.read(end)
+            check.drafts[end.example] = self.draft.ids(draft)
         checking, _ = self.decode(own, check, batch_size, clock)
-        both = zip(checking.outputs, drafting.outputs, strict=True)
-        return Pass(
-            outputs=tuple(
-                Output(checked.tokens, checked.steps + draft.steps)
-                for checked, draft in both
-            ),
-            calls=checking.calls + drafting.calls,
-            encoder_seconds=combine_known(
-                [checking.encoder_seconds, drafting.encoder_seconds], sum
-            ),
-            setup_seconds=combine_known(
-                [checking.setup_seconds, drafting.setup_seconds], sum
-            ),
-            draft_calls=drafting.calls,
-            rows=checking.rows,
-        )
+        return _both(checking, drafting)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process, which holds both models."""
         factory, payload = super().spec()
         payload["draft"] = self.draft.kind
         if self.drafter is not None:
-            payload |= {
-                "drafter": self.drafter.decoder.checkpoint.name,
-                "choice": self.drafter.choice,
-            }
+            payload["drafter"] = self.drafter.decoder.checkpoint.name
+            payload["choice"] = self.drafter.choice
         return factory, payload
 
 
-def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
-    """The runner of a decoder of ours. The choice is how it decodes or, in exact mode, how its drafter does."""
-    return (
-        ExactRunner(decoder, choice)
-        if decoder.drafter
-        else EngineRunner(decoder, choice)
+def _both(checking: Pass, drafting: Pass) -> Pass:
+    """A pass that checks, with the work of the pass that drafted."""
+    outputs = []
+    for checked, draft in zip(checking.outputs, drafting.outputs, strict=True):
+        outputs.append(Output(checked.tokens, checked.steps + draft.steps))
+    both = (checking, drafting)
+    return Pass(
+        outputs=tuple(outputs),
+        calls=checking.calls + drafting.calls,
+        encoder_seconds=sum_known([made.encoder_seconds for made in both]),
+        setup_seconds=sum_known([made.setup_seconds for made in both]),
+        draft_calls=drafting.calls,
+        rows=checking.rows,
     )
+
+
+def make_runner(decoder: Decoder, choice: Mapping[str, Any]) -> EngineRunner:
+    """The runner of a decoder of ours.
+
+    The choice is how it decodes or, in exact mode, how its drafter does.
+    """
+    if decoder.drafter:
+        return ExactRunner(decoder, choice)
+    return EngineRunner(decoder, choice)
 
 
 def from_spec(
@@ -403,8 +422,8 @@ def from_spec(
 
 
 def source_ids(decoder: Decoder, text: str) -> list[int]:
-    """A source in ids, as the decoder's runner takes it; with a drafter, in the ids of both."""
-    own, drafter = decoder.text.source(text)[0], decoder.drafter
+    """A source in ids, as the decoder's runner takes it; with a drafter, of both."""
+    ids, drafter = decoder.text.source(text)[0], decoder.drafter
     if drafter is None or drafter.decoder is None:
-        return own
-    return [*own, SEPARATOR, *drafter.decoder.text.source(text)[0]]
+        return ids
+    return [*ids, SEPARATOR, *drafter.decoder.text.source(text)[0]]

@@ -1,4 +1,6 @@
-"""Time decoders against one another: the same sources, one process, in turns; medians of repeats after a warm-up.
+"""Time decoders against one another: the same sources, one process, in turns.
+
+Medians of repeats after a warm-up.
 
 Anything that decodes can be timed: it is a `Runner`. The caller gives the clock and the
 pause. So a test need not wait, and the clock of a GPU can wait for the GPU.
@@ -11,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any, Final, Protocol
 
@@ -20,7 +23,8 @@ from msgspec import Struct, structs
 Clock = Callable[[], float]
 Source = Sequence[int]
 
-PAUSE_SECONDS: Final = 0.25  # the worker threads of a library spin on for a while: Intel's OpenMP for 0.2 s
+#: The worker threads of a library spin on for a while: Intel's OpenMP for 0.2 s.
+PAUSE_SECONDS: Final = 0.25
 
 
 def pause() -> None:
@@ -80,7 +84,10 @@ class Runner(Protocol):
         """The most examples that it can decode at the same time; None for no bound."""
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate from sources, each with its <eos>. The clock is for the parts that the runner measures itself."""
+        """Generate from sources, each with its <eos>.
+
+        The clock is for the parts that the runner measures itself.
+        """
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """``module:function`` and JSON arguments that make the same runner in a child process."""
@@ -88,7 +95,9 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """One decoder at one batch size. Seconds are medians of its passes, of each source at batch size 1, added up.
+    """One decoder at one batch size.
+
+    Seconds are medians of its passes, of each source at batch size 1, added up.
 
     Decoding is all time outside encoder and set-up; None is not measured. Calls and
     tokens are those of one pass; steps are the calls that an example took part in;
@@ -129,58 +138,65 @@ class Timing:
     def of(cls, batch_size: int, passes: Sequence[Pass]) -> Timing:
         """Sum up passes over the same sources."""
         last = passes[-1]
-        portions = list(zip(*(one.parts or (one,) for one in passes), strict=True))
+        # The passes over each source, or over all at once.
+        portions = list(zip(*(made.parts or (made,) for made in passes), strict=True))
 
-        def typical(part: Callable[[Pass], float | None]) -> float | None:
-            return combine_known(
-                [combine_known([*map(part, portion)], median) for portion in portions],
-                sum,
-            )
+        def typical(seconds: Callable[[Pass], float | None]) -> float | None:
+            medians = [
+                combine_known([*map(seconds, portion)], median) for portion in portions
+            ]
+            return sum_known(medians)
 
-        def rest(one: Pass) -> float | None:
-            encoder, setup = one.encoder_seconds, one.setup_seconds or 0.0
-            return None if encoder is None else sum(one.seconds) - encoder - setup
-
-        seconds = sum(
-            median(sum(one.seconds) for one in portion) for portion in portions
-        )
-        decoding = typical(rest)
+        seconds = typical(lambda made: sum(made.seconds))
+        assert seconds is not None
+        decoding = typical(_decoding_seconds)
+        examples = len(last.outputs)
         tokens = sum(len(output.tokens) for output in last.outputs)
         steps = sum(output.steps for output in last.outputs)
-        each = (
-            zip(*(one.seconds for one in passes), strict=True)
-            if batch_size == 1
-            else ()
-        )
+        each: tuple[float, ...] = ()
+        if batch_size == 1:
+            by_source = zip(*(made.seconds for made in passes), strict=True)
+            each = tuple(map(median, by_source))
         return cls(
             batch_size=batch_size,
-            examples=len(last.outputs),
+            examples=examples,
             seconds=seconds,
-            examples_per_second=len(last.outputs) / seconds,
-            encoder_seconds=typical(lambda one: one.encoder_seconds),
-            setup_seconds=typical(lambda one: one.setup_seconds),
+            examples_per_second=examples / seconds,
+            encoder_seconds=typical(lambda made: made.encoder_seconds),
+            setup_seconds=typical(lambda made: made.setup_seconds),
             decoding_seconds=decoding,
             decoder_calls=last.calls,
             draft_calls=last.draft_calls,
-            rows_per_call=last.rows / (last.calls - last.draft_calls)
-            if last.rows
-            else None,
-            seconds_per_call=decoding / last.calls if decoding and last.calls else None,
-            steps_per_example=steps / len(last.outputs),
+            rows_per_call=_quotient(last.rows, last.calls - last.draft_calls),
+            seconds_per_call=_quotient(decoding, last.calls),
+            steps_per_example=steps / examples,
             tokens_per_step=tokens / max(1, steps),
             tokens=tokens,
-            repeats=tuple(sum(one.seconds) for one in passes),
-            example_seconds=tuple(map(median, each)),
+            repeats=tuple(sum(made.seconds) for made in passes),
+            example_seconds=each,
             outputs=last.outputs,
         )
 
 
+def _decoding_seconds(made: Pass) -> float | None:
+    """The time outside encoder and set-up."""
+    if made.encoder_seconds is None:
+        return None
+    return sum(made.seconds) - made.encoder_seconds - (made.setup_seconds or 0.0)
+
+
+def _quotient(amount: float | None, of: float | None) -> float | None:
+    """A quotient of measured amounts; None if one is not known, or 0."""
+    return amount / of if amount and of else None
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The speed of one decoder over another, with the smallest and largest ratio, also of two passes of the same repeat.
+    """The speed of one decoder over another.
 
-    decoding = fewer calls (the schedule) × faster calls (kernels, and the cost of more
-    rows in a call). Decoding is None where one of the two does not measure it.
+    `low` and `high` are the smallest and largest ratio, also of two passes of the same
+    repeat. decoding = fewer calls (the schedule) × faster calls (kernels, and the cost
+    of more rows in a call). Decoding is None where one of the two does not measure it.
     """
 
     speedup: float
@@ -193,20 +209,20 @@ class Gain:
 
 def gain(timing: Timing, over: Timing) -> Gain:
     """How much faster one decoder is than another that was timed beside it."""
-    share = timing.examples / over.examples
-    paired = [
-        other / mine * share
-        for mine, other in zip(timing.repeats, over.repeats, strict=True)
-    ]
-    mine, others = timing.decoding_seconds, over.decoding_seconds
-    decoding, fewer = (
-        others / mine if mine and others else None,
-        over.decoder_calls / timing.decoder_calls,
-    )
-    faster = None if decoding is None else decoding / fewer
     speedup = timing.examples_per_second / over.examples_per_second
+    share = timing.examples / over.examples
+    ratios = [speedup]
+    for seconds, others in zip(timing.repeats, over.repeats, strict=True):
+        ratios.append(others / seconds * share)
+    decoding = _quotient(over.decoding_seconds, timing.decoding_seconds)
+    fewer = over.decoder_calls / timing.decoder_calls
     return Gain(
-        speedup, min(speedup, *paired), max(speedup, *paired), decoding, faster, fewer
+        speedup,
+        low=min(ratios),
+        high=max(ratios),
+        decoding=decoding,
+        faster_calls=None if decoding is None else decoding / fewer,
+        fewer_calls=fewer,
     )
 
 
@@ -221,71 +237,80 @@ def time_together(
     on_failure: Callable[[str, RunnerError], None] = lambda _, __: None,
     on_interrupt: Callable[[KeyboardInterrupt], None] | None = None,
 ) -> dict[str, Timing]:
-    """Time decoders in turns, each on its own sources; leave out runners that cannot decode `batch_size` at a time.
+    """Time decoders in turns, each on its own sources.
 
     Each makes one pass to warm up, then `repeats` passes that count, each after a
     `rest`. The decoder that begins changes with each round. At batch sizes above 1 the
-    longest source comes first. `on_pass` gets the name after every pass. A runner that
-    fails is left out from then on; `on_failure` gets its name and the reason. If
-    `on_interrupt` is given, it gets a KeyboardInterrupt that comes behind the first
-    round that counts; then the rounds before it are all.
+    longest source comes first.
+
+    Args:
+        contest: runners and their sources, by name. One that cannot decode `batch_size`
+            at a time is left out.
+        batch_size: the examples that are decoded at the same time.
+        repeats: the passes that count.
+        clock: seconds since some moment.
+        rest: called before each pass that counts.
+        on_pass: gets the name after every pass.
+        on_failure: gets the name of a runner that fails, and the reason. It is left out
+            from then on.
+        on_interrupt: gets a KeyboardInterrupt that comes behind the first round that
+            counts; then the rounds before it are all. Without it, it is raised.
     """
-    timed = {
-        name: one
-        for name, one in contest.items()
-        if batch_size <= (one[0].largest_batch or batch_size)
-    }
-    passes: dict[str, list[Pass]] = {name: [] for name in timed}
-    order, whole = deque(timed), 0  # passes of whole rounds
+    passes: dict[str, list[Pass]] = {}
+    for name, (runner, _) in contest.items():
+        if batch_size <= (runner.largest_batch or batch_size):
+            passes[name] = []
+    order = deque(passes)
+    whole = 0  # passes of whole rounds
     try:
-        for number in range(-1, repeats):
+        while whole <= repeats:
             for name in tuple(order):
-                if number >= 0:
+                if whole:
                     rest()
                 try:
-                    passes[name].append(_one_pass(*timed[name], batch_size, clock))
+                    made = _one_pass(*contest[name], batch_size, clock)
                 except RunnerError as error:
                     on_failure(name, error)
                     order.remove(name)
+                    del passes[name]
+                else:
+                    passes[name].append(made)
                 on_pass(name)
-            order.rotate(-1 if number >= 0 else 0)
-            whole = number + 2
+            if whole:
+                order.rotate(-1)
+            whole += 1
     except KeyboardInterrupt as interrupt:
         if on_interrupt is None or whole < 2:
             raise
         on_interrupt(interrupt)
-    return {
-        name: Timing.of(batch_size, passes[name][1:whole])
-        for name in timed
-        if name in order
-    }
+    return {name: Timing.of(batch_size, made[1:whole]) for name, made in passes.items()}
 
 
 def _one_pass(
     runner: Runner, sources: Sequence[Source], batch_size: int, clock: Clock
 ) -> Pass:
     """One pass over the sources: all of them in batches, or one after the other."""
-    places = range(len(sources))
-    order = (
-        sorted(places, key=lambda at: -len(sources[at])) if batch_size > 1 else places
-    )
-    passes = list[Pass]()
-    for portion in [order] if batch_size > 1 else [[at] for at in order]:
+    order = list(range(len(sources)))
+    portions = [[place] for place in order]
+    if batch_size > 1:
+        order.sort(key=lambda place: -len(sources[place]))
+        portions = [order]
+    parts = list[Pass]()
+    outputs = dict[int, Output]()
+    for portion in portions:
         began = clock()
-        one = runner.run([sources[at] for at in portion], batch_size, clock)
-        passes.append(structs.replace(one, seconds=(clock() - began,)))
-    outputs = dict(
-        zip(order, (output for one in passes for output in one.outputs), strict=True)
-    )
+        made = runner.run([sources[place] for place in portion], batch_size, clock)
+        parts.append(structs.replace(made, seconds=(clock() - began,)))
+        outputs.update(zip(portion, made.outputs, strict=True))
     return Pass(
-        outputs=tuple(outputs[at] for at in places),
-        calls=sum(one.calls for one in passes),
-        encoder_seconds=combine_known([one.encoder_seconds for one in passes], sum),
-        setup_seconds=combine_known([one.setup_seconds for one in passes], sum),
-        seconds=tuple(second for one in passes for second in one.seconds),
-        draft_calls=sum(one.draft_calls for one in passes),
-        rows=sum(one.rows for one in passes),
-        parts=tuple(passes),
+        outputs=tuple(outputs[place] for place in range(len(sources))),
+        calls=sum(part.calls for part in parts),
+        encoder_seconds=sum_known([part.encoder_seconds for part in parts]),
+        setup_seconds=sum_known([part.setup_seconds for part in parts]),
+        seconds=tuple(chain(*(part.seconds for part in parts))),
+        draft_calls=sum(part.draft_calls for part in parts),
+        rows=sum(part.rows for part in parts),
+        parts=tuple(parts),
     )
 
 
@@ -295,6 +320,11 @@ def combine_known(
     """The parts combined; None if one of them is None, or there are none."""
     known = [part for part in parts if part is not None]
     return combine(known) if known and len(known) == len(parts) else None
+
+
+def sum_known(parts: Sequence[float | None]) -> float | None:
+    """The sum of the parts; None if one of them is None, or there are none."""
+    return combine_known(parts, sum)
 
 
 def device_clock(device: str) -> Clock:
@@ -312,20 +342,21 @@ def device_clock(device: str) -> Clock:
 
 @contextmanager
 def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
-    """Collect the seconds of each call of a torch module that does not call itself; nothing for a module that is None."""
-    began, seconds = list[float](), list[float]()
-    handles = []
-    if module is not None:
-        handles.append(
-            module.register_forward_pre_hook(lambda *_: began.append(clock()))
-        )
-        handles.append(
-            module.register_forward_hook(
-                lambda *_: seconds.append(clock() - began.pop())
-            )
-        )
+    """Collect the seconds of each call of a torch module that does not call itself.
+
+    There is nothing for a module that is None.
+    """
+    seconds = list[float]()
+    if module is None:
+        yield seconds
+        return
+    began = list[float]()
+    before = module.register_forward_pre_hook(lambda *_: began.append(clock()))
+    after = module.register_forward_hook(
+        lambda *_: seconds.append(clock() - began.pop())
+    )
     try:
         yield seconds
     finally:
-        for handle in handles:
-            handle.remove()
+        before.remove()
+        after.remove()

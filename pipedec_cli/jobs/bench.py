@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import product
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipedec_cli.compare.comparison import Bench, Sample
-from pipedec_cli.compare.entry import Entry, Role
+from pipedec_cli.compare.entry import Entry
 from pipedec_cli.compare.peers import require_gguf
 from pipedec_cli.compare.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.data.errors import UserError, log
@@ -24,83 +24,101 @@ from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings
 
 if TYPE_CHECKING:
     from pipedec_cli.decoding.decoder import Decoder
+    from pipedec_cli.model.checkpoint import Checkpoint
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
+#: How rows start: None for one string, a delay, or the rows of fields.
+_Start = int | Literal["together", "blind"] | None
 
 
 def bench(
     settings: BenchSettings, listen: Listen = silent
 ) -> tuple[Bench, dict[str, Any]]:
-    """Time decoders on forced lengths, without training. Returns the comparison, and its plain values with a manifest."""
+    """Time decoders on forced lengths, without training.
+
+    Returns the comparison, and its plain values with a manifest.
+    """
     peers, drafts = parse_compared(settings, refused=EXACT)
     if drafts:
         what = "--compare: the speed of exact mode depends on the text, and here texts mean nothing"
-        raise UserError(
-            what, todo="run `pipedec report --compare exact` on a trained model"
-        )
+        todo = "run `pipedec report --compare exact` on a trained model"
+        raise UserError(what, todo=todo)
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
     log.info(f"loading {settings.model} …")
 
     from pipedec_cli.model.arguments import choose_device
 
-    size = max(settings.batch_sizes)
     with loaded(settings, str(choose_device(settings.device))) as decoders:
-        first = decoders[0].checkpoint
-        if first.places is not None and lengths.source > first.places:
-            what = f"sources of {lengths.source:,} tokens, and {settings.model} has {first.places:,} places for them"
-            raise UserError(what, todo=f"give --source {first.places} or less")
-        # The sequential decoder and the pipelined ones, in each dtype, on the same
-        # random sources. Of fields a decoder-only model has blind rows as well.
-        prompted, vocabulary = first.backbone.prompted, first.model.config.vocab_size
-        sources = lengths.sources(
-            size, vocabulary, None if prompted else first.eos, settings.seed
-        )
-        ways: list[tuple[str, int | Literal["together", "blind"] | None]] = [
-            ("sequential", None)
-        ]
-        ways += (
-            [("fields together", "together")]
-            if lengths.keys
-            else ((f"Δt = {n}", n) for n in settings.delays)
-        )
-        ways += [("blind rows", "blind")] if lengths.keys and prompted else []
-        planned = []
-        for decoder, (name, delay) in product(decoders, ways):
-            runner = EngineRunner(decoder, {"delay": delay}, lengths)
-            role: Role = "pipelined" if delay else "baseline"
-            full = (
-                name
-                if decoder is decoders[0]
-                else f"{name}, {runner.settings['dtype']}"
-            )
-            start = "together" if delay == "blind" else delay
-            planned.append(
-                Entry(name=full, role=role, runner=runner, delay=start, sources=sources)
-            )
+        checkpoint = decoders[0].checkpoint
+        if checkpoint.places is not None and lengths.source > checkpoint.places:
+            places = f"{settings.model} has {checkpoint.places:,} places for them"
+            what = f"sources of {lengths.source:,} tokens, and {places}"
+            raise UserError(what, todo=f"give --source {checkpoint.places} or less")
+        planned = _plan(settings, decoders, lengths)
         log.info(f"forced lengths: {lengths.line}")
         longest = lengths.tokens + 1  # our decoders make an <eos>, too
-        measured, conditions = measure(
-            settings, planned, peers, first, longest, listen, forced=True
+        entries, conditions = measure(
+            settings, planned, peers, checkpoint, longest, listen, forced=True
         )
-        millions = (
-            sum(parameter.numel() for parameter in first.model.parameters()) / 1e6
-        )
-        fresh = (
-            f", fresh weights of a {first.backbone.name}"
-            if first.name != settings.model
-            else ""
-        )
-    made = Bench(
-        entries=tuple(measured),
+        model = _in_words(settings.model, checkpoint)
+    size = max(settings.batch_sizes)
+    comparison = Bench(
+        entries=tuple(entries),
         conditions=conditions,
         sample=Sample(size, size, REPEATS),
-        model=f"{settings.model}, {millions:.0f} M parameters{fresh}",
+        model=model,
         lengths=lengths,
     )
     resolved = {"lengths": asdict(lengths), "peers": peers, **settings.recorded}
-    return made, made.values() | {"manifest": manifest(resolved)}
+    return comparison, comparison.values() | {"manifest": manifest(resolved)}
+
+
+def _plan(
+    settings: BenchSettings, decoders: Sequence[Decoder], lengths: Lengths
+) -> list[Entry]:
+    """The sequential decoder and the others, in each dtype, on the same random sources.
+
+    Of fields a decoder-only model has blind rows as well.
+    """
+    checkpoint = decoders[0].checkpoint
+    prompted = checkpoint.backbone.prompted
+    sources = lengths.sources(
+        max(settings.batch_sizes),
+        checkpoint.model.config.vocab_size,
+        None if prompted else checkpoint.eos,
+        settings.seed,
+    )
+    starts: dict[str, _Start] = {"sequential": None}
+    if lengths.keys:
+        starts["fields together"] = "together"
+        if prompted:
+            starts["blind rows"] = "blind"
+    else:
+        starts |= {f"Δt = {delay}": delay for delay in settings.delays}
+    entries = []
+    for decoder, (name, start) in product(decoders, starts.items()):
+        runner = EngineRunner(decoder, {"delay": start}, lengths)
+        in_dtype = f"{name}, {runner.settings['dtype']}"
+        entry = Entry(
+            name=name if decoder is decoders[0] else in_dtype,
+            role="pipelined" if start else "baseline",
+            runner=runner,
+            delay="together" if start == "blind" else start,
+            sources=sources,
+        )
+        entries.append(entry)
+    return entries
+
+
+def _in_words(name: str, checkpoint: Checkpoint) -> str:
+    """The model with its size, and whether its weights are fresh."""
+    parameters = sum(weight.numel() for weight in checkpoint.model.parameters())
+    words = f"{name}, {parameters / 1e6:.0f} M parameters"
+    if checkpoint.name != name:
+        return f"{words}, fresh weights of a {checkpoint.backbone.name}"
+    return words
 
 
 @contextmanager
@@ -114,53 +132,46 @@ def loaded(settings: BenchSettings, device: str) -> Iterator[list[Decoder]]:
 
     name = settings.model
     with TemporaryDirectory(prefix="pipedec-bench-") as folder:
-        if (shape := shape_of(name)) is not None:
+        shape = shape_of(name)
+        if shape is not None:
             log.info(f"making {name} with fresh weights")
             torch.manual_seed(settings.seed)
             # Nothing is read, so the tokenizer needs few words; the vocabulary has its
             # whole size.
-            tokenizer = train_tokenizer(
-                ["Lengths are forced, and sources are random."], shape.vocabulary
+            words = ["Lengths are forced, and sources are random."]
+            segmentation = Segmentation("phrase", (";",), "; ")
+            fresh = Checkpoint(
+                make_model(shape, shape.vocabulary),
+                train_tokenizer(words, shape.vocabulary),
+                MethodSettings("sequential", "any", segmentation),
+                name,
             )
-            method = MethodSettings(
-                "sequential", "any", Segmentation("phrase", (";",), "; ")
-            )
-            made_up = Checkpoint(
-                make_model(shape, shape.vocabulary), tokenizer, method, name
-            )
-            save_checkpoint(made_up, Path(folder))
+            save_checkpoint(fresh, Path(folder))
             name = folder
-        decoders = [
-            load(name, dtype=dtype, device=device, consume=False)
-            for dtype in settings.dtypes
-        ]
+        decoders = []
+        for dtype in settings.dtypes:
+            decoders.append(load(name, dtype=dtype, device=device, consume=False))
         warn_uncompiled(decoders[0].checkpoint)
         yield decoders
 
 
 def _chosen_lengths(settings: BenchSettings) -> Lengths:
-    subsequences, tokens, is_fields = (
-        settings.subsequences,
-        settings.tokens,
-        settings.shape == "fields",
-    )
-    is_given = subsequences is not None
-    if is_given != (tokens is not None) or (
-        settings.shape and is_given and not is_fields
-    ):
+    """The lengths that the settings give or name; a UserError if they are neither."""
+    given = [settings.subsequences, settings.tokens]
+    both = [number for number in given if number is not None]
+    is_fields = settings.shape == "fields"
+    is_named = bool(settings.shape) and not is_fields
+    if len(both) == 1 or (both and is_named):
         what = "lengths are given either as --shape, or as --subsequences and --tokens"
-        raise UserError(
-            what, todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`"
-        )
+        todo = "for example `--shape pubmed`, or `--subsequences 8 --tokens 12`"
+        raise UserError(what, todo=todo)
     if is_fields:
         if settings.asked("delays"):
-            raise UserError(
-                "fields start all at once: --delays does not apply",
-                todo="leave --delays out",
-            )
-        given = (subsequences, tokens) if subsequences and tokens else ()
-        return Lengths.of_fields(settings.source or _FIELDS_SOURCE, *given)
+            what = "fields start all at once: --delays does not apply"
+            raise UserError(what, todo="leave --delays out")
+        return Lengths.of_fields(settings.source or _FIELDS_SOURCE, *both)
     source = settings.source or _SOURCE
-    if subsequences is None or tokens is None:
+    if not both:
         return Lengths.of_dataset(settings.shape or "wikihowqa", source)
+    subsequences, tokens = both
     return Lengths.even(source, subsequences, subsequences * tokens)

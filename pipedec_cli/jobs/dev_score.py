@@ -42,17 +42,15 @@ class DevScorer:
 
     def __call__(self) -> float:
         """The score of the present weights."""
-        from pipedec_cli.metrics.scoring import (
-            as_good_when_exchanged,
-            score_predictions,
-        )
+        from pipedec_cli.metrics.faults import as_good_when_exchanged
+        from pipedec_cli.metrics.scoring import score_predictions
 
-        items, scores = score_predictions(self._generate(), self.measure)
+        scores = score_predictions(self._generate(), self.measure)
         score = scores.values[self.measure.primary] or 0.0
         if score > self.best:
             self.best = score
-            faults = as_good_when_exchanged(items, scores)
-            self.doubts = [fault.words for fault in faults]
+            fault = as_good_when_exchanged(scores)
+            self.doubts = [fault.words] if fault else []
         return score
 
     def _generate(self) -> list[Generated]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipedec_cli.compare.child import Child, ChildError, Memory
 from pipedec_cli.compare.comparison import Conditions
-from pipedec_cli.compare.entry import Entry
+from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.machine import ProcessorTime, disturbance, this_machine
 from pipedec_cli.compare.peers import PEERS, Absent, PeerName, make_peer, require_peer
 from pipedec_cli.compare.runners import EXACT, EngineRunner
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 def parse_compared(
     settings: ReportSettings | BenchSettings, refused: Collection[str] = ()
 ) -> tuple[tuple[PeerName, ...], tuple[Draft, ...]]:
-    """The installed peers and the drafts of exact mode in --compare; an error does not offer the `refused` ones."""
-    names, known = (
-        list(filter(None, listed(settings.compare))),
-        ("sequential", *EXACT, *PEERS),
-    )
-    offered = [name for name in known if name not in refused]
+    """The installed peers and the drafts of exact mode in --compare.
+
+    An error does not offer the `refused` ones.
+    """
+    names = list(filter(None, listed(settings.compare)))
+    known = ["sequential", *EXACT, *PEERS]
     for name in names:
-        if name not in (*known, "exact"):
-            raise UserError(
-                f"--compare: there is no {name!r}",
-                todo=f"choose from {', '.join(offered)}",
-            )
+        if name not in known and name != "exact":
+            offered = [other for other in known if other not in refused]
+            what = f"--compare: there is no {name!r}"
+            raise UserError(what, todo=f"choose from {', '.join(offered)}")
         if name not in refused:
             require_peer(name)
-    drafts = (draft for name, draft in EXACT.items() if {name, "exact"} & set(names))
-    return tuple(peer for peer in PEERS if peer in names), tuple(drafts)
+    peers = [peer for peer in PEERS if peer in names]
+    exact = EXACT if "exact" in names else [name for name in EXACT if name in names]
+    return tuple(peers), tuple(EXACT[name] for name in exact)
 
 
 def measure(
@@ -65,72 +65,34 @@ def measure(
     listen: Listen,
     *,
     forced: bool = False,
+    qualities: Mapping[str, Mapping[str, Quality]] | None = None,
+    keys: int = 0,
 ) -> tuple[list[Entry], Conditions]:
-    """Measure the speed and, if the settings say so, the memory of our decoders and the peers.
+    """Measure the speed and, if the settings say so, the memory of ours and the peers.
 
     The peers run the checkpoint, a sequential model, on the sources of the first entry,
     to at most `max_tokens` a text. With `forced` lengths they make exactly as many, and
     as many sources are timed as the batch size.
+
+    Returns the entries that took part, filled in; see `Entry.filled`. Their `qualities`
+    are by name and split.
     """
-    contest, device = (
-        _Contest(settings, listen, forced, list(entries)),
-        str(checkpoint.device),
-    )
+    contest = _Contest(settings, listen, forced, list(entries))
+    device = str(checkpoint.device)
+    timings = {}
+    memory: Mapping[str, Memory] = {}
     with TemporaryDirectory(prefix="pipedec-peers-") as folder:
         for name in peers:
-            sources = entries[0].sources
-            peer = make_peer(
-                name,
-                checkpoint,
-                Path(folder),  # to which it may write files
-                max_tokens,
-                exactly=forced,
-                places=max(map(len, sources)) + max_tokens,
-                gguf=settings.peer_gguf,
-            )
-            if isinstance(peer, Absent):
-                contest.leave_out(name, peer.why)
-            else:
-                contest.entries.append(
-                    Entry(name=name, role="peer", runner=peer, sources=sources)
-                )
+            contest.add(name, checkpoint, Path(folder), max_tokens)
         before = ProcessorTime.now()
-        timings = {
-            size: contest.time(size, device)
-            for size in settings.batch_sizes
-            if not contest.stopped
-        }
+        for size in settings.batch_sizes:
+            if not contest.stopped:
+                timings[size] = contest.time(size, device)
         rows = contest.row_costs()
-        disturbed = disturbance(ProcessorTime.now().others(before, os.cpu_count() or 1))
-        if disturbed:
-            log.warning(disturbed)
-        memory = dict[str, Memory]()
+        disturbed = _disturbed_since(before)
         if settings.memory and not contest.stopped:
-            log.info("measuring peak memory, each decoder in a process of its own")
-            for one in track(
-                listen, contest.entries, len(contest.entries), "measuring memory"
-            ):
-                size = min(
-                    settings.batch_sizes[0],
-                    one.runner.largest_batch or settings.batch_sizes[0],
-                )
-                try:
-                    with Child(*one.runner.spec()) as child:
-                        memory[one.name] = child.peak(contest.timed(one, size), size)
-                except ChildError as error:
-                    log.warning(
-                        f"the memory of {one.name} could not be measured: {error}"
-                    )
-    measured = list[Entry]()
-    for one in contest.entries:
-        own = {
-            size: by_name[one.name]
-            for size, by_name in timings.items()
-            if one.name in by_name
-        }
-        entry = replace(one, timings=own, memory=memory.get(one.name))
-        measured.append(entry.beside(measured[0], forced=forced) if measured else entry)
-    return measured, Conditions(
+            memory = contest.peaks()
+    conditions = Conditions(
         device=device,
         machine=this_machine(device),
         versions=package_versions("ctranslate2"),
@@ -140,59 +102,112 @@ def measure(
         prompted=checkpoint.backbone.prompted,
         rows=rows,
     )
+    filled = list[Entry]()
+    for entry in contest.entries:
+        results = entry.filled(
+            filled[0] if filled else None,
+            timings=_by_size(timings, entry.name),
+            memory=memory.get(entry.name),
+            qualities=(qualities or {}).get(entry.name),
+            keys=keys,
+            forced=forced,
+        )
+        filled.append(results)
+    return filled, conditions
+
+
+def _disturbed_since(before: ProcessorTime) -> str | None:
+    """What to say of other work on the machine since a moment, if there was much."""
+    others = ProcessorTime.now().others(before, os.cpu_count() or 1)
+    disturbed = disturbance(others)
+    if disturbed:
+        log.warning(disturbed)
+    return disturbed
+
+
+def _by_size(
+    timings: Mapping[int, Mapping[str, Timing]], name: str
+) -> dict[int, Timing]:
+    """The timings of one entry, by the batch sizes at which it was timed."""
+    by_size = {}
+    for size, by_name in timings.items():
+        if name in by_name:
+            by_size[size] = by_name[name]
+    return by_size
 
 
 @dataclass
 class _Contest:
-    """The entries that are measured together. A decoder that cannot take part is `absent`, with the reason."""
+    """The entries that are measured together.
+
+    A decoder that cannot take part is `absent`, with the reason. `stopped` is what to
+    say of a comparison on forced lengths that an interrupt has cut.
+    """
 
     settings: ReportSettings | BenchSettings
     listen: Listen
     forced: bool
     entries: list[Entry]
     absent: list[Absent] = field(default_factory=list)
-    stopped: str | None = (
-        None  # what to say of a comparison on forced lengths that an interrupt has cut
-    )
+    stopped: str | None = None
+
+    def add(
+        self, name: PeerName, checkpoint: Checkpoint, folder: Path, max_tokens: int
+    ) -> None:
+        """Let a peer take part, which may write files to the folder."""
+        sources = self.entries[0].sources
+        peer = make_peer(
+            name,
+            checkpoint,
+            folder,
+            max_tokens,
+            exactly=self.forced,
+            places=max(map(len, sources)) + max_tokens,
+            gguf=self.settings.peer_gguf,
+        )
+        if isinstance(peer, Absent):
+            self.leave_out(name, peer.why)
+            return
+        entry = Entry(name=name, role="peer", runner=peer, sources=sources)
+        self.entries.append(entry)
 
     def leave_out(self, name: str, why: object) -> None:
         """Go on without an entry."""
         log.warning(f"{name} is absent: {why}")
         self.absent.append(Absent(name, str(why)))
-        self.entries = [one for one in self.entries if one.name != name]
+        self.entries = [entry for entry in self.entries if entry.name != name]
 
     def time(self, size: int, device: str) -> Mapping[str, Timing]:
         """Time all entries in turns at a batch size: the timings by name."""
-        contest = {
-            one.name: (one.runner, self.timed(one, size)) for one in self.entries
-        }
+        contest = {}
+        for entry in self.entries:
+            contest[entry.name] = (entry.runner, self.timed(entry, size))
+        repeats = REPEATS
         number = many(len(self.timed(self.entries[0], size)), "example")
-        passes = f"{many(REPEATS, 'repeat')} and a warm-up of each over {number}"
+        passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
-        total, began, passed = (
-            len(self.entries) * (1 + REPEATS),
-            time.monotonic(),
-            count(1),
-        )
+        began = time.monotonic()
+        passed = count(1)
 
         def on_pass(_: str) -> None:
             advance()
             if next(passed) == len(contest):  # all have warmed up
-                more = REPEATS * (time.monotonic() - began)
+                more = repeats * (time.monotonic() - began)
                 stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
                 log.info(f"about {duration(more)} more at batch size {size}{stop}")
 
         def on_interrupt(_: KeyboardInterrupt) -> None:
-            self.stopped = f"stopped at batch size {size}: not all repeats were made, nor what was to follow"
+            lacking = "not all repeats were made, nor what was to follow"
+            self.stopped = f"stopped at batch size {size}: {lacking}"
             log.warning(self.stopped)
 
-        with stage(
-            self.listen, f"passes over {number}, batch size {size}", total
-        ) as advance:
+        total = len(contest) * (1 + repeats)
+        named = f"passes over {number}, batch size {size}"
+        with stage(self.listen, named, total) as advance:
             return time_together(
                 contest,
                 batch_size=size,
-                repeats=REPEATS,
+                repeats=repeats,
                 clock=device_clock(device),
                 rest=pause,
                 on_pass=on_pass,
@@ -201,17 +216,37 @@ class _Contest:
             )
 
     def row_costs(self) -> dict[str, float]:
-        """How many times as long a call with 8 rows takes as a call with 1 row, by dtype, once for each of our dtypes."""
+        """How many times as long a call with 8 rows takes as one with 1, by our dtypes."""
         from pipedec_cli.decoding.exact import measured  # late: it imports torch
 
-        found = dict[str, float]()
-        for one in self.entries if not self.stopped else ():
-            if (
-                isinstance(one.runner, EngineRunner)
-                and (dtype := one.runner.settings["dtype"]) not in found
-            ):
-                found[dtype] = measured(one.runner.decoder, 1)[7]
-        return found
+        costs = dict[str, float]()
+        if self.stopped:
+            return costs
+        for entry in self.entries:
+            runner = entry.runner
+            if isinstance(runner, EngineRunner):
+                dtype = runner.settings["dtype"]
+                if dtype not in costs:
+                    costs[dtype] = measured(runner.decoder, 1)[7]
+        return costs
+
+    def peaks(self) -> dict[str, Memory]:
+        """The memory of each entry by name, where it can be measured."""
+        log.info("measuring peak memory, each decoder in a process of its own")
+        peaks = {}
+        names = "measuring memory"
+        for entry in track(self.listen, self.entries, len(self.entries), names):
+            size = self.settings.batch_sizes[0]
+            if entry.runner.largest_batch is not None:
+                size = min(size, entry.runner.largest_batch)
+            try:
+                with Child(*entry.runner.spec()) as child:
+                    peaks[entry.name] = child.peak(self.timed(entry, size), size)
+            except ChildError as error:
+                what = f"the memory of {entry.name} could not be measured"
+                log.warning(f"{what}: {error}")
+        return peaks
 
     def timed(self, entry: Entry, size: int) -> Sequence[Source]:
+        """The sources that are timed."""
         return entry.sources[:size] if self.forced else entry.sources

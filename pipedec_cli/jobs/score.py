@@ -21,7 +21,12 @@ from pipedec_cli.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.objects.json_schema import METRIC, METRICS
 
 if TYPE_CHECKING:
-    from pipedec_cli.metrics.scoring import Difference, LoadedRun, ScoredRun
+    from pipedec_cli.data.workspace import Workspace
+    from pipedec_cli.metrics.differences import Difference
+    from pipedec_cli.metrics.scoring import Predictions, Scored
+
+#: Keys of objects and their metrics.
+Metrics = tuple[tuple[str, str], ...]
 
 #: The end of the name of predictions for training data.
 _OF_TRAIN: Final = re.compile(r"-train-[0-9a-f]{8}$")
@@ -79,90 +84,104 @@ class ScoreSettings(WorkflowSettings):
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreResult:
     """Scored runs, their difference if there are two, and the scores as plain values."""
 
-    runs: Sequence[ScoredRun]
+    runs: Sequence[Scored]
     differences: Mapping[str, Difference]
     content: Mapping[str, Any]
 
 
-def score(settings: ScoreSettings, listen: Listen = silent) -> Scored:
+def score(settings: ScoreSettings, listen: Listen = silent) -> ScoreResult:
     """Score predictions, and save the scores."""
     # Late, so that `pipedec --help` does not wait for numpy.
-    from pipedec_cli.data.answers import format_of
-    from pipedec_cli.data.predictions import INVALID
-    from pipedec_cli.metrics.scoring import compare_runs, load_runs, method
+    from pipedec_cli.metrics.scoring import compare_runs, load_runs
 
     require_place(settings.out)
-    if (first := settings.predictions) is None:
-        folder = settings.place.generations("any").parent
-        there = (
-            path for path in folder.glob("*.jsonl") if not path.name.endswith(INVALID)
-        )
-        # A teacher's texts for the training data are the last choice.
-        newest = lambda path: (not _OF_TRAIN.search(path.stem), path.stat().st_mtime)  # noqa: E731
-        first = max(there, key=newest, default=None)
-        if first is None:
-            todo = "run `pipedec generate` first, or give a file of predictions"
-            raise UserError(f"no predictions in {folder} yet", todo=todo)
-        log.info(f"scoring {first}, the newest of the workspace")
-    if settings.sources is not None and (
-        settings.gold is None or format_of(settings.gold) != "lines"
-    ):
-        what = "sources go with right answers in lines, and there are none"
-        todo = "leave sources out, or give such lines with --gold"
-        raise UserError(what, where=str(settings.sources), todo=todo)
-    paths = [first] if settings.other is None else [first, settings.other]
-    runs = score_runs(
-        settings, load_runs(paths, settings.gold, settings.sources), listen
-    )
+    paths = [settings.predictions or _newest(settings.place)]
+    _check_sources(settings)
+    if settings.other is not None:
+        paths.append(settings.other)
+    loaded = load_runs(paths, settings.gold, settings.sources)
+    runs = score_runs(settings, loaded, listen)
     contents = [run.summary for run in runs]
     differences: Mapping[str, Difference] = {}
     if settings.other is not None:
         differences = compare_runs(*runs)
-        texts = [{(item.id, item.prediction) for item in run.items} for run in runs]
-        pair: dict[str, Any] = dict(zip(("first", "second"), contents, strict=True))
-        pair |= {
-            "differences": to_builtins(differences),
-            "method": method(),
-            "identical_predictions": len(set.intersection(*texts)),
-        }
-        contents.append(pair)
+        contents.append(_comparison(runs, contents, differences))
     _save(settings, runs, contents)
-    return Scored(runs, differences, contents[-1])
+    return ScoreResult(runs, differences, contents[-1])
+
+
+def _newest(workspace: Workspace) -> Path:
+    """The newest predictions of a workspace.
+
+    A teacher's texts for the training data are the last choice.
+    """
+    from pipedec_cli.data.predictions import INVALID
+
+    folder = workspace.generations("any").parent
+    paths = list(folder.glob("*.jsonl"))
+    valid = [path for path in paths if not path.name.endswith(INVALID)]
+    if not valid:
+        todo = "run `pipedec generate` first, or give a file of predictions"
+        raise UserError(f"no predictions in {folder} yet", todo=todo)
+    others = [path for path in valid if not _OF_TRAIN.search(path.stem)]
+    newest = max(others or valid, key=lambda path: path.stat().st_mtime)
+    log.info(f"scoring {newest}, the newest of the workspace")
+    return newest
+
+
+def _check_sources(settings: ScoreSettings) -> None:
+    from pipedec_cli.data.answers import format_of
+
+    if settings.sources is None:
+        return
+    if settings.gold is None or format_of(settings.gold) != "lines":
+        what = "sources go with right answers in lines, and there are none"
+        todo = "leave sources out, or give such lines with --gold"
+        raise UserError(what, where=str(settings.sources), todo=todo)
+
+
+def _comparison(
+    runs: Sequence[Scored],
+    contents: Sequence[Mapping[str, Any]],
+    differences: Mapping[str, Difference],
+) -> dict[str, Any]:
+    """The scores of two runs and their difference as plain values."""
+    from pipedec_cli.metrics.differences import method
+
+    first, second = ({(item.id, item.text) for item in run.items} for run in runs)
+    return {
+        "first": contents[0],
+        "second": contents[1],
+        "differences": to_builtins(differences),
+        "method": method(),
+        "identical_predictions": len(first & second),
+    }
 
 
 def score_runs(
     asked: ScoreSettings,
-    runs: Sequence[LoadedRun],
+    runs: Sequence[Predictions],
     listen: Listen,
     limit: int | None = None,
-) -> list[ScoredRun]:
-    """Score runs by one protocol: of the settings, or as the first run suggests. The runs have `limit` on purpose."""
+) -> list[Scored]:
+    """Score runs by one protocol: of the settings, or as the first run suggests.
+
+    The runs have `limit` on purpose.
+    """
     from pipedec_cli.metrics.scoring import guess_task, make_protocol, score_run
 
-    task = asked.task or (TASK_OF[asked.protocol] if asked.protocol else None)
+    task = asked.task
+    if task is None and asked.protocol:
+        task = TASK_OF[asked.protocol]
     if task is None:
         task, why = guess_task(runs[0], asked.place)
         log.info(f"task: {task}, since {why}; another protocol overrides it")
-    given, names = {"metrics": asked.metrics}, set[str]()
+    given = _of_protocol(asked)
     if task == "fields":
-        fields = (runs[0].manifest.get("segmentation") or {}).get("fields", ())
-        names = {field["name"] for field in fields}
-        words = (
-            (field["name"], pair)
-            for field in fields
-            for pair in field.get("keywords", ())
-        )
-        said = {name: value for name, (word, value) in words if word == METRIC}
-        try:
-            given["metrics"] = parse_metrics(
-                (*{**said, **dict(asked.metrics or ())}.items(),)
-            )
-        except ValueError as error:
-            what = f"the schema has an x-metric that is none: {error}"
-            raise UserError(what, where=str(runs[0].path)) from None
+        given["metrics"] = _metrics(runs[0], given.get("metrics", ()))
     measure = make_protocol(task, asked.protocol, **given)
     scored = []
     for run in runs:
@@ -170,18 +189,55 @@ def score_runs(
             scored.append(score_run(run, measure, on_example=advance))
         for warning in scored[-1].warnings(limit):
             log.warning(warning)
-        names |= scored[-1].parts.keys()
-    for name in dict(asked.metrics or ()).keys() - names if task == "fields" else ():
-        near = get_close_matches(name, names, 1, 0.5) or sorted(names)[:8]
-        what = f"metrics has the key {name!r}, which no object has"
-        raise UserError(what, todo=f"write {' or '.join(near)}")
+    if task == "fields":
+        _check_keys(_of_protocol(asked).get("metrics", ()), scored)
     return scored
 
 
+def _of_protocol(settings: ScoreSettings) -> dict[str, Any]:
+    """The settings that belong to one protocol or another, if they were given."""
+    return {} if settings.metrics is None else {"metrics": settings.metrics}
+
+
+def _metrics(run: Predictions, asked: Metrics) -> Metrics:
+    """The metrics of keys: those of the schema, unless others were given."""
+    metrics = dict[str, Any]()
+    for field in _fields(run):
+        for word, value in field.get("keywords", ()):
+            if word == METRIC:
+                metrics[field["name"]] = value
+    try:
+        return parse_metrics(tuple({**metrics, **dict(asked)}.items()))
+    except ValueError as error:
+        what = f"the schema has an x-metric that is none: {error}"
+        raise UserError(what, where=str(run.path)) from None
+
+
+def _fields(run: Predictions) -> Sequence[Mapping[str, Any]]:
+    """The fields of the schema with which a run was made, if the manifest has them."""
+    segmentation = run.manifest.get("segmentation") or {}
+    fields: Sequence[Mapping[str, Any]] = segmentation.get("fields", ())
+    return fields
+
+
+def _check_keys(asked: Metrics, scored: Sequence[Scored]) -> None:
+    """Refuse a metric of a key that no object has."""
+    names = {field["name"] for field in _fields(scored[0].run)}
+    for run in scored:
+        names |= run.parts.keys()
+    for name, _ in asked:
+        if name not in names:
+            near = get_close_matches(name, names, 1, 0.5) or sorted(names)[:8]
+            what = f"metrics has the key {name!r}, which no object has"
+            raise UserError(what, todo=f"write {' or '.join(near)}")
+
+
 def _save(
-    settings: ScoreSettings, runs: Sequence[ScoredRun], contents: Sequence[Any]
+    settings: ScoreSettings,
+    runs: Sequence[Scored],
+    contents: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Save the scores of each run and of its examples, and the comparison if there is one, with a manifest.
+    """Save the scores of each run and of its examples, with a manifest.
 
     In the workspace a run is ``scores/NAME-HASH.json`` and
     ``NAME-HASH.examples.jsonl``, a comparison ``scores/A-vs-B-HASH.json``. With
@@ -190,70 +246,73 @@ def _save(
     """
     from pipedec_cli.data.writing import manifest, write_json, write_json_lines
 
-    out = settings.out
     options = {
         "recipe": settings.recipe,
-        **{name: contents[0].get(name) for name in ("task", "protocol")},
+        "task": contents[0]["task"],
+        "protocol": contents[0]["protocol"],
+        **_of_protocol(settings),
         **settings.some("gold", "sources"),
     }
-    if settings.metrics is not None:
-        options["metrics"] = settings.metrics
-    # Beside a device or a pipe there can be no file.
-    alone = out is not None and out.exists() and not out.is_file()
-    files = _score_files(settings, [run.run for run in runs], options)[
-        -1 if alone else 0 :
-    ]
-    examples = [_examples_beside(path) for path in files[: 0 if alone else len(runs)]]
-    inputs = [
-        *(run.run.path for run in runs),
-        *filter(None, (settings.gold, settings.sources)),
-    ]
+    files = _score_files(settings, [run.run for run in runs], options)
+    examples = [_examples_beside(path) for path in files[: len(runs)]]
+    if _is_stream(settings.out):
+        # Beside a device or a pipe there can be no file.
+        files = files[-1:]
+        examples = []
+    inputs = [run.run.path for run in runs]
+    inputs += filter(None, (settings.gold, settings.sources))
     written = (*files, *examples)
     keep_apart(inputs, written, "give another file as --out")
     for path in written:
         require_writable(path)
-    if not alone:
+    if examples:
         for path in files:
             _make_way(path, options["protocol"])
     made_by = manifest(options, inputs=inputs)
     for path, content in zip(files, contents[-len(files) :], strict=True):
         write_json(path, {**content, "manifest": made_by})
-    for path, run in zip(examples, runs, strict=not alone):
-        write_json_lines(
-            path,
-            ({"id": name, **values} for name, values in run.scores.examples.items()),
-        )
+    for path, run in zip(examples, runs, strict=False):
+        scores = run.scores.examples
+        write_json_lines(path, ({"id": name, **scores[name]} for name in scores))
     for path in written:
         log.info(f"saved {path}")
 
 
+def _is_stream(out: Path | None) -> bool:
+    """Whether it is a device or a pipe."""
+    return out is not None and out.exists() and not out.is_file()
+
+
 def _score_files(
-    settings: ScoreSettings, runs: Sequence[LoadedRun], options: Mapping[str, Any]
+    settings: ScoreSettings, runs: Sequence[Predictions], options: Mapping[str, Any]
 ) -> list[Path]:
-    """The file of each run's scores, and that of the comparison, if there are two runs."""
+    """The file of each run's scores, and that of the comparison of two runs."""
     from pipedec_cli.data.writing import named_by_hash
 
+    groups = [[run] for run in runs]
+    if len(runs) > 1:
+        groups.append(list(runs))
     out, files = settings.out, list[Path]()
-    groups = [[run] for run in runs if len(runs) > 1]
-    for group in (*groups, runs):
+    for group in groups:
         name = "-vs-".join(run.name for run in group)
         if out is None:
             # Seen from the workspace: both may be moved together.
-            places = [
-                os.path.relpath(real(run.path), real(settings.place.root))
-                for run in group
-            ]
+            root = real(settings.place.root)
+            places = [os.path.relpath(real(run.path), root) for run in group]
             named = named_by_hash([name], {**options, "of": places})
             files.append(settings.place.scores / f"{named}.json")
+        elif group is groups[-1]:
+            files.append(out)
         else:
-            files.append(
-                out if group is runs else out.with_name(f"{out.stem}.{name}.json")
-            )
+            files.append(out.with_name(f"{out.stem}.{name}.json"))
     return files
 
 
 def _make_way(path: Path, protocol: str) -> None:
-    """Keep scores by another protocol that stand where scores are to be written; a `UserError` if it is another file."""
+    """Keep scores by another protocol that stand where scores are to be written.
+
+    A `UserError` if it is another file.
+    """
     from pipedec_cli.data.writing import backups, first_object, require_own
 
     beside = _examples_beside(path)

@@ -1,4 +1,4 @@
-"""What goes wrong with pipelined decoding in particular, counted; and two texts side by side."""
+"""What goes wrong with pipelined decoding in particular, counted."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import regex
 
-from pipedec_cli.data.fields import alike, split_pair
-from pipedec_cli.metrics.measure import ScoringItem
+from pipedec_cli.data.records import Generated
+from pipedec_cli.metrics.measure import record_beside
 
-_WORD = regex.compile(
-    r"(?:[\p{L}\p{N}]\p{M}*)+"
-)  # marks are vowels in Hindi, tones in Thai
+#: Marks are vowels in Hindi, tones in Thai.
+_WORD = regex.compile(r"(?:[\p{L}\p{N}]\p{M}*)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,70 +23,84 @@ class Failures:
     """
 
     examples: int
-    subsequences: int  # predicted, in all
-    duplicated: (
-        int  # subsequences that say the same as an earlier one of their prediction
-    )
-    with_duplicates: int  # predictions that have a duplicate
-    expected: int  # subsequences of the references, where they are known
-    dropped: int  # expected subsequences that are missing, prediction by prediction
-    with_dropped: int  # predictions that have fewer subsequences than their reference
-    compared: int  # predictions whose reference has known subsequences
-    truncated: Mapping[
-        str, int
-    ]  # predictions cut short, by the bound (time_max, sub_max, max_tokens)
-    stopped_on_repeat: (
-        int  # predictions that were ended because they repeated themselves
-    )
-    duplicated_rate: float  # of the predicted subsequences
-    dropped_rate: (
-        float | None
-    )  # of the expected subsequences; None if no reference's are known
-    truncated_rate: float  # of the predictions
-    stopped_on_repeat_rate: float  # of the predictions
-    alike_rate: (
-        float  # equal to another text, of those whose sources and right answers differ
-    )
+    #: Predicted subsequences, in all.
+    subsequences: int
+    #: Subsequences that say the same as an earlier one of their prediction.
+    duplicated: int
+    #: Predictions that have a duplicate.
+    with_duplicates: int
+    #: Subsequences of the references, where they are known.
+    expected: int
+    #: Expected subsequences that are missing, prediction by prediction.
+    dropped: int
+    #: Predictions that have fewer subsequences than their reference.
+    with_dropped: int
+    #: Predictions whose reference has known subsequences.
+    compared: int
+    #: Predictions cut short, by the bound: time_max, sub_max, max_tokens.
+    truncated: Mapping[str, int]
+    #: Predictions that were ended because they repeated themselves.
+    stopped_on_repeat: int
+    #: Of the predicted subsequences.
+    duplicated_rate: float
+    #: Of the expected subsequences; None if no reference's are known.
+    dropped_rate: float | None
+    #: Of the predictions.
+    truncated_rate: float
+    stopped_on_repeat_rate: float
+    #: Texts equal to another, of those whose sources and right answers differ.
+    alike_rate: float
 
 
 def said(text: str) -> str:
-    """The words of a text, to compare texts by; the text itself if it has no words, so that ! and ? differ."""
+    """The words of a text, to compare texts by.
+
+    A text without words is compared as it is, so that ! and ? differ.
+    """
     return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 
 def duplicates(segments: Sequence[str]) -> list[int]:
     """The places of subsequences that say the same as an earlier subsequence."""
-    first: dict[str, int] = {}
-    return [
-        place
-        for place, one in enumerate(segments)
-        if first.setdefault(said(one), place) != place
-    ]
+    earlier = set[str]()
+    places = []
+    for place, segment in enumerate(segments):
+        words = said(segment)
+        if words in earlier:
+            places.append(place)
+        earlier.add(words)
+    return places
 
 
-def dropped(item: ScoringItem) -> int | None:
-    """The number of subsequences that a prediction lacks; None if those of its reference are not known."""
-    return None if item.gold is None else max(0, len(item.gold) - len(item.segments))
+def dropped(example: Generated) -> int | None:
+    """The number of subsequences that a prediction lacks; None if it is not known."""
+    right = record_beside(example).target_segments
+    return None if right is None else max(0, len(right) - len(example.segments))
 
 
-def count_failures(items: Sequence[ScoringItem]) -> Failures:
+def right_answers(example: Generated) -> tuple[object, object]:
+    """The right answers of an example, to compare with another's."""
+    record = record_beside(example)
+    return record.references, record.target_segments
+
+
+def count_failures(examples: Sequence[Generated]) -> Failures:
     """Count repeats, omissions and cuts over a set of predictions."""
-    repeats = [len(duplicates(item.segments)) for item in items]
-    missing = [lacking for item in items if (lacking := dropped(item)) is not None]
-    truncated = Counter(item.truncated for item in items if item.truncated is not None)
-    stopped_on_repeat = sum(item.stopped_on_repeat for item in items)
-    right = {item.right for item in items} - {
-        ((), None)
-    }  # items without a right answer
-    sources, texts = (
-        len({item.source for item in items}),
-        len({said(item.prediction) for item in items}),
-    )
-    different = min(sources, len(right) or sources)
-    subsequences = sum(len(item.segments) for item in items)
-    expected = sum(len(item.gold) for item in items if item.gold is not None)
+    count = max(1, len(examples))
+    repeats = [len(duplicates(example.segments)) for example in examples]
+    missing = list[int]()
+    expected = 0
+    for example in examples:
+        lacking = dropped(example)
+        if lacking is not None:
+            missing.append(lacking)
+            expected += len(record_beside(example).target_segments or ())
+    cuts = (example.truncated for example in examples)
+    truncated = Counter(cut for cut in cuts if cut is not None)
+    stopped = sum(example.stopped_on_repeat for example in examples)
+    subsequences = sum(len(example.segments) for example in examples)
     return Failures(
-        examples=len(items),
+        examples=len(examples),
         subsequences=subsequences,
         duplicated=sum(repeats),
         with_duplicates=sum(map(bool, repeats)),
@@ -96,81 +109,20 @@ def count_failures(items: Sequence[ScoringItem]) -> Failures:
         with_dropped=sum(map(bool, missing)),
         compared=len(missing),
         truncated=dict(sorted(truncated.items())),
-        stopped_on_repeat=stopped_on_repeat,
+        stopped_on_repeat=stopped,
         duplicated_rate=sum(repeats) / max(1, subsequences),
         dropped_rate=sum(missing) / max(1, expected) if missing else None,
-        truncated_rate=truncated.total() / max(1, len(items)),
-        stopped_on_repeat_rate=stopped_on_repeat / max(1, len(items)),
-        alike_rate=max(0.0, 1 - texts / max(1, different)),
+        truncated_rate=truncated.total() / count,
+        stopped_on_repeat_rate=stopped / count,
+        alike_rate=_alike_rate(examples),
     )
 
 
-def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
-    """For each segment its place in the other text. Places never fall; they are 0 if the other text is empty.
-
-    Pairs have as many words in common as possible. A segment between two pairs stands
-    beside the next segment there of the other text that has no pair, or at the end of
-    it.
-    """
-    mine, theirs = (
-        [set(said(one).split()) for one in text] for text in (segments, beside)
-    )
-
-    def common(i: int, j: int) -> float:
-        return 2 * len(mine[i] & theirs[j]) / max(1, len(mine[i]) + len(theirs[j]))
-
-    best = [
-        [0.0] * (len(theirs) + 1) for _ in range(len(mine) + 1)
-    ]  # words in common of the rest of both
-    for i in reversed(range(len(mine))):
-        for j in reversed(range(len(theirs))):
-            best[i][j] = max(
-                best[i + 1][j], best[i][j + 1], common(i, j) + best[i + 1][j + 1]
-            )
-    pairs, i, j = list[tuple[int, int]](), 0, 0
-    while i < len(mine) and j < len(theirs):
-        if common(i, j) > 0 and best[i][j] == common(i, j) + best[i + 1][j + 1]:
-            pairs.append((i, j))
-            i, j = i + 1, j + 1
-        elif best[i][j] == best[i][j + 1]:
-            j += 1
-        else:
-            i += 1
-    places, i, j = list[int](), 0, 0
-    for end, partner in (*pairs, (len(mine), len(theirs))):
-        places += [min(j + more, max(partner - 1, 0)) for more in range(end - i)]
-        places += [partner] if end < len(mine) else []
-        i, j = end + 1, partner + 1
-    return places
-
-
-def aligned_by_key(
-    objects: Sequence[Sequence[str]], beside: Sequence[str]
-) -> list[list[int]]:
-    """For each ``key: value`` pair of each object its row, in any order; the rows of `beside` come first.
-
-    With several pairs of one key, the items of a list, equal ones stand side by side,
-    and then the rest in order. A pair without a partner gets a new row at the end.
-    """
-    rows = list(beside)
-    places = []
-    for pairs in objects:
-        found, free = dict[int, int](), dict(enumerate(rows))
-        for same in (lambda pair: (_key(pair), said(pair)), _key):
-            for at, pair in enumerate(pairs):
-                partner = next(
-                    (row for row, one in free.items() if same(one) == same(pair)), None
-                )
-                if at not in found and partner is not None:
-                    found[at] = partner
-                    del free[partner]
-        for at, pair in enumerate(pairs):
-            if at not in found:
-                found[at] = len(rows)
-                rows.append(pair)
-        places.append([found[at] for at in range(len(pairs))])
-    return places
-
-
-def _key(pair: str) -> str:
-    return alike(split_pair(pair)[0])
+def _alike_rate(examples: Sequence[Generated]) -> float:
+    """The share of texts that equal sources or right answers do not explain."""
+    texts = {said(example.text) for example in examples}
+    sources = {record_beside(example).source for example in examples}
+    right = {right_answers(example) for example in examples}
+    right.discard(((), None))  # of examples without a right answer
+    different = min(len(sources), len(right) or len(sources))
+    return max(0.0, 1 - len(texts) / max(1, different))

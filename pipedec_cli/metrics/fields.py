@@ -1,112 +1,88 @@
-"""F1 of the (path, value) pairs of objects, and the share of objects that are completely right: protocol ``fields``.
+"""F1 of the (path, value) pairs of objects, and the share of objects that are all right.
 
-The items of a list of objects have no order: each predicted item is compared with one
-right item, so that most pairs agree. A key may have a metric of its own: ``words``, or
-a tolerance of its numbers, such as ``0.5`` or ``5%``.
+Protocol ``fields``. The items of a list of objects have no order: each predicted item
+is compared with one right item, so that most pairs agree. A key may have a metric of
+its own: ``words``, or a tolerance of its numbers, such as ``0.5`` or ``5%``.
 """
 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
+from math import fsum
 from typing import ClassVar, Final
 
 import numpy as np
 
 from pipedec_cli.data.fields import split_pair
+from pipedec_cli.data.records import Generated
 from pipedec_cli.metrics.measure import (
     PERCENT,
     Floats,
     Measure,
-    ScoringItem,
+    Parts,
     harmonic_mean,
+    record_beside,
+    right_segments,
+    set_f1,
 )
-
-#: The share of right values that a threshold is to keep, in per cent.
-PRECISION: Final = 95.0
-_BINS: Final = 10
-
-#: A value's confidence, 0 to 1, and whether the value is right.
-Judged = tuple[float, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Some values: the least confidence of the group, their number, their mean confidence and share of right ones, per cent."""
-
-    least: float
-    values: int
-    confidence: float
-    right: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reliability:
-    """What confidence says about values: those of each tenth of confidence, and how well it tells right from wrong.
-
-    `auc` is the area under the ROC curve, 0 to 1: the share of pairs of a right and a
-    wrong value in which the right one is surer, ties half; None without such pairs.
-    `threshold` is the least that keeps 95 % right values; None if there is none.
-    """
-
-    bins: Sequence[Group]
-    auc: float | None
-    threshold: float | None
-
-
-def reliability(judged: Sequence[Judged]) -> Reliability | None:
-    """How well confidence tells right from wrong; None without values."""
-    if not judged:
-        return None
-    sure, right = np.array(sorted(judged, reverse=True), dtype=np.float64).T
-    ends = np.append(sure[1:] < sure[:-1], True)  # equal values are kept together
-    enough = PERCENT * np.cumsum(right) / np.arange(1, len(right) + 1) >= PRECISION
-    threshold = float(sure[ends & enough][-1]) if (ends & enough).any() else None
-    tenths = [(n / _BINS, (n + 1) / _BINS) for n in range(_BINS)]
-    bins = [kept(judged, low, high if high < 1 else 2.0) for low, high in tenths]
-    ours, theirs = sure[right == 1], np.sort(sure[right == 0])
-    pairs = len(ours) * len(theirs)
-    below = sum(np.searchsorted(theirs, ours, side).sum() for side in ("left", "right"))
-    auc = float(below / (2 * pairs)) if pairs else None
-    return Reliability([one for one in bins if one.values], auc, threshold)
-
-
-def kept(judged: Sequence[Judged], least: float, below: float = 2.0) -> Group:
-    """The values whose confidence is at least one number and below another; without any nothing is sure or right."""
-    found = [one for one in judged if least <= one[0] < below]
-    means = (PERCENT * sum(column) / len(found) for column in zip(*found, strict=True))
-    return Group(least, len(found), *(means if found else (0.0, 0.0)))
-
+from pipedec_cli.metrics.reliability import Judged
 
 Pair = tuple[str, str]
-#: The path of a value in an item of a list of objects: the list, the item, and the
-#: rest.
-_ITEM: Final = re.compile(r"(.*?)\[([0-9]+)\](\..*)", re.DOTALL)
+Pairs = AbstractSet[Pair]
+#: How right each predicted pair is, 0 to 1.
+Credit = dict[Pair, float]
+#: The pairs of each item of a list, by its number as it is written.
+Items = dict[str, set[Pair]]
+#: New numbers of items, by the name of their list and their old number.
+Numbers = dict[tuple[str, str], int]
+#: A row of statistics.
+Row = tuple[float, ...]
+
+#: The path of a value in an item of a list of objects: list, item, and rest.
+_IN_ITEM: Final = re.compile(r"(.*?)\[([0-9]+)\](\..*)", re.DOTALL)
+_NUMBER: Final = re.compile(r"\[[0-9]+\]")
+#: 0.3 − 0.2 is within 0.1.
+_ROUNDING: Final = 1 + 1e-9
+#: What an item of the same number is worth, so that numbers stay where they can.
+_SAME_NUMBER: Final = 1 / 10_000
 
 
 def agreement(metric: str, value: str, right: str) -> float:
-    """How right a value is, 0 to 1: the F1 of its words, each counted once, or whether a number is within the tolerance."""
+    """How right a value is that is not equal, 0 to 1.
+
+    By ``words`` it is their F1, each counted once; by a tolerance whether the number is
+    within it; by ``exact`` 0.
+    """
+    if metric == "exact":
+        return 0.0
     if metric == "words":
-        ours, theirs = ({*re.findall(r"\w+", text)} for text in (value, right))
-        return 2 * len(ours & theirs) / max(1, len(ours) + len(theirs))
+        return set_f1(_words(value), _words(right))
     try:
-        number, meant = float(value), float(right)
+        number = float(value)
+        meant = float(right)
     except ValueError:
         return 0.0
-    most = float(metric.rstrip("%")) * (
-        abs(meant) / PERCENT if metric.endswith("%") else 1
-    )
-    return float(abs(number - meant) <= most * (1 + 1e-9))  # 0.3 − 0.2 is within 0.1
+    most = float(metric.rstrip("%"))
+    if metric.endswith("%"):
+        most *= abs(meant) / PERCENT
+    apart = abs(number - meant)
+    return float(apart <= most * _ROUNDING)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 @dataclass(frozen=True)
 class Fields(Measure):
-    """Micro F1: an object is a set of ``path: value`` pairs, with a pair for each item of a list.
+    """Micro F1: an object is a set of ``path: value`` pairs.
 
-    `metrics` are those of keys such as ``menu[].price``. The values of all other keys
-    are equal or not.
+    Each item of a list is a pair. `metrics` are those of keys such as ``menu[].price``.
+    The values of all other keys are equal or not.
     """
 
     metrics: tuple[Pair, ...] = ()
@@ -129,172 +105,218 @@ class Fields(Measure):
     @property
     def _settings(self) -> str:
         metrics = "".join(f"|{key}:{metric}" for key, metric in self.metrics)
-        return f"norm:nfkc+casefold+spaces|lists:sets|items:assigned|avg:micro{metrics}|unicode:{unicodedata.unidata_version}"
+        how = "norm:nfkc+casefold+spaces|lists:sets|items:assigned|avg:micro"
+        return f"{how}{metrics}|unicode:{unicodedata.unidata_version}"
 
-    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
-        """The object's share in each sum, with its items matched: common pairs, whether all are right, predicted pairs, right pairs."""
-        assert item.gold is not None, "an item without right answers is refused before"
-        return self._row(*self._both(item.segments, item.gold))
+    def statistics(self, example: Generated) -> tuple[float, ...]:
+        """The object's share in each sum, with its items matched.
+
+        Common pairs, whether all are right, predicted pairs, right pairs.
+        """
+        return self._row(*self._matched(example))
 
     def corpus(self, means: Floats) -> Floats:
-        """Ratios of sums. Precision without predicted pairs, and recall without right ones, is 1 if there are neither, else 0."""
-        hits, exact, predicted, right = np.moveaxis(means, -1, 0)
-        neither = np.where((predicted == 0) & (right == 0), PERCENT, 0.0)
-        both = ((predicted, neither.copy()), (right, neither.copy()))
-        p, r = (
-            np.divide(PERCENT * hits, of, out=usual, where=of > 0) for of, usual in both
-        )
-        return np.stack([harmonic_mean(p, r), PERCENT * exact, p, r], axis=-1)
+        """Ratios of sums.
 
-    def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
-        """The metrics and counts of each key, such as ``menu[].price``, the keys with the most right pairs first; exact: all values of a key are right."""
-        both = [self._both(item.segments, item.gold or ()) for item in items]
+        Precision without predicted pairs, and recall without right ones, is 1 if there
+        are neither, else 0.
+        """
+        hits, exact, predicted, right = np.moveaxis(means, -1, 0)
+        precision = _ratio(hits, predicted, other=right)
+        recall = _ratio(hits, right, other=predicted)
+        f1 = harmonic_mean(precision, recall)
+        return np.stack([f1, PERCENT * exact, precision, recall], axis=-1)
+
+    def parts(self, examples: Iterable[Generated]) -> Parts:
+        """The metrics and counts of each key, such as ``menu[].price``.
+
+        The keys with the most right pairs come first. A key is exact in an object if
+        all its values are right.
+        """
+        matched = [self._matched(example) for example in examples]
         sums: dict[str, Floats] = {}
-        for sides in both:
-            groups: dict[str, tuple[set[Pair], set[Pair]]] = {}
-            for side, pairs in enumerate(sides):
-                for pair in pairs:
-                    groups.setdefault(_ITEM.sub(r"\1[]\3", pair[0]), (set(), set()))[
-                        side
-                    ].add(pair)
-            for key, (one, other) in groups.items():
+        for predicted, right in matched:
+            ours = _by_key(predicted)
+            theirs = _by_key(right)
+            for key in ours.keys() | theirs.keys():
+                row = self._row(ours[key], theirs[key])
                 # An object without the key on both sides is right. So all count as
                 # right until a pair shows up.
-                sums.setdefault(key, np.array([0.0, len(both), 0.0, 0.0]))
-                sums[key] += self._row(one, other)
-                sums[key][1] -= 1
-        found = {}
-        for key, total in sorted(
-            sums.items(), key=lambda entry: (-entry[1][3], entry[0])
-        ):
-            values = [*self.corpus(total / len(both)).tolist(), *total[2:].tolist()]
-            found[key] = dict(zip((*self.columns, *self.counted), values, strict=True))
-        return found
+                start = np.array([0.0, len(matched), 0.0, 0.0])
+                total = sums.setdefault(key, start)
+                total += row
+                total[1] -= 1
 
-    def wrong(self, item: ScoringItem) -> list[int]:
-        """The places of an object's pairs that are not all right; [] without a target."""
-        if item.gold is None:
+        def most_right(key: str) -> tuple[float, str]:
+            return -sums[key][3], key
+
+        parts = {}
+        names = (*self.columns, *self.counted)
+        for key in sorted(sums, key=most_right):
+            total = sums[key]
+            means = self.corpus(total / len(matched))
+            counts = total[2:]
+            values = np.concatenate([means, counts])
+            parts[key] = dict(zip(names, values.tolist(), strict=True))
+        return parts
+
+    def wrong(self, example: Generated) -> list[int]:
+        """The places of an object's pairs that are not all right.
+
+        [] without a target.
+        """
+        if record_beside(example).target_segments is None:
             return []
-        moved, right = self.renumbered(item.segments, item.gold), _pairs(item.gold)
-        credit = self._credit(_pairs(moved), right)
-        return [
-            at
-            for at, one in enumerate(moved)
-            if min(credit[pair] for pair in _pairs([one])) < 1
-        ]
+        places = []
+        for place, (_, credit) in enumerate(self._credited(example)):
+            if credit < 1:
+                places.append(place)
+        return places
 
-    def judged(self, item: ScoringItem) -> list[Judged]:
-        """The confidence of each value of an object, and whether it is right: all its pairs, and no others, are in the target."""
-        moved, right = (
-            self.renumbered(item.segments, item.gold or ()),
-            _pairs(item.gold or ()),
-        )
-        credit, found = self._credit(_pairs(moved), right), dict[str, set[Pair]]()
-        for pair, place in zip(item.segments, moved, strict=True):
-            found.setdefault(split_pair(pair)[0], set()).update(_pairs([place]))
-        wanted, of = Counter(key for key, _ in right), item.confidence
-        return [
-            (
-                of[key],
-                min(credit[pair] for pair in pairs) == 1
-                and len(pairs) == wanted[next(iter(pairs))[0]],
-            )
-            for key, pairs in found.items()
-            if key in of
-        ]
+    def judged(self, example: Generated) -> list[Judged]:
+        """The confidence of each value of an object, and whether the value is right.
 
-    def renumbered(self, pairs: Sequence[str], right: Iterable[str]) -> list[str]:
-        """The pairs of an object, with the items of its lists numbered as the right items that they are compared with."""
-        numbers = self._matching(_pairs(pairs), _pairs(right))
+        It is if all its pairs, and no others, are in the target.
+        """
+        confidence = example.confidence or {}
+        values: defaultdict[str, dict[Pair, float]] = defaultdict(dict)
+        credited = self._credited(example)
+        for written, (pair, credit) in zip(example.segments, credited, strict=True):
+            path, _ = split_pair(written)
+            values[path][pair] = credit
+        right = _pairs(record_beside(example).target_segments or ())
+        wanted = Counter(key for key, _ in right)
+        judged = []
+        for path, pairs in values.items():
+            if path in confidence:
+                key, _ = next(iter(pairs))
+                all_there = len(pairs) == wanted[key]
+                all_right = min(pairs.values()) == 1
+                judged.append((confidence[path], all_there and all_right))
+        return judged
+
+    def _credited(self, example: Generated) -> list[tuple[Pair, float]]:
+        """The pairs of an object, renumbered, and how right each is, 0 to 1."""
+        right = record_beside(example).target_segments or ()
+        renumbered = self.renumbered(example.segments, right)
+        pairs = list(map(_pair, renumbered))
+        credit = self._credit(set(pairs), _pairs(right))
+        return [(pair, credit[pair]) for pair in pairs]
+
+    def renumbered(
+        self,
+        pairs: Sequence[str],
+        right: Iterable[str],
+    ) -> list[str]:
+        """The pairs of an object, with each item numbered as the right one beside it."""
+        numbers = self._numbers(_pairs(pairs), _pairs(right))
         return [_moved(pair, numbers) for pair in pairs]
 
-    def _both(
-        self, segments: Sequence[str], gold: Iterable[str]
-    ) -> tuple[AbstractSet[Pair], AbstractSet[Pair]]:
-        predicted, right = _pairs(segments), _pairs(gold)
-        numbers = self._matching(predicted, right)
-        return {(_moved(key, numbers), value) for key, value in predicted}, right
+    def _matched(self, example: Generated) -> tuple[Pairs, Pairs]:
+        """The predicted pairs, their items numbered as the right ones, and the right."""
+        predicted = _pairs(example.segments)
+        right = _pairs(right_segments(example))
+        numbers = self._numbers(predicted, right)
+        moved = {(_moved(key, numbers), value) for key, value in predicted}
+        return moved, right
 
-    def _row(
-        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
-    ) -> tuple[float, ...]:
-        hits = sum(self._credit(predicted, right).values())
-        return (
-            hits,
-            float(hits == len(predicted) == len(right)),
-            len(predicted),
-            len(right),
-        )
+    def _row(self, predicted: Pairs, right: Pairs) -> Row:
+        credit = self._credit(predicted, right)
+        hits = fsum(credit.values())
+        exact = hits == len(predicted) == len(right)
+        return hits, float(exact), len(predicted), len(right)
 
-    def _credit(
-        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
-    ) -> dict[Pair, float]:
-        """How right each predicted pair is, 0 to 1. By its key's metric it agrees with one right pair that no other agrees with."""
-        credit = {pair: float(pair in right) for pair in predicted}
+    def _credit(self, predicted: Pairs, right: Pairs) -> Credit:
+        """How right each predicted pair is, 0 to 1.
+
+        By its key's metric it agrees with one right pair that no other agrees with.
+        """
+        credit = {}
+        for pair in predicted:
+            credit[pair] = float(pair in right)
         metrics = dict(self.metrics)
-        left: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(
-            lambda: ([], [])
-        )
-        for side, pairs in enumerate(
-            (predicted - right, right - predicted) if metrics else ()
-        ):
-            for key, value in sorted(pairs):
-                left[key][side].append(value)
-        for key, (ours, theirs) in left.items():
-            if metric := metrics.get(re.sub(r"\[[0-9]+\]", "[]", key)):
-                agree = [
-                    [agreement(metric, one, other) for other in theirs] for one in ours
-                ]
-                credit |= {
-                    (key, ours[row]): agree[row][column]
-                    for row, column in _assigned(agree)
-                }
+        if not metrics:
+            return credit
+        others = _values(right - predicted)
+        for key, values in _values(predicted - right).items():
+            metric = metrics.get(_NUMBER.sub("[]", key))
+            if metric is None:
+                continue
+            agree = partial(agreement, metric)
+            for row, _, score in _assigned(values, others[key], agree):
+                credit[key, values[row]] = score
         return credit
 
-    def _matching(
-        self, predicted: AbstractSet[Pair], right: AbstractSet[Pair]
-    ) -> dict[tuple[str, str], int]:
-        """The number of the right item for each predicted item, by its list and number; other items come after the right ones.
+    def _numbers(self, predicted: Pairs, right: Pairs) -> Numbers:
+        """The number of the right item for each predicted item.
 
-        It solves the assignment problem: as many pairs as possible are in both items,
-        and then as many numbers as possible stay.
+        Items without one come after the right ones. It solves the assignment problem:
+        as many pairs as possible are in both items, and then as many numbers as
+        possible stay.
         """
-        ours, theirs = _items(predicted), _items(right)
-        numbers: dict[tuple[str, str], int] = {}
-        for name, items in ours.items():
-            others = theirs.get(name, {})
-            agree = [
-                [
-                    sum(self._credit(one, other).values()) + (at == number) / 10_000
-                    for number, other in others.items()
-                ]
-                for at, one in items.items()
-            ]
-            mine, right_numbers = list(items), list(map(int, others))
-            places = {
-                mine[row]: right_numbers[column] for row, column in _assigned(agree)
-            }
-            spare = [at for at in items if at not in places]
-            places |= {
-                at: max(right_numbers, default=0) + extra
-                for extra, at in enumerate(sorted(spare, key=int), start=1)
-            }
-            numbers |= {(name, at): number for at, number in places.items()}
+        right_items = _items(right)
+        numbers = Numbers()
+        for name, items in _items(predicted).items():
+            others = right_items[name]
+            ours = list(items)
+            theirs = list(others)
+            score = partial(self._in_common, items, others)
+            for row, column, _ in _assigned(ours, theirs, score):
+                numbers[name, ours[row]] = int(theirs[column])
+            last = max(map(int, others), default=0)
+            for number in sorted(items, key=int):
+                if (name, number) not in numbers:
+                    last += 1
+                    numbers[name, number] = last
         return numbers
 
+    def _in_common(
+        self,
+        items: Items,
+        others: Items,
+        number: str,
+        other: str,
+    ) -> float:
+        """How much two items have in common.
 
-def _assigned(agree: list[list[float]]) -> list[tuple[int, int]]:
-    """The row and column of each pair of an assignment with the largest sum; none without rows or columns."""
-    if not agree or not agree[0]:
-        return []
+        A little more if their numbers are the same.
+        """
+        credit = self._credit(items[number], others[other])
+        same = _SAME_NUMBER if number == other else 0
+        return fsum(credit.values()) + same
+
+
+def _ratio(hits: Floats, of: Floats, *, other: Floats) -> Floats:
+    """The share of hits, per cent. Where `of` is 0, all if the other is 0, too."""
+    neither = (of == 0) & (other == 0)
+    usual = np.where(neither, PERCENT, 0.0)
+    return np.divide(
+        PERCENT * hits,
+        of,
+        out=usual,
+        where=of > 0,
+    )
+
+
+def _assigned(
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    score: Callable[[str, str], float],
+) -> Iterator[tuple[int, int, float]]:
+    """The pairs of an assignment with the largest sum of scores.
+
+    Each is a place in ours, a place in theirs, and the score.
+    """
+    if not ours or not theirs:
+        return
     from scipy.optimize import linear_sum_assignment
 
-    return [
-        *zip(
-            *map(np.ndarray.tolist, linear_sum_assignment(agree, maximize=True)),
-            strict=True,
-        )
-    ]
+    table = []
+    for mine in ours:
+        table.append([score(mine, other) for other in theirs])
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        yield row, column, table[row][column]
 
 
 def normalise_value(text: str) -> str:
@@ -302,23 +324,53 @@ def normalise_value(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _items(pairs: AbstractSet[Pair]) -> dict[str, dict[str, set[Pair]]]:
-    """The pairs of each item of each list, by the list's name and the item's number; their keys say nothing of the number."""
-    found: dict[str, dict[str, set[Pair]]] = {}
+def _pair(written: str) -> Pair:
+    key, value = split_pair(written)
+    return key, normalise_value(value)
+
+
+def _pairs(written: Iterable[str]) -> set[Pair]:
+    return set(map(_pair, written))
+
+
+def _by_key(pairs: Pairs) -> defaultdict[str, set[Pair]]:
+    """The pairs of each key, all items of a list together."""
+    groups = defaultdict(set)
+    for pair in pairs:
+        path, _ = pair
+        key = _IN_ITEM.sub(r"\1[]\3", path)
+        groups[key].add(pair)
+    return groups
+
+
+def _values(pairs: Pairs) -> defaultdict[str, list[str]]:
+    """The values of each key, in order."""
+    values = defaultdict(list)
     for key, value in sorted(pairs):
-        if match := _ITEM.fullmatch(key):
-            found.setdefault(match[1], {}).setdefault(match[2], set()).add(
-                (f"{match[1]}[]{match[3]}", value)
-            )
-    return found
+        values[key].append(value)
+    return values
 
 
-def _moved(key: str, numbers: Mapping[tuple[str, str], int]) -> str:
-    """A key, or a pair, with the number of another item."""
-    match = _ITEM.fullmatch(key)
-    place = numbers.get((match[1], match[2])) if match else None
-    return key if match is None or place is None else f"{match[1]}[{place}]{match[3]}"
+def _items(pairs: Pairs) -> defaultdict[str, Items]:
+    """The items of each list, by its name.
+
+    The keys of their pairs say nothing of the number.
+    """
+    lists: defaultdict[str, Items] = defaultdict(Items)
+    for key, value in sorted(pairs):
+        match = _IN_ITEM.fullmatch(key)
+        if match:
+            name, number, rest = match.groups()
+            pair = (f"{name}[]{rest}", value)
+            lists[name].setdefault(number, set()).add(pair)
+    return lists
 
 
-def _pairs(written: Iterable[str]) -> AbstractSet[Pair]:
-    return {(key, normalise_value(value)) for key, value in map(split_pair, written)}
+def _moved(path: str, numbers: Numbers) -> str:
+    """A path, or a pair, with the number of another item."""
+    match = _IN_ITEM.fullmatch(path)
+    if match is None:
+        return path
+    name, number, rest = match.groups()
+    number = numbers.get((name, number), number)
+    return f"{name}[{number}]{rest}"

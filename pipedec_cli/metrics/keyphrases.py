@@ -17,12 +17,14 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 import regex
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.metrics.measure import (
     PERCENT,
     Floats,
     Measure,
-    ScoringItem,
     harmonic_mean,
+    record_beside,
+    right_segments,
 )
 
 #: ``edges``: at white space, with punctuation split off the ends of words.
@@ -46,6 +48,19 @@ _POSSESSIVE = re.compile(r"(.+)(['’]s)")
 # letters, digits, # & + and *. Their letters are ASCII. Ours are Unicode's with their
 # marks: a word cut at its accents could match a wrong one.
 _MENG = regex.compile(r"<\w+>|[_<>,().']|(?:[\p{L}\p{N}]\p{M}*|[#&+*])+")
+
+
+@dataclass
+class Split:
+    """Phrases by whether they are contiguous runs of the source's stems.
+
+    Duplicates and invalid phrases are in neither list.
+    """
+
+    present: list[Stems]
+    absent: list[Stems]
+    duplicates: int = 0
+    invalid: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,12 +87,12 @@ class _Keyphrases(Measure):
         *chain.from_iterable(precision_recall.values()),
     )
     counted: ClassVar[tuple[str, ...]] = (
-        *(
-            f"{kind}_{what}"
-            for kind in ("present", "absent")
-            for what in ("targets", "predictions")
-        ),
-        *("duplicate_predictions", "invalid_predictions"),
+        "present_targets",
+        "present_predictions",
+        "absent_targets",
+        "absent_predictions",
+        "duplicate_predictions",
+        "invalid_predictions",
     )
     hard: ClassVar[bool] = True
     deduplicate_targets: ClassVar[bool]
@@ -86,10 +101,8 @@ class _Keyphrases(Measure):
 
     @property
     def _settings(self) -> str:
-        kept, divisor = (
-            "+targets" if self.deduplicate_targets else "",
-            "5" if self.hard else "min",
-        )
+        kept = "+targets" if self.deduplicate_targets else ""
+        divisor = "5" if self.hard else "min"
         words = f"tok:{self._tokenizer}|lower:yes|stem:porter|dedup:predictions{kept}"
         return f"{words}|p@5:of-{divisor}|macro:{self.macro}|nltk:{version('nltk')}"
 
@@ -97,56 +110,63 @@ class _Keyphrases(Measure):
     def _tokenizer(self) -> Tokenizer:
         return "whitespace" if self.pretokenized else self.raw_tokenizer
 
-    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+    def statistics(self, example: Generated) -> tuple[float, ...]:
         """The `_row` of the document's precision and recall at 5 and at M, and counts."""
-        assert item.gold is not None, "an item without right answers is refused before"
-        source = stems(item.source, self._tokenizer)
-        predicted, duplicates, invalid = self.split(
-            item.segments, source, predicted=True
+        source = stems(record_beside(example).source, self._tokenizer)
+        predicted = self.split(example.segments, source, predicted=True)
+        right = self.split(right_segments(example), source, predicted=False)
+        present, absent = predicted.present, predicted.absent
+        parts = [
+            *self._at_both_cuts(present, right.present),
+            *self._at_both_cuts(absent, right.absent),
+        ]
+        return (
+            *self._row(parts),
+            len(right.present),
+            len(present),
+            len(right.absent),
+            len(absent),
+            predicted.duplicates,
+            predicted.invalid,
         )
-        right, _, _ = self.split(item.gold, source, predicted=False)
-        parts: list[tuple[float, float]] = []
-        for guesses, targets in zip(predicted, right, strict=True):
-            at_five = CUTOFF if self.hard else min(CUTOFF, len(guesses))
-            for cut, divisor in ((CUTOFF, at_five), (len(guesses), len(guesses))):
-                hits = sum(guess in targets for guess in guesses[:cut])
-                parts.append(
-                    (
-                        hits / divisor if divisor else 0.0,
-                        hits / len(targets) if targets else 0.0,
-                    )
-                )
-        counts = (
-            len(group) for pair in zip(right, predicted, strict=True) for group in pair
-        )
-        return (*self._row(parts), *counts, duplicates, invalid)
+
+    def _at_both_cuts(
+        self, guesses: Sequence[Stems], targets: Sequence[Stems]
+    ) -> list[tuple[float, float]]:
+        """Precision and recall at 5 and at M, in [0, 1]."""
+        divisor = CUTOFF if self.hard else min(CUTOFF, len(guesses))
+        return [
+            precision_and_recall(guesses[:CUTOFF], targets, divisor),
+            precision_and_recall(guesses, targets, len(guesses)),
+        ]
 
     def split(
         self, phrases: Iterable[str], source: Sequence[str], *, predicted: bool
-    ) -> tuple[tuple[list[Stems], list[Stems]], int, int]:
-        """Stem phrases and split them into present ones (contiguous runs of the source's stems) and absent ones.
+    ) -> Split:
+        """Stem phrases, and split them into present ones and absent ones.
 
         A phrase without a word is no phrase. Repeats, and predictions with a word of
-        `INVALID_WORDS`, are left out; their numbers come second and third.
+        `INVALID_WORDS`, are left out and counted.
         """
         # Stems have no spaces, so with spaces around each, a run of stems is a
         # substring.
         haystack = f" {' '.join(source)} "
-        present, absent, seen = list[Stems](), list[Stems](), set[Stems]()
-        duplicates = invalid = 0
-        for phrase in filter(
-            None, (tuple(stems(text, self._tokenizer)) for text in phrases)
-        ):
+        split = Split([], [])
+        seen = set[Stems]()
+        for text in phrases:
+            phrase = tuple(stems(text, self._tokenizer))
+            if not phrase:
+                continue
             if phrase in seen and (predicted or self.deduplicate_targets):
-                duplicates += 1
+                split.duplicates += 1
             elif predicted and not INVALID_WORDS.isdisjoint(phrase):
-                invalid += 1
+                split.invalid += 1
+            elif f" {' '.join(phrase)} " in haystack:
+                split.present.append(phrase)
             else:
-                (present if f" {' '.join(phrase)} " in haystack else absent).append(
-                    phrase
-                )
+                split.absent.append(phrase)
             seen.add(phrase)
-        return (present, absent), duplicates, invalid
+        return split
 
     def _row(self, parts: Sequence[tuple[float, float]]) -> Iterable[float]:
         """The numbers to average over documents: precision and recall in [0, 1], in the order of `precision_recall`."""
@@ -176,7 +196,10 @@ class Chan2019(_Keyphrases):
 
 @dataclass(frozen=True)
 class Meng2017(_Keyphrases):
-    """Macro F1: the mean over all documents of each document's own F1. Targets keep their duplicates."""
+    """Macro F1: the mean over all documents of each document's own F1.
+
+    Targets keep their duplicates.
+    """
 
     hard: bool = False  # type: ignore[misc]  # a setting here
 
@@ -192,35 +215,54 @@ class Meng2017(_Keyphrases):
         )
 
 
+def precision_and_recall(
+    guesses: Sequence[Stems], targets: Sequence[Stems], divisor: int
+) -> tuple[float, float]:
+    """Hits over the divisor, and over the targets; 0 where these are 0."""
+    hits = sum(guess in targets for guess in guesses)
+    precision = hits / divisor if divisor else 0.0
+    recall = hits / len(targets) if targets else 0.0
+    return precision, recall
+
+
 def stems(text: str, tokenizer: Tokenizer) -> list[str]:
     """The stems of a text's lower-cased words, by nltk's Porter stemmer in its default mode."""
-    return [
-        stem for word in text.lower().split() for stem in _word_stems(word, tokenizer)
-    ]
+    found = list[str]()
+    for word in text.lower().split():
+        found += _word_stems(word, tokenizer)
+    return found
 
 
 @lru_cache(maxsize=1 << 18)
 def _word_stems(word: str, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The stems of one run of non-space characters, cached: texts repeat their words, and stemming is slow."""
+    """The stems of one run of non-space characters.
+
+    They are cached: texts repeat their words, and stemming is slow.
+    """
     from nltk.stem.porter import PorterStemmer
 
     parts = [word]
     if tokenizer == "meng2017":
         parts = _MENG.findall(word)
-    elif (
-        tokenizer == "edges"
-    ):  # ``"data,"`` → ``"``, ``data``, ``,``, ``"``. Inner hyphens and slashes stay
-        start, end = 0, len(word)
-        while start < end and word[start] in _OPENING:
-            start += 1
-        while (
-            end > start
-            and word[end - 1] in _CLOSING
-            and not _ABBREVIATION.fullmatch(word, start, end)
-        ):
-            end -= 1
-        core = word[start:end]
-        possessive = _POSSESSIVE.fullmatch(core)
-        inner = list(possessive.groups()) if possessive else [core] if core else []
-        parts = [*word[:start], *inner, *word[end:]]
+    elif tokenizer == "edges":
+        parts = _without_edges(word)
     return tuple(map(PorterStemmer().stem, parts))
+
+
+def _without_edges(word: str) -> list[str]:
+    """A word with the punctuation at its ends split off: ``(data,`` is three parts.
+
+    Hyphens and slashes within it stay.
+    """
+    start, end = 0, len(word)
+    while start < end and word[start] in _OPENING:
+        start += 1
+    while end > start and word[end - 1] in _CLOSING:
+        if _ABBREVIATION.fullmatch(word, start, end):
+            break
+        end -= 1
+    core = word[start:end]
+    inner = [core] if core else []
+    if possessive := _POSSESSIVE.fullmatch(core):
+        inner = list(possessive.groups())
+    return [*word[:start], *inner, *word[end:]]

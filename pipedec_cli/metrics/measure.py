@@ -1,57 +1,41 @@
-"""What every metric has: the statistics of one example, and the value of a corpus from their means."""
+"""What every metric has: the statistics of an example, and the value of a corpus.
+
+An example is a prediction with its record. Its `segments`, and the record's
+`target_segments` and `references`, are the predicted and the right answers as the task
+compares them; see `answers.for_task`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.data.writing import package_version
 
 Floats = NDArray[np.float64]
+#: The metrics and counts of parts of the answers, by the names of the parts.
+Parts = dict[str, dict[str, float]]
 
 #: Scores are printed and saved as per cent.
 PERCENT = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringItem:
-    """One prediction and its right answers.
+def record_beside(example: Generated) -> Record:
+    """The record of a prediction, with its right answers."""
+    assert example.record is not None, "a prediction is scored against its record"
+    return example.record
 
-    `target` is the right answer as one string, `gold` its subsequences (sentences,
-    phrases, spans); None if not known. `references` are all right answers, for tasks
-    that score text; `truncated` and `stopped_on_repeat` are as in `Generated`.
-    `confidence` and `forced` are those of the values of an object, by the names of
-    their paths.
-    """
 
-    id: str
-    prediction: str
-    segments: tuple[str, ...]
-    target: str | None = None
-    gold: tuple[str, ...] | None = None
-    references: tuple[str, ...] = ()
-    source: str = ""
-    truncated: str | None = None
-    stopped_on_repeat: bool = False
-    confidence: Mapping[str, float] = field(default_factory=dict)
-    forced: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        # A string is a sequence of strings, its letters. As a list it would give a
-        # score that looks real.
-        for name in ("segments", "gold", "references"):
-            if isinstance(value := getattr(self, name), str):
-                raise TypeError(
-                    f"{name} must be a list of strings, not the string {value[:40]!r}"
-                )
-
-    @property
-    def right(self) -> tuple[object, ...]:
-        """Its right answers, to compare with another item's."""
-        return self.references, self.gold
+def right_segments(example: Generated) -> tuple[str, ...]:
+    """The right answers of a task that compares lists."""
+    right = record_beside(example).target_segments
+    assert right is not None, "an example without right answers is refused before"
+    return right
 
 
 class Measure(ABC):
@@ -64,17 +48,20 @@ class Measure(ABC):
     """
 
     name: ClassVar[str]
-    headline: ClassVar[Mapping[str, str]]  # the metrics in a table, with their labels
-    primary: ClassVar[str]  # the headline metric of curves and advice
-    part: ClassVar[str] = "subsequence"  # the name of a part of an answer
-    columns: ClassVar[tuple[str, ...]]  # the names of the numbers of `corpus`
-    counted: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the counts at the end of a row of statistics
-    precision_recall: ClassVar[
-        Mapping[str, tuple[str, str]]
-    ] = {}  # precision and recall of a headline F1
-    unscorable: ClassVar[str] = ""  # why an example may have no statistics
+    #: The metrics in a table, with their labels.
+    headline: ClassVar[Mapping[str, str]]
+    #: The headline metric of curves and advice.
+    primary: ClassVar[str]
+    #: The name of a part of an answer.
+    part: ClassVar[str] = "subsequence"
+    #: The names of the numbers of `corpus`.
+    columns: ClassVar[tuple[str, ...]]
+    #: The counts at the end of a row of statistics.
+    counted: ClassVar[tuple[str, ...]] = ()
+    #: Precision and recall of a headline F1.
+    precision_recall: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    #: Why an example may have no statistics.
+    unscorable: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -84,19 +71,33 @@ class Measure(ABC):
     @property
     def signature(self) -> str:
         """Protocol, settings and versions, as sacrebleu has it: two scores compare only if their signatures are equal."""
-        return f"{self.name}|{self._settings}|pipedec:{package_version('pipedec') or 'source'}"
+        version = package_version("pipedec") or "source"
+        return f"{self.name}|{self._settings}|pipedec:{version}"
 
     @abstractmethod
-    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """The row of one example, with `counted` at its end; None if it is not scorable."""
+    def statistics(self, example: Generated) -> tuple[float, ...] | None:
+        """The row of one example, with `counted` at its end.
+
+        None if it is not scorable.
+        """
 
     def corpus(self, means: Floats) -> Floats:
         """The metrics, per cent [..., metrics], of corpora whose rows have these means [..., numbers in a row]."""
         return PERCENT * means[..., : len(self.columns)]
 
-    def parts(self, items: Iterable[ScoringItem]) -> dict[str, dict[str, float]]:
-        """The metrics and counts of parts of the answers, by the names of the parts; {} if answers have no parts."""
+    def parts(self, examples: Iterable[Generated]) -> Parts:
+        """The metrics and counts of parts of the answers, by the names of the parts.
+
+        {} if answers have no parts.
+        """
         return {}
+
+
+def set_f1(ours: AbstractSet[str], theirs: AbstractSet[str]) -> float:
+    """F1 of two sets, in [0, 1]; 0 if both are empty."""
+    common = len(ours & theirs)
+    total = len(ours) + len(theirs)
+    return 2 * common / max(1, total)
 
 
 def harmonic_mean(precision: Floats, recall: Floats) -> Floats:
@@ -112,13 +113,15 @@ class Scores:
     """The scores of predictions by a protocol.
 
     `ids` are the scored examples in input order, `statistics` their rows [scored,
-    numbers in a row]. Examples that are `not_scorable` are in no mean.
+    numbers in a row]. Examples that are `not_scorable` are in no mean. `items` are
+    all of them, in input order.
     """
 
     measure: Measure
     ids: tuple[str, ...]
     statistics: Floats
     not_scorable: tuple[str, ...] = ()
+    items: tuple[Generated, ...] = ()
 
     @property
     def values(self) -> dict[str, float | None]:
@@ -126,74 +129,96 @@ class Scores:
         return self.values_of(self.ids)
 
     def values_of(self, ids: Collection[str]) -> dict[str, float | None]:
-        """Each metric over some of the examples, in per cent; None if none of them is scored."""
+        """Each metric over some of the examples; None if none of them is scored."""
         wanted = set(ids)
         rows = self.statistics[[example in wanted for example in self.ids]]
         if not len(rows):
             return dict.fromkeys(self.measure.columns)
-        return dict(
-            zip(
-                self.measure.columns,
-                self.measure.corpus(rows.mean(axis=0)).tolist(),
-                strict=True,
-            )
-        )
+        values = self.measure.corpus(rows.mean(axis=0)).tolist()
+        return dict(zip(self.measure.columns, values, strict=True))
 
     @property
     def examples(self) -> dict[str, dict[str, float | None]]:
-        """Each metric of each example, in per cent, by id; examples that are not scorable come last, with None."""
+        """Each metric of each example, in per cent, by id.
+
+        Examples that are not scorable come last, with None.
+        """
         metrics = self.measure.columns
-        values = self.measure.corpus(self.statistics).tolist() if self.ids else []
-        rows = (dict(zip(metrics, row, strict=True)) for row in values)
-        found = dict(zip(self.ids, rows, strict=True))
-        return {**found, **{name: dict.fromkeys(metrics) for name in self.not_scorable}}
+        values: dict[str, dict[str, float | None]] = {}
+        if self.ids:
+            rows = self.measure.corpus(self.statistics).tolist()
+            for example, row in zip(self.ids, rows, strict=True):
+                values[example] = dict(zip(metrics, row, strict=True))
+        for example in self.not_scorable:
+            values[example] = dict.fromkeys(metrics)
+        return values
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of examples, of those not scorable, and what the protocol counted."""
+        """The number of examples, of those not scorable, and what is counted."""
         names = self.measure.counted
         lost = len(self.not_scorable)
         counts = {"examples": len(self.ids) + lost, "not_scorable": lost}
         if not self.ids:
             return counts | dict.fromkeys(names, 0)
         sums = self.statistics.sum(axis=0).tolist()
-        own = sums[len(sums) - len(names) :]
-        return counts | dict(zip(names, map(int, own), strict=True))
+        counted = sums[len(sums) - len(names) :]
+        return counts | dict(zip(names, map(int, counted), strict=True))
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores must know."""
-        lost, of = (
-            len(self.not_scorable),
-            f"of {len(self.ids) + len(self.not_scorable)} examples",
-        )
-        return (
-            [f"{lost} {of} are not scorable and left out: {self.measure.unscorable}"]
-            if lost
-            else []
-        )
+        lost = len(self.not_scorable)
+        if not lost:
+            return []
+        of = f"{lost} of {len(self.ids) + lost} examples"
+        return [f"{of} are not scorable and left out: {self.measure.unscorable}"]
 
 
-def score(
-    items: Iterable[ScoringItem],
+def score_examples(
+    examples: Iterable[Generated],
     measure: Measure,
     *,
     on_example: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Score predictions; call `on_example` after each. A ValueError if there are none, or two have the same id."""
-    rows: dict[str, tuple[float, ...] | None] = {}
-    for item in items:
-        if item.id in rows:
-            raise ValueError(f"two items have the id {item.id!r}")
-        rows[item.id] = measure.statistics(item)
+    """Score predictions; call `on_example` after each.
+
+    A ValueError if there are none, or two have the same id.
+    """
+    scored = dict[str, tuple[float, ...]]()
+    not_scorable = list[str]()
+    taken = dict[str, Generated]()
+    for example in examples:
+        if example.id in taken:
+            raise ValueError(f"two examples have the id {example.id!r}")
+        _require_lists(example)
+        taken[example.id] = example
+        row = measure.statistics(example)
+        if row is None:
+            not_scorable.append(example.id)
+        else:
+            scored[example.id] = row
         on_example()
-    if not rows:
+    if not taken:
         raise ValueError("there is nothing to score")
-    scored = {example: row for example, row in rows.items() if row is not None}
-    statistics = np.array(list(scored.values()), dtype=np.float64)
     return Scores(
         measure,
-        tuple(scored),
-        statistics,
-        tuple(name for name in rows if name not in scored),
+        ids=tuple(scored),
+        statistics=np.array(list(scored.values()), dtype=np.float64),
+        not_scorable=tuple(not_scorable),
+        items=tuple(taken.values()),
     )
+
+
+def _require_lists(example: Generated) -> None:
+    """Refuse a string for a list: its letters would give a score that looks real."""
+    record = record_beside(example)
+    lists: dict[str, object] = {
+        "segments": example.segments,
+        "target_segments": record.target_segments,
+        "references": record.references,
+    }
+    for name, value in lists.items():
+        if isinstance(value, str):
+            what = f"{name} must be a list of strings, not the string {value[:40]!r}"
+            raise TypeError(what)

@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from pipedec_cli.data.records import Generated
 from pipedec_cli.metrics.measure import (
     PERCENT,
     Floats,
     Measure,
-    ScoringItem,
     harmonic_mean,
+    right_segments,
 )
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -60,13 +61,12 @@ class MultiSpanQA(Measure):
         autojunk = "yes" if self.autojunk else "no"  # difflib comes with Python
         return f"norm:squad|avg:micro|autojunk:{autojunk}|python:{platform.python_version()}"
 
-    def statistics(self, item: ScoringItem) -> tuple[float, ...]:
+    def statistics(self, example: Generated) -> tuple[float, ...]:
         """The question's share in each sum: hits, best partial matches, their divisors, and counts."""
-        assert item.gold is not None, "an item without right answers is refused before"
         # An answer that normalises to nothing stays: it costs precision, as a wrong
         # answer does.
-        gold = frozenset(map(normalise_answer, item.gold))
-        predicted = frozenset(map(normalise_answer, item.segments))
+        gold = frozenset(map(normalise_answer, right_segments(example)))
+        predicted = frozenset(map(normalise_answer, example.segments))
         hits = len(gold & predicted) if gold or predicted else 1
         partial = partial_match(gold, predicted, autojunk=self.autojunk)
         return (
@@ -85,8 +85,8 @@ class MultiSpanQA(Measure):
         )
         em_p, em_r = PERCENT * hits / predicted, PERCENT * hits / gold
         pm_p, pm_r = PERCENT * pm_precision / predicted, PERCENT * pm_recall / gold
-        f1 = harmonic_mean(em_p, em_r), harmonic_mean(pm_p, pm_r)
-        return np.stack([*f1, em_p, em_r, pm_p, pm_r], axis=-1)
+        em_f1, pm_f1 = harmonic_mean(em_p, em_r), harmonic_mean(pm_p, pm_r)
+        return np.stack([em_f1, pm_f1, em_p, em_r, pm_p, pm_r], axis=-1)
 
 
 def normalise_answer(text: str) -> str:
@@ -104,21 +104,24 @@ def partial_match(
     right answer's. A prediction counts with its best precision, a right answer with its
     best recall.
     """
-    answered = bool(
-        predicted - {""}
-    )  # as published, a single empty prediction is no answer
+    # As published, a single empty prediction is no answer.
+    answered = bool(predicted - {""})
+    if not gold and not answered:
+        return 1.0, 1.0
     if not gold or not answered:
-        return (0.0, 0.0) if gold or answered else (1.0, 1.0)
-    precision, best_recall = 0.0, dict.fromkeys(sorted(gold), 0.0)
-    for guess in sorted(
-        predicted
-    ):  # in a fixed order, so that sums of floats are always the same
+        return 0.0, 0.0
+    # In a fixed order, so that sums of floats are always the same.
+    best_recall = dict.fromkeys(sorted(gold), 0.0)
+    precision = 0.0
+    for guess in sorted(predicted):
         matcher = SequenceMatcher(None, "", guess, autojunk=autojunk)
         longest = 0
-        for answer in best_recall:
+        for answer, best in best_recall.items():
             matcher.set_seq1(answer)
-            if run := matcher.find_longest_match(0, len(answer), 0, len(guess)).size:
-                longest = max(longest, run)
-                best_recall[answer] = max(best_recall[answer], run / len(answer))
-        precision += longest / len(guess) if longest else 0.0
+            run = matcher.find_longest_match(0, len(answer), 0, len(guess)).size
+            longest = max(longest, run)
+            if run:
+                best_recall[answer] = max(best, run / len(answer))
+        if longest:
+            precision += longest / len(guess)
     return precision, sum(best_recall.values())

@@ -7,12 +7,15 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from pipedec_cli.metrics.measure import Measure, ScoringItem
+from pipedec_cli.data.records import Generated
+from pipedec_cli.metrics.measure import Measure, record_beside
 
 
 @dataclass(frozen=True)
 class Rouge(Measure):
-    """ROUGE F1: the mean over the examples; with several references, the best F1 of each type.
+    """ROUGE F1: the mean over the examples.
+
+    With several references, the best F1 of each type.
 
     ROUGE-L compares whole texts. ROUGE-Lsum compares line by line: a line is a
     predicted or right segment, or a line of a reference without known segments.
@@ -37,24 +40,31 @@ class Rouge(Measure):
 
     @property
     def _settings(self) -> str:
-        stem, nltk = ("yes", f"|nltk:{version('nltk')}") if self.stemmer else ("no", "")
-        package = f"rouge-score:{version('rouge-score')}{nltk}"
-        return f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean|{package}"
+        stem, packages = "no", f"rouge-score:{version('rouge-score')}"
+        if self.stemmer:
+            stem, packages = "yes", f"{packages}|nltk:{version('nltk')}"
+        how = f"score:f1|stem:{stem}|refs:best-per-type|lsum:segments|corpus:mean"
+        return f"{how}|{packages}"
 
-    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
-        """F1 of each type in [0, 1], and the number of references; None if no reference is scorable."""
-        assert item.references, "an item without right answers is refused before"
-        if not any(map(is_scorable, item.references)):
+    def statistics(self, example: Generated) -> tuple[float, ...] | None:
+        """F1 of each type in [0, 1], and the number of references.
+
+        None if no reference is scorable.
+        """
+        record = record_beside(example)
+        references = record.references
+        assert references, "an example without right answers is refused before"
+        if not any(map(is_scorable, references)):
             return None
         whole, by_line = _scorers(self.stemmer)
-        scores = whole.score_multi(item.references, item.prediction)
-        known = {} if item.gold is None else {item.target: _lines(item.gold)}
-        targets = [known.get(reference, reference) for reference in item.references]
-        scores |= by_line.score_multi(targets, _lines(item.segments))
-        return (
-            *(float(scores[metric].fmeasure) for metric in self.columns),
-            len(item.references),
-        )
+        scores = whole.score_multi(references, example.text)
+        known = dict[str | None, str]()
+        if record.target_segments is not None:
+            known[record.target] = _lines(record.target_segments)
+        lines = [known.get(reference, reference) for reference in references]
+        scores |= by_line.score_multi(lines, _lines(example.segments))
+        values = (float(scores[metric].fmeasure) for metric in self.columns)
+        return (*values, len(references))
 
 
 def is_scorable(reference: str) -> bool:
@@ -77,14 +87,13 @@ def _scorers(stemmer: bool) -> list[Any]:
     from nltk.stem.porter import PorterStemmer
     from rouge_score import rouge_scorer, tokenize
 
-    # Most of the tokenizer's time is stemming, and texts repeat their words.
-    remembering = (
-        SimpleNamespace(stem=lru_cache(maxsize=1 << 18)(PorterStemmer().stem))
-        if stemmer
-        else None
-    )
-    tokenizer = SimpleNamespace(
-        tokenize=lambda text: tokenize.tokenize(text, remembering)
-    )
-    kinds = (["rouge1", "rouge2", "rougeL"], ["rougeLsum"])
-    return [rouge_scorer.RougeScorer(types, tokenizer=tokenizer) for types in kinds]
+    stems = None
+    if stemmer:
+        # Most of the tokenizer's time is stemming, and texts repeat their words.
+        cached = lru_cache(maxsize=1 << 18)(PorterStemmer().stem)
+        stems = SimpleNamespace(stem=cached)
+    tokenizer = SimpleNamespace(tokenize=lambda text: tokenize.tokenize(text, stems))
+    return [
+        rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer),
+        rouge_scorer.RougeScorer(["rougeLsum"], tokenizer=tokenizer),
+    ]

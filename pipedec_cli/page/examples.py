@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.compare.comparison import choose_sample
 from pipedec_cli.data.errors import many
-from pipedec_cli.metrics.failures import aligned, aligned_by_key, dropped, duplicates
+from pipedec_cli.metrics.alignment import aligned, aligned_by_key
+from pipedec_cli.metrics.failures import dropped, duplicates
 from pipedec_cli.metrics.fields import Fields
+from pipedec_cli.metrics.measure import record_beside
 from pipedec_cli.page.page import Section, block, template
 
 if TYPE_CHECKING:
     from pipedec_cli.compare.comparison import Report
     from pipedec_cli.data.records import Generated
-    from pipedec_cli.metrics.scoring import ScoredRun
+    from pipedec_cli.metrics.scoring import Scored
 
 
 #: The most examples on a page. Of more, one is drawn from each of as many equal parts.
@@ -105,7 +107,7 @@ def examples(report: Report) -> Section | None:
 
 def _example(
     place: int,
-    runs: Sequence[ScoredRun],
+    runs: Sequence[Scored],
     metrics: Sequence[str],
     screen: int,
     objects: Fields | None,
@@ -117,7 +119,9 @@ def _example(
     says; `mistaken` are the fields with a wrong value.
     """
     first = runs[0].items[place]
-    gold = None if first.gold is None else _parts(first.gold, screen)
+    record = record_beside(first)
+    wanted = record.target_segments
+    gold = None if wanted is None else _parts(wanted, screen)
     texts = [_parts(run.items[place].segments, screen) for run in runs]
     right = texts[0] if gold is None else gold
     matched = [objects.renumbered(parts, right) for parts in texts] if objects else []
@@ -127,7 +131,7 @@ def _example(
         else [aligned(parts, right) for parts in texts]
     )
     references = [
-        one for one in first.references if gold is None or one != first.target
+        one for one in record.references if gold is None or one != record.target
     ]
     shown = []
     for run, parts, at in zip(runs, texts, rows, strict=True):
@@ -149,7 +153,7 @@ def _example(
             "dropped": dropped(item),
             "cut": item.truncated,
             "missing": _missing(run.run.predictions[place]),
-            "same": item.prediction.split() == first.prediction.split(),
+            "same": item.text.split() == first.text.split(),
             "steps": run.run.predictions[place].steps,
             "scores": [None if value is None else round(value, 1) for value in values],
         }
@@ -157,9 +161,9 @@ def _example(
     return {
         "id": shortened(first.id, 80),
         "place": place + 1,
-        "source": shortened(first.source, screen),
+        "source": shortened(record.source, screen),
         "gold": gold,
-        "count": len(first.segments if first.gold is None else first.gold),
+        "count": len(first.segments if wanted is None else wanted),
         "references": _parts(references, screen),
         "otherReferences": len(references),
         "runs": shown,

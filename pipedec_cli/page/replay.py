@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.data.errors import many
+from pipedec_cli.metrics.measure import record_beside
 from pipedec_cli.page.examples import shortened, shown_first, shown_places, size
 from pipedec_cli.page.page import Section, template
 from pipedec_cli.pipeline.grid import openings_of
@@ -96,7 +97,7 @@ def replay(report: Report) -> Section | None:
             "at": number,  # in the list of examples
             "place": place + 1,
             "id": shortened(item.id, 80),
-            "source": shortened(item.source, HEADING),
+            "source": shortened(record_beside(item).source, HEADING),
             "runs": runs,
         }
         taken = size(example)

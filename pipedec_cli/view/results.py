@@ -13,7 +13,7 @@ from pipedec_cli.compare.comparison import MANY, Report
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.data.errors import many
 from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
-from pipedec_cli.metrics.fields import PRECISION, kept
+from pipedec_cli.metrics.reliability import PRECISION, kept
 from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
@@ -45,13 +45,14 @@ from pipedec_cli.view.tables import (
 
 if TYPE_CHECKING:
     from pipedec_cli.compare.comparison import Bench, Comparison
+    from pipedec_cli.metrics.differences import Difference
     from pipedec_cli.metrics.failures import Failures
     from pipedec_cli.metrics.measure import Measure
-    from pipedec_cli.metrics.scoring import Difference, ScoredRun
+    from pipedec_cli.metrics.scoring import Scored
 
 
 def show_scores(
-    runs: Sequence[ScoredRun],
+    runs: Sequence[Scored],
     differences: Mapping[str, Difference],
     pair: Mapping[str, Any],
 ) -> None:
@@ -104,7 +105,7 @@ def show_scores(
     show_lines(console, notes)
 
 
-def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
+def _parts(runs: Sequence[Scored], names: Row, measure: Measure) -> Sheet:
     """The scores of each key of the objects; of two runs the first metric alone."""
     columns: Row = ("F1", "P", "R", "exact")
     by_run, right = [run.parts for run in runs], measure.counted[-1]
@@ -130,7 +131,7 @@ def _parts(runs: Sequence[ScoredRun], names: Row, measure: Measure) -> Sheet:
     )
 
 
-def _rows(run: ScoredRun) -> str:
+def _rows(run: Scored) -> str:
     """The number of scored rows, the number that the run was to make, and the other counts."""
     (_, examples), *others = run.scores.counts.items()
     of = f" of {run.expected}" if run.expected is not None else ""
@@ -174,7 +175,7 @@ def failure_cells(
     return [(f"{part}s per text", lengths), *shown.items()]
 
 
-def reliability_sheet(name: str, runs: Sequence[tuple[str, ScoredRun]]) -> Sheet | None:
+def reliability_sheet(name: str, runs: Sequence[tuple[str, Scored]]) -> Sheet | None:
     """How often values of each confidence are right, in the last of the `runs`; None without confidences.
 
     Each run has the name of its split beside it. The threshold is fitted on the first

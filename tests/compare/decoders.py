@@ -6,11 +6,10 @@ from pathlib import Path
 
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.compare.timing import Clock, Output, Pass, Source, Timing
-from pipedec_cli.data.records import Generated, Record
-from pipedec_cli.metrics.failures import count_failures
-from pipedec_cli.metrics.measure import ScoringItem, score
+from pipedec_cli.metrics.measure import score_examples
 from pipedec_cli.metrics.rouge import Rouge
-from pipedec_cli.metrics.scoring import LoadedRun, ScoredRun
+from pipedec_cli.metrics.scoring import Predictions, Scored
+from tests.metrics.documents import example
 
 
 @dataclass
@@ -89,20 +88,20 @@ def entry(
 
 def scored(
     segments, *, steps=(), gold=("a b", "c d"), truncated=None, name="x"
-) -> ScoredRun:
+) -> Scored:
     """Predictions of these segments, each of 2 tokens, scored against one target."""
-    predictions, items = [], []
+    predictions = []
     for number, parts in enumerate(segments):
-        record = Record(f"{number}", "s", None, None, (), "f:1", {})
-        text, cost = " ".join(parts), steps[number] if steps else 1
-        predictions.append(
-            Generated(
-                text=text, segments=tuple(parts), steps=cost, tokens=2, record=record
-            )
+        prediction = example(
+            parts,
+            gold,
+            references=(" ".join(gold),),
+            source="s",
+            name=f"{number}",
+            steps=steps[number] if steps else 1,
+            tokens=2,
+            truncated=truncated,
         )
-        right = {"gold": gold, "references": (" ".join(gold),)}
-        items.append(
-            ScoringItem(record.id, text, tuple(parts), **right, truncated=truncated)
-        )
-    run = LoadedRun(Path("x.jsonl"), name, predictions, "records", {})
-    return ScoredRun(run, items, score(items, Rouge()), count_failures(items))
+        predictions.append(prediction)
+    run = Predictions(Path("x.jsonl"), name, predictions, "records", {})
+    return Scored(run, score_examples(predictions, Rouge()))

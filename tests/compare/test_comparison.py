@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pipedec_cli.compare.comparison import (
     MANY,
@@ -15,7 +16,6 @@ from pipedec_cli.compare.comparison import (
     assemble,
     by_size,
     choose_sample,
-    with_quality,
 )
 from pipedec_cli.compare.entry import (
     Entry,
@@ -28,7 +28,7 @@ from pipedec_cli.compare.machine import disturbance
 from pipedec_cli.compare.runners import Lengths
 from pipedec_cli.compare.timing import Output, Pass, Timing
 from pipedec_cli.data.records import Generated
-from pipedec_cli.metrics.scoring import Difference
+from pipedec_cli.metrics.differences import Difference
 from tests.compare.decoders import FakeDecoder, entry, scored, timing
 from tests.jobs.report.reports import conditions
 
@@ -82,13 +82,14 @@ def test_sample_meets_data_that_repeat_themselves_at_different_points_and_says_w
 def sized(segments, steps, sizes, seconds):
     """An entry with these steps and numbers of target subsequences; `seconds` are of the last examples, which were timed."""
     made = scored(segments, steps=steps)
-    items = [
-        replace(one, gold=("x",) * size or None)
-        for one, size in zip(made.items, sizes, strict=True)
-    ]
+    items = []
+    for item, size in zip(made.items, sizes, strict=True):
+        right = structs.replace(item.record, target_segments=("x",) * size or None)
+        items.append(structs.replace(item, record=right))
+    made = replace(made, scores=replace(made.scores, items=tuple(items)))
     passes = [Pass((Output((5,), 1),) * len(seconds), 1, 0.0, None, tuple(seconds))]
     return entry(
-        scored=replace(made, items=items),
+        scored=made,
         timings={1: Timing.of(1, passes)} if seconds else {},
     )
 
@@ -125,6 +126,9 @@ def test_breakdown_has_steps_of_all_and_times_of_the_timed():
     assert by_size(plain, plain, [], "rougeL") == ()
 
 
+TEXTS = [["a b", "c d"]] * 2
+
+
 def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
     """A baseline, one delay and a peer, with two examples, of which the second was timed; `exact` are names."""
 
@@ -132,33 +136,32 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
         passes = [Pass((Output((5, 6), 4, exhausted),), 4, 0.0, None, (seconds,))]
         return {size: Timing.of(size, passes) for size in sizes}
 
-    def measured(name, role, timings, **more):
-        one = Entry(name=name, role=role, runner=FakeDecoder(), timings=timings, **more)
-        return one if role == "baseline" else one.beside(entries[0])
-
-    texts, agreed = [["a b", "c d"]] * 2, TextAgreement(100.0, 2, 2)
-    entries = [measured("sequential", "baseline", timed(6.0))]
-    entries += [
-        measured(
-            "Δt = 1",
-            "pipelined",
+    agreed = TextAgreement(100.0, 2, 2)
+    lost = {"rougeL": Difference(-0.1, None, None)}
+    planned = {
+        "sequential": (timed(6.0), Quality(scored(TEXTS, steps=(8, 8)))),
+        "Δt = 1": (
             timed(2.0, exhausted=True),
-            delay=delay,
-            command="generate",
+            Quality(scored(TEXTS, steps=(2, 4)), lost),
         ),
-        *(
-            measured(name, "exact", timed(1.0), delay=1, command="exact t5")
+        **{
+            name: (timed(1.0), Quality(scored(TEXTS, steps=(2, 2)), {}, agreed))
             for name in exact
-        ),
-        measured("theirs", "peer", {size: timing([12.0], 4) for size in peer_sizes}),
-    ]
-    qualities = [
-        Quality(scored(texts, steps=(8, 8))),
-        Quality(scored(texts, steps=(2, 4)), {"rougeL": Difference(-0.1, None, None)}),
-        *(Quality(scored(texts, steps=(2, 2)), {}, agreed) for _ in exact),
-    ]
-    for place, quality in enumerate(qualities):
-        entries[place] = with_quality(entries[place], {"test": quality})
+        },
+        "theirs": ({size: timing([12.0], 4) for size in peer_sizes}, None),
+    }
+    roles = {"sequential": "baseline", "Δt = 1": "pipelined", "theirs": "peer"}
+    more = {"Δt = 1": {"delay": delay, "command": "generate"}}
+    entries = []
+    for name, (timings, quality) in planned.items():
+        role = roles.get(name, "exact")
+        own = more.get(
+            name, {"delay": 1, "command": "exact t5"} if name in exact else {}
+        )
+        plan = Entry(name=name, role=role, runner=FakeDecoder(), **own)
+        qualities = {"test": quality} if quality else None
+        baseline = entries[0] if entries else None
+        entries.append(plan.filled(baseline, timings=timings, qualities=qualities))
     return assemble(
         entries,
         conditions(disturbed=disturbed),
@@ -175,37 +178,23 @@ def compared(sizes=(1, 2), peer_sizes=(1,), exact=(), delay=1, disturbed=None):
 def test_report_is_put_together_from_scores_and_timings():
     report = compared()
     first, mine, theirs = report.entries
-    sums = [
-        (one.totals.examples, one.totals.steps, one.totals.tokens)
-        for one in (first, mine)
-    ]
-    assert sums == [(2, 16, 4), (2, 6, 4)]
+    assert (first.totals.steps, mine.totals.steps) == (16, 6)
     assert {size: gain.speedup for size, gain in mine.gains.items()} == {1: 3.0, 2: 3.0}
-    exhausted = [one.row_budget_exhausted for one in (first, mine, theirs)]
+    exhausted = [each.row_budget_exhausted for each in (first, mine, theirs)]
     assert exhausted == [None, 1.0, None]
     assert report.explored and not compared(delay="together").explored
     assert (first.gains, report.subsequences_per_target) == ({}, 2.0)
     row, *_ = report.by_subsequences["Δt = 1"]
-    assert (row.examples, row.fewer_steps, row.timed, row.speedup) == (
-        2,
-        16 / 6,
-        1,
-        3.0,
-    )
+    assert (row.examples, row.fewer_steps) == (2, 16 / 6)
+    assert (row.timed, row.speedup) == (1, 3.0)
     advice = report.advice
-    assert (advice.verdict, advice.entry, advice.command) == (
-        "take",
-        "Δt = 1",
-        "generate",
-    )
-    content = json.loads(json.dumps(report.values()))
-    assert content["entries"][1]["speed"][0]["over_baseline"]["speedup"] == 3.0
-    assert content["entries"][1]["quality"]["signature"].startswith("rouge|")
-    assert (
-        content["conditions"]["machine"]["processor"],
-        content["sample"]["timed"],
-    ) == ("A CPU", 1)
-    # a peer that was not timed at a batch size has no figures there
+    assert (advice.verdict, advice.command) == ("take", "generate")
+    saved = json.loads(json.dumps(report.values()))["entries"][1]
+    assert saved["speed"][0]["over_baseline"]["speedup"] == 3.0
+    assert saved["quality"]["signature"].startswith("rouge|")
+
+
+def test_a_peer_that_was_not_timed_at_a_batch_size_has_no_figures_there():
     report = compared(sizes=(2,), peer_sizes=())
     assert report.entries[2].gains == {}
     assert {row.timed for row in report.by_subsequences["Δt = 1"]} == {0}
@@ -268,48 +257,31 @@ def forced(name, role, sizes, dtype="float32"):
 
 def test_ours_are_set_against_the_sequential_decoder_of_the_same_dtype_and_against_every_peer_in_json_too():
     made = bench(
-        forced("sequential", "baseline", {1: (10.0, 11)}),
-        forced("Δt = 1", "pipelined", {1: (3.0, 5)}),
-        forced("sequential, bfloat16", "baseline", {1: (5.0, 11)}, "bfloat16"),
-        forced("Δt = 1, bfloat16", "pipelined", {1: (1.0, 5)}, "bfloat16"),
-        forced("theirs", "peer", {1: (21.0, 11)}),
-    )
-    found = {(one.name, other.name): gain for one, other, _, gain in made.ratios}
-    assert {names: gain.speedup for names, gain in found.items()} == {
-        ("sequential", "theirs"): 22 / 11,
-        ("Δt = 1", "sequential"): 11 / 4,
-        ("Δt = 1", "theirs"): 22 / 4,
-        ("sequential, bfloat16", "theirs"): pytest.approx(22 / 6),
-        ("Δt = 1, bfloat16", "sequential, bfloat16"): 6 / 2,
-        ("Δt = 1, bfloat16", "theirs"): 22 / 2,
-    }
-    assert found["Δt = 1", "sequential"].decoding == 10 / 3
-    assert found["Δt = 1", "sequential"].fewer_calls == 11 / 5
-    content = json.loads(json.dumps(made.values()))
-    assert content["lengths"]["forced"] is True
-    first = content["entries"][0]
-    assert (first["role"], first["speed"][0]["decoder_calls"]) == ("baseline", 11)
-    ratios = [
-        (ratio["entry"], ratio["over"], ratio["fewer_calls"])
-        for ratio in content["ratios"]
-    ]
-    assert ratios == [
-        (one.name, other.name, gain.fewer_calls) for one, other, _, gain in made.ratios
-    ]
-    assert ("Δt = 1", "sequential", 2.2) in ratios
-    # batch sizes stand by themselves, and a peer may lack one
-    made = bench(
         forced("sequential", "baseline", {1: (10.0, 11), 4: (20.0, 11)}),
         forced("Δt = 1", "pipelined", {1: (3.0, 5), 4: (6.0, 5)}),
+        forced("other", "baseline", {1: (5.0, 11)}, "bfloat16"),
+        forced("Δt = 2", "pipelined", {1: (1.0, 5)}, "bfloat16"),
         forced("theirs", "peer", {1: (21.0, 11)}),
     )
-    pairs = [(one.name, other.name, size) for one, other, size, _ in made.ratios]
-    theirs = [
-        ("sequential", "theirs", 1),
-        ("Δt = 1", "sequential", 1),
-        ("Δt = 1", "theirs", 1),
-    ]
-    assert pairs == [*theirs, ("Δt = 1", "sequential", 4)]
+    gains = {}
+    for ours, over, size, gain in made.ratios:
+        gains[ours.name, over.name, size] = gain
+    assert {names: gain.speedup for names, gain in gains.items()} == {
+        ("sequential", "theirs", 1): 22 / 11,
+        ("Δt = 1", "sequential", 1): 11 / 4,
+        ("Δt = 1", "theirs", 1): 22 / 4,
+        ("other", "theirs", 1): pytest.approx(22 / 6),
+        ("Δt = 2", "other", 1): 6 / 2,
+        ("Δt = 2", "theirs", 1): 22 / 2,
+        ("Δt = 1", "sequential", 4): 21 / 7,
+    }
+    gain = gains["Δt = 1", "sequential", 1]
+    assert (gain.decoding, gain.fewer_calls) == (10 / 3, 11 / 5)
+    content = json.loads(json.dumps(made.values()))
+    assert content["lengths"]["forced"] is True
+    ratio = content["ratios"][1]
+    assert (ratio["entry"], ratio["over"]) == ("Δt = 1", "sequential")
+    assert (ratio["batch_size"], ratio["fewer_calls"]) == (1, 2.2)
 
 
 def agreement(*decoders):

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.compare.advice import exact_advice
-from pipedec_cli.compare.entry import TextAgreement
-from pipedec_cli.compare.peers import Absent, make_peer
+from pipedec_cli.compare.peers import make_peer
 from pipedec_cli.compare.runners import (
     SEPARATOR,
     EngineRunner,
@@ -21,15 +19,14 @@ from pipedec_cli.compare.runners import (
     make_runner,
     source_ids,
 )
-from pipedec_cli.compare.timing import Gain, time_together
+from pipedec_cli.compare.timing import time_together
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import load
 from pipedec_cli.decoding.exact import ExactDecoder
 from pipedec_cli.pipeline.decode import Finished, decode
 from tests.checkpoints import SOURCES, TOLD, tiny_checkpoint
-from tests.compare.decoders import FakeClock, entry
+from tests.compare.decoders import FakeClock
 from tests.model.chats import foreign
-from tests.running import extra
 
 BOS, EOS = 0, 1
 
@@ -74,19 +71,6 @@ def test_outputs_are_the_same_in_batches_and_one_at_a_time(decoder, ids):
         assert decoder.text.decode(output.tokens).split() == " ".join(segments).split()
 
 
-def test_each_pass_reads_its_sources_again(decoder, ids, monkeypatch):
-    runner, stepper, read = EngineRunner(decoder, {}), decoder.engine(2).stepper, []
-    remember = stepper.remember
-    monkeypatch.setattr(
-        stepper,
-        "remember",
-        lambda memory, new: read.append(len(new)) or remember(memory, new),
-    )
-    for _ in range(2):
-        runner.run(ids, 2, time.perf_counter)
-    assert sum(read) == 2 * len(ids)
-
-
 def test_parts_add_up_to_no_more_than_the_whole(decoder, ids):
     contest = {"a": (EngineRunner(decoder, {"delay": 1}), ids)}
     found = time_together(contest, repeats=1, rest=lambda: None)["a"]
@@ -117,31 +101,33 @@ def test_settings_have_the_schedule_and_a_child_process_decodes_in_the_same_way(
 # ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("draft", ["pipelined", "source", "jacobi"])
-def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft):
-    exact = ExactDecoder(decoders["sequential"], decoders.get(draft, draft))
+def test_the_tokens_are_the_plain_ones_and_drafting_counts(decoders, draft, size):
+    plain = decoders["sequential"]
+    exact = ExactDecoder(plain, decoders.get(draft, draft))
     runner = make_runner(exact, {"delay": 1})
     assert isinstance(runner, ExactRunner)
     sources = [source_ids(exact, source) for source in SOURCES]
-    plain = EngineRunner(decoders["sequential"], {})
-    own = [source_ids(decoders["sequential"], source) for source in SOURCES]
-    contest = {"exact": (runner, sources), "plain": (plain, own)}
-    for size in (1, 3):
-        found = time_together(contest, batch_size=size, repeats=1, rest=lambda: None)
-        made, usual = found["exact"], found["plain"]
-        assert [one.tokens for one in made.outputs] == [
-            one.tokens for one in usual.outputs
-        ]
-        assert (made.draft_calls > 0, usual.draft_calls) == (draft == "pipelined", 0)
-        assert made.decoder_calls - made.draft_calls <= usual.decoder_calls
-        assert made.rows_per_call >= usual.rows_per_call
-        if size == 1:
-            assert made.decoder_calls == sum(one.steps for one in made.outputs)
-            assert usual.rows_per_call == 1
-    again = remade(runner)
-    assert again.settings == runner.settings
-    made = [one.run(sources, 2, time.perf_counter).outputs for one in (again, runner)]
-    assert [one.tokens for one in made[0]] == [one.tokens for one in made[1]]
+    own = [source_ids(plain, source) for source in SOURCES]
+    contest = {"exact": (runner, sources), "plain": (EngineRunner(plain, {}), own)}
+    found = time_together(contest, batch_size=size, repeats=1, rest=lambda: None)
+    made, usual = found["exact"], found["plain"]
+    assert (
+        tokens_of(made)
+        == tokens_of(usual)
+        == tokens_of(remade(runner).run(sources, size, time.perf_counter))
+    )
+    assert (made.draft_calls > 0, usual.draft_calls) == (draft == "pipelined", 0)
+    assert made.decoder_calls - made.draft_calls <= usual.decoder_calls
+    assert made.rows_per_call >= usual.rows_per_call
+    if size == 1:
+        assert made.decoder_calls == sum(output.steps for output in made.outputs)
+        assert usual.rows_per_call == 1
+
+
+def tokens_of(made):
+    return [output.tokens for output in made.outputs]
 
 
 def test_a_source_is_in_the_ids_of_both_models(decoders):
@@ -150,28 +136,6 @@ def test_a_source_is_in_the_ids_of_both_models(decoders):
     theirs = decoders["pipelined"].text.source(SOURCES[0])[0]
     assert source_ids(exact, SOURCES[0]) == [*own, SEPARATOR, *theirs]
     assert source_ids(ExactDecoder(decoders["sequential"], "source"), SOURCES[0]) == own
-
-
-def in_exact_mode(name, speedup, low, equal=5):
-    gains = {1: Gain(speedup, low, speedup, None, None, 1.0)}
-    command = f"pipedec generate --exact t5 --draft {name}"
-    return entry(
-        name,
-        "exact",
-        gains=gains,
-        command=command,
-        text_agreement=TextAgreement(99.0, equal, 5),
-    )
-
-
-def test_exact_advice_the_fastest_with_the_same_texts_is_named_if_it_is_faster():
-    slow, unsure = in_exact_mode("a", 0.9, 0.8), in_exact_mode("b", 1.2, 0.9)
-    other = in_exact_mode("c", 3.0, 3.0, equal=4)
-    assert exact_advice([slow, unsure, other], "the plain model") == ""
-    good = [in_exact_mode("source", 1.4, 1.3), in_exact_mode("jacobi", 1.6, 1.5)]
-    called = "jacobi (`pipedec generate --exact t5 --draft jacobi`)"
-    said = f"If no word may change, {called} gives exactly the text of the plain model, 1.6 times as fast."
-    assert exact_advice([slow, *good, other], "the plain model") == said
 
 
 # ---- forced lengths: every decoder makes exactly so many tokens, and computes every
@@ -229,12 +193,6 @@ def test_sources_have_their_length_and_end_once():
 LENGTHS = Lengths.even(6, 3, 7)
 
 
-def sources_of(decoder, count):
-    return LENGTHS.sources(
-        count, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos
-    )
-
-
 @pytest.mark.slow
 def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_plain_text(
     tmp_path,
@@ -261,49 +219,35 @@ def test_a_prompt_is_read_in_the_encoders_place_and_its_last_token_opens_the_pla
         assert seen.pop() == prompt
 
 
-@pytest.mark.parametrize(("delay", "calls"), [(None, 8), (1, 5), (2, 7)])
+@pytest.mark.parametrize(
+    ("lengths", "delay", "tokens", "calls"),
+    [
+        (LENGTHS, None, 7, 8),
+        (LENGTHS, 1, 7, 5),
+        (LENGTHS, 2, 7, 7),
+        # Fields are forced behind their keys; the plain text has a length of its own.
+        (Lengths.of_fields(9), "together", 36, 4),
+        (Lengths.of_fields(9), None, 84, 85),
+    ],
+)
 def test_our_decoders_make_these_lengths_on_any_checkpoint_in_a_child_process_too(
-    decoder, delay, calls
+    decoder, lengths, delay, tokens, calls
 ):
-    runner = EngineRunner(decoder, {"delay": delay}, LENGTHS)
-    made = runner.run(sources_of(decoder, 3), 2, time.perf_counter)
-    assert [len(output.tokens) for output in made.outputs] == [7, 7, 7]
+    runner = EngineRunner(decoder, {"delay": delay}, lengths)
+    vocabulary = decoder.checkpoint.model.config.vocab_size
+    sources = lengths.sources(3, vocabulary, decoder.checkpoint.eos)
+    made = runner.run(sources, 2, time.perf_counter)
+    assert [len(output.tokens) for output in made.outputs] == [tokens] * 3
     assert {output.steps for output in made.outputs} == {calls}
-    again = remade(runner)
-    assert (
-        again.run(sources_of(decoder, 3), 2, time.perf_counter).outputs == made.outputs
-    )
+    if delay == "together":
+        assert made.rows == 3 * (12 * 3 + 2 * 12 + 12)
+    again = remade(runner).run(sources, 2, time.perf_counter)
+    assert again.outputs == made.outputs
 
 
-def test_fields_are_forced_behind_their_keys_and_the_plain_text_has_a_length_of_its_own(
-    decoder,
-):
-    lengths = Lengths.of_fields(9)
-    assert (
-        "36 target tokens in 12 subsequences of 3; 84 in the plain text" in lengths.line
-    )
-    some = lengths.sources(
-        2, decoder.checkpoint.model.config.vocab_size, decoder.checkpoint.eos
-    )
-    for delay, tokens, calls, rows in (
-        ("together", 36, 4, 12 * 3 + 2 * 12 + 12),
-        (None, 84, 85, 85),
-    ):
-        runner = EngineRunner(decoder, {"delay": delay}, lengths)
-        made = runner.run(some, 1, time.perf_counter)
-        assert [len(output.tokens) for output in made.outputs] == [tokens, tokens]
-        assert (made.calls, made.rows) == (2 * calls, 2 * rows)
-        again = remade(runner)
-        assert again.run(some, 1, time.perf_counter).outputs == made.outputs
-
-
-@pytest.mark.parametrize("name", ["transformers", extra("ctranslate2")])
-def test_peers_make_as_many_tokens_as_they_are_told(decoder, tmp_path, name):
-    peer = make_peer(name, decoder.checkpoint, tmp_path / name, 8, exactly=True)
-    assert not isinstance(peer, Absent)
-    made = peer.run(sources_of(decoder, 2), 2, time.perf_counter)
-    assert [len(output.tokens) for output in made.outputs] == [8, 8]
-    assert made.calls == 8
+def test_lengths_are_told():
+    written = "36 target tokens in 12 subsequences of 3; 84 in the plain text"
+    assert written in Lengths.of_fields(9).line
 
 
 # ---- chats with a model that is not ours end in a child process where they end here

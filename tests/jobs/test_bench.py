@@ -5,17 +5,17 @@ import threading
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from pipedec_cli.cli import signals
-from pipedec_cli.compare.timing import Gain
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
-from pipedec_cli.view.results import _ratios
+from pipedec_cli.view.results import bench_sheets
 from tests.checkpoints import tiny_checkpoint
+from tests.compare.decoders import entry, timing
+from tests.jobs.report.reports import conditions
 from tests.running import refused, run
 
 FEW = ("--subsequences", "3", "--tokens", "4", "--source", "12")
@@ -214,14 +214,23 @@ def test_a_bench_that_is_interrupted_before_a_round_shows_nothing(folder, monkey
 
 
 @pytest.mark.parametrize(
-    ("repeats", "cell"), [([9.0, 0.1], "9.0 × ?"), ([9.0, 2.0], "9.0 ×")]
+    ("repeats", "unsure"), [([1.0, 20.0], True), ([1.0, 4.5], False)]
 )
-def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(repeats, cell):
-    gain = Gain(9.0, min(repeats), max(repeats), 9.0, 1.0, 9.0)
-    one = SimpleNamespace(name="Δt = 1")
-    sheet = _ratios(SimpleNamespace(ratios=[(one, one, 1, gain)]))
-    assert sheet.sections[0].rows[0][1] == cell
-    assert any(note.startswith("?: faster in some repeats") for note in sheet.notes)
+def test_a_ratio_whose_repeats_disagree_on_which_is_faster_is_questioned(
+    repeats, unsure
+):
+    plain = entry("sequential", "baseline", timings={1: timing([9.0, 9.0], 9)})
+    ours = entry("Δt = 1", timings={1: timing(repeats, 1)})
+    made = Bench(
+        entries=(plain, ours),
+        conditions=conditions(),
+        sample=Sample(1, 1, 2),
+        model="m",
+        lengths=Lengths.even(5, 2, 10),
+    )
+    _, ratios, _ = bench_sheets(made)
+    assert ratios.sections[0].rows[0][1].endswith(" ?") == unsure
+    assert any(note.startswith("?: faster in some repeats") for note in ratios.notes)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.fields import pairs_of
 from pipedec_cli.data.records import generated_of
+from pipedec_cli.metrics.answers import for_task
 from pipedec_cli.metrics.fields import Fields, normalise_value
-from pipedec_cli.metrics.measure import ScoringItem, score
-from pipedec_cli.metrics.scoring import scoring_item
-from tests.compare.documents import scored, told
+from pipedec_cli.metrics.measure import score_examples
+from tests.metrics.documents import example, scored, told
 
 NOTHING_RIGHT = {
     "fields_p": 0.0,
@@ -69,7 +69,13 @@ def test_values_are_as_computed_by_hand(objects, expected):
 
 
 BY_KEY = Fields(
-    (("name", "words"), ("age", "1"), ("menu[].price", "10%"), ("tags", "words"))
+    (
+        ("name", "words"),
+        ("age", "1"),
+        ("menu[].price", "10%"),
+        ("tags", "words"),
+        ("exact", "exact"),
+    )
 )
 
 
@@ -106,6 +112,7 @@ BY_KEY = Fields(
             {"fields_f1": 100.0, "fields_exact": 100.0},
         ),
         (["other: 30 | other: 30.5"], NOTHING_RIGHT),
+        (["exact: 30 | exact: 31"], NOTHING_RIGHT),
     ],
 )
 def test_a_key_may_be_compared_by_its_words_or_with_a_tolerance(objects, expected):
@@ -114,86 +121,63 @@ def test_a_key_may_be_compared_by_its_words_or_with_a_tolerance(objects, expecte
 
 def as_set(value):
     """The pairs of an object, plainly."""
-    found = set()
-    for key, one in value.items():
-        for item in one if isinstance(one, list) else [one]:
+    pairs = set()
+    for key, values in value.items():
+        for item in values if isinstance(values, list) else [values]:
             if item is not None and item != "":
                 number = isinstance(item, float) and item == int(item)
                 text = str(int(item) if number else item)
-                found.add((key, text.lower().strip()))
-    return found
+                pairs.add((key, text.lower().strip()))
+    return pairs
 
 
-@given(st.lists(st.tuples(OBJECTS, OBJECTS), min_size=1, max_size=6))
-def test_a_corpus_scores_as_its_sets_of_pairs_do(objects):
-    lines = [
-        {"id": i, "prediction": made, "target": right}
-        for i, (made, right) in enumerate(objects)
-    ]
-    items = [scoring_item(generated_of(line, "x:1", 1), "fields") for line in lines]
-    sets = [(as_set(made), as_set(right)) for made, right in objects]
+def check_sets(values, sets):
+    """Compare the values of some objects with those of their sets of pairs."""
     hits = sum(len(made & right) for made, right in sets)
-    predicted, expected = (sum(len(pair[side]) for pair in sets) for side in (0, 1))
-    values = score(items, Fields()).values
+    predicted = sum(len(made) for made, _ in sets)
+    expected = sum(len(right) for _, right in sets)
     if predicted and expected:
         assert values["fields_p"] == pytest.approx(100 * hits / predicted)
         assert values["fields_r"] == pytest.approx(100 * hits / expected)
         assert values["fields_f1"] == pytest.approx(200 * hits / (predicted + expected))
-    assert values["fields_exact"] == pytest.approx(
-        100 * sum(a == b for a, b in sets) / len(sets)
-    )
-    parts = Fields().parts(items)
-    assert parts.keys() == {key for pair in sets for side in pair for key, _ in side}
-    for key, found in parts.items():
-        alone = [
-            [{pair for pair in side if pair[0] == key} for side in pair]
-            for pair in sets
-        ]
-        assert found["right_pairs"] == sum(len(right) for _, right in alone)
-        assert found["predicted_pairs"] == sum(len(made) for made, _ in alone)
-        assert found["fields_exact"] == pytest.approx(
-            100 * sum(a == b for a, b in alone) / len(sets)
-        )
-        if found["right_pairs"]:
-            hits = sum(len(made & right) for made, right in alone)
-            assert found["fields_r"] == pytest.approx(100 * hits / found["right_pairs"])
+    exact = sum(made == right for made, right in sets)
+    assert values["fields_exact"] == pytest.approx(100 * exact / len(sets))
+    return {"predicted_pairs": predicted, "right_pairs": expected}
 
 
-def test_an_object_is_predicted_as_fields_as_json_text_or_not_at_all():
-    target = {"a: b": ["x", "y"], "n": 2.0, "t": True}
-    ways = [
-        {"prediction": "…", "fields": target},
-        {"prediction": '{"a: b": ["x", "y"], "n": 2, "t": true}'},
-        {"prediction": target, "segments": []},
-        {"prediction": "no object"},
-        {"prediction": '["x"]'},
-        {"prediction": '{"a: b": {"x": [1]}, "n": null}'},
-    ]
-    lines = [{"id": i, "target": target, **way} for i, way in enumerate(ways)]
-    items = [scoring_item(generated_of(line, "x:1", 1), "fields") for line in lines]
-    assert {item.gold for item in items} == {
-        ("a:: b: x", "a:: b: y", "n: 2", "t: true")
-    }
-    assert [item.segments == item.gold for item in items] == [True] * 3 + [False] * 3
-    assert [item.segments for item in items[3:]] == [(), (), ("a:: b.x: 1",)]
-    assert score(items, Fields()).counts["predicted_pairs"] == 13
+@given(st.lists(st.tuples(OBJECTS, OBJECTS), min_size=1, max_size=6))
+def test_a_corpus_scores_as_its_sets_of_pairs_do(objects):
+    examples = []
+    for number, (made, right) in enumerate(objects):
+        line = {"id": number, "prediction": made, "target": right}
+        examples.append(for_task(generated_of(line, "x:1", 1), "fields"))
+    sets = [(as_set(made), as_set(right)) for made, right in objects]
+    check_sets(score_examples(examples, Fields()).values, sets)
+    parts = Fields().parts(examples)
+    every = set().union(*(made | right for made, right in sets))
+    assert parts.keys() == {key for key, _ in every}
+    for key, part in parts.items():
+        alone = [tuple(of_key(side, key) for side in pair) for pair in sets]
+        counts = check_sets(part, alone)
+        assert part | counts == part
+
+
+def of_key(pairs, key):
+    return {pair for pair in pairs if pair[0] == key}
 
 
 def test_keys_with_the_most_right_values_come_first_and_a_key_without_any_is_right():
     right = [{"k": "a", "l": "b"}, {"k": "c"}]
     made = [{"k": "a", "m": "x"}, {"k": "c"}]
-    parts = Fields().parts(
-        [pairs_scored(*both)[0] for both in zip(made, right, strict=True)]
-    )
+    parts = Fields().parts(map(paired, made, right))
     assert list(parts) == ["k", "l", "m"]
     assert [part["fields_exact"] for part in parts.values()] == [100.0, 50.0, 50.0]
     assert [part["fields_f1"] for part in parts.values()] == [100.0, 0.0, 0.0]
     assert normalise_value("  ＡB\u00a0 c") == "ab c"
 
 
-def pairs_scored(made, right):
-    item = ScoringItem("1", "", pairs_of(made), gold=pairs_of(right))
-    return item, Fields().statistics(item), Fields().parts([item])
+def paired(made, right):
+    return example(pairs_of(made), pairs_of(right))
 
 
 def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
@@ -208,9 +192,10 @@ def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
         {"dish": "Zizzi"},
     ]
     made = {"menu": dishes, "name": "x"}
-    item, row, parts = pairs_scored(made, right)
-    assert row == (4, 0.0, 6, 5)
-    assert Fields().renumbered(item.segments, item.gold) == [
+    given = paired(made, right)
+    parts = Fields().parts([given])
+    assert Fields().statistics(given) == (4, 0.0, 6, 5)
+    assert Fields().renumbered(given.segments, pairs_of(right)) == [
         *(
             "menu[2].dish: aromi",
             "menu[2].price: 2",
@@ -219,7 +204,7 @@ def test_items_of_a_list_are_matched_so_that_most_pairs_agree():
         ),
         *("menu[3].dish: Zizzi", "name: x"),
     ]
-    assert Fields().wrong(item) == [3, 4]
+    assert Fields().wrong(given) == [3, 4]
     assert list(parts) == ["menu[].dish", "menu[].price", "name"]
     assert (parts["menu[].dish"]["fields_r"], parts["menu[].price"]["fields_f1"]) == (
         100.0,
@@ -268,4 +253,4 @@ ONE, OTHER = {"a": 1, "b": 2}, {"a": 3, "b": 4}
     ],
 )
 def test_lists_and_nested_objects_are_scored_as_by_hand(made, right, row):
-    assert pairs_scored(made, right)[1] == row
+    assert Fields().statistics(paired(made, right)) == row

@@ -1,14 +1,12 @@
 """chan2019 and meng2017: every value here was computed by hand; the computation stands beside it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017, stems
-from pipedec_cli.metrics.measure import ScoringItem, score
-from tests.compare.documents import scored, told
+from pipedec_cli.metrics.measure import score_examples
+from tests.metrics.documents import example, scored, told
 
 SOURCE = "Neural networks learn from data. Graphs of data, mining and trees"
 CHAN, MENG, HARD = Chan2019(), Meng2017(), Meng2017(hard=True)
@@ -147,12 +145,12 @@ def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems():
         "graph of data",
         "graphs data",
     ]
-    (present, absent), *_ = CHAN.split(phrases, stems(SOURCE, "edges"), predicted=True)
-    assert [" ".join(phrase) for phrase in present] == [
+    split = CHAN.split(phrases, stems(SOURCE, "edges"), predicted=True)
+    assert [" ".join(phrase) for phrase in split.present] == [
         "neural network",
         "graph of data",
     ]
-    assert [" ".join(phrase) for phrase in absent] == [
+    assert [" ".join(phrase) for phrase in split.absent] == [
         "neural learn",
         "network neural",
         "net",
@@ -162,9 +160,7 @@ def test_a_phrase_is_present_only_as_one_contiguous_run_of_whole_stems():
 
 @pytest.mark.parametrize("empty", [(), ("",), ("  ",), ("", "\t")])
 def test_an_empty_line_is_no_phrase_at_all(empty):
-    counts = score(
-        [ScoringItem("1", "", empty, gold=empty, source=SOURCE)], CHAN
-    ).counts
+    counts = score_examples([example(empty, empty, source=SOURCE)], CHAN).counts
     assert counts == dict.fromkeys(counts, 0) | {"examples": 1}
 
 
@@ -212,15 +208,16 @@ _phrases = st.lists(_phrase.map(" ".join), max_size=7).map(tuple)
 def test_values_are_per_cents_and_the_order_of_predictions_does_not_matter_at_m(
     documents,
 ):
-    items, turned = [], []
+    examples, turned = [], []
     for place, (guesses, right) in enumerate(documents):
-        items.append(ScoringItem(str(place), "", guesses, gold=right, source=SOURCE))
-        turned.append(replace(items[-1], segments=guesses[::-1]))
+        more = {"source": SOURCE, "name": str(place)}
+        examples.append(example(guesses, right, **more))
+        turned.append(example(guesses[::-1], right, **more))
     for measure in (CHAN, MENG):
-        values, again = score(items, measure).values, score(turned, measure).values
-        assert all(
-            value is not None and 0.0 <= value <= 100.0 + 1e-9
-            for value in values.values()
+        values, again = (
+            score_examples(examples, measure).values,
+            score_examples(turned, measure).values,
         )
+        assert all(-1e-9 <= value <= 100.0 + 1e-9 for value in values.values())
         for metric in ("present_f1@M", "absent_f1@M"):
             assert values[metric] == pytest.approx(again[metric])

@@ -9,7 +9,7 @@ from pipedec_cli.metrics.multispan import (
     normalise_answer,
     partial_match,
 )
-from tests.compare.documents import scored, told
+from tests.metrics.documents import scored, told
 
 PUBLISHED = MultiSpanQA()
 

@@ -1,25 +1,24 @@
 """ROUGE: hand-computed values, and equality with the package it is said to be."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.metrics.measure import Scores, ScoringItem, score
+from pipedec_cli.data.records import Generated
+from pipedec_cli.metrics.measure import Scores, score_examples
 from pipedec_cli.metrics.rouge import Rouge, is_scorable
+from tests.metrics.documents import example
 
 
-def item(prediction: str, *references: str, **more: object) -> ScoringItem:
-    segments = more.pop("segments", tuple(prediction.split("\n")))
-    return ScoringItem(
-        **{"id": "1", **more},
-        prediction=prediction,
-        segments=segments,
-        references=references,
-    )  # type: ignore[arg-type]
+def item(prediction: str, *references: str, **more: Any) -> Generated:
+    segments = more.pop("segments", prediction.split("\n"))
+    return example(segments, text=prediction, references=references, **more)
 
 
-def scored(*items: ScoringItem, stemmer: bool = True) -> Scores:
-    return score(items, Rouge(stemmer=stemmer))
+def scored(*items: Generated, stemmer: bool = True) -> Scores:
+    return score_examples(items, Rouge(stemmer=stemmer))
 
 
 SWAPPED = {"segments": ("c d", "a b")}
@@ -81,7 +80,9 @@ def test_values_are_as_computed_by_hand(example, expected):
 
 
 def test_corpus_score_is_the_mean_of_the_examples_f1():
-    scores = scored(item("red", "red", id="a"), item("red", "blue", "green", id="b"))
+    scores = scored(
+        item("red", "red", name="a"), item("red", "blue", "green", name="b")
+    )
     assert {name: values["rouge1"] for name, values in scores.examples.items()} == {
         "a": 100.0,
         "b": 0.0,
@@ -100,7 +101,7 @@ def test_a_newline_inside_a_segment_does_not_make_two_lines():
 
 
 def test_a_text_that_the_tokenizer_drops_is_not_scorable_rather_than_zero_and_in_no_mean():
-    cat, red = item("猫が座った", "猫が座った", id="b"), item("red", "red", id="a")
+    cat, red = item("猫が座った", "猫が座った", name="b"), item("red", "red", name="a")
     scores = scored(cat)
     assert set(scores.values.values()) == {None}
     assert scores.counts == {"examples": 1, "not_scorable": 1, "references": 0}

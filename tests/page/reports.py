@@ -11,7 +11,7 @@ from pipedec_cli.compare.entry import Entry, Quality, Role
 from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.metrics.rouge import Rouge
-from pipedec_cli.metrics.scoring import LoadedRun, score_run
+from pipedec_cli.metrics.scoring import Predictions, score_run
 from pipedec_cli.pipeline.decode import Finished, Stepped, decode
 from pipedec_cli.pipeline.exact import Verify
 from pipedec_cli.pipeline.grid import Limits, Method
@@ -86,7 +86,7 @@ def traced(
                 text=text, segments=segments, record=record, index=number, **more_of_it
             )
         )
-    run = LoadedRun(Path("x.jsonl"), name, made, "records", {})
+    run = Predictions(Path("x.jsonl"), name, made, "records", {})
     decoder: Any = SimpleNamespace(
         text=SimpleNamespace(decode=script.words, vocabulary=script.vocabulary),
         method=lambda: METHODS["Δt = 1"],

@@ -9,7 +9,7 @@ import pytest
 from pipedec_cli.compare.advice import Advice
 from pipedec_cli.compare.comparison import SizeRow
 from pipedec_cli.compare.entry import Quality, TextAgreement
-from pipedec_cli.metrics.scoring import ScoredRun
+from pipedec_cli.metrics.scoring import Scored
 from pipedec_cli.page.plots import (
     Interval,
     Series,
@@ -130,7 +130,7 @@ def test_perfect_scores_need_no_plot(monkeypatch):
         if plot.title.startswith("ROUGE-L by")
     ]
     for right, drawn in ((True, 0), (False, 1)):
-        monkeypatch.setattr(ScoredRun, "judged", [(0.9, True), (0.4, right)])
+        monkeypatch.setattr(Scored, "judged", [(0.9, True), (0.4, right)])
         titles = [plot.title for plot in report_plots(make_report())]
         assert titles.count("Confidence and truth") == drawn
     for score, more in ((99.0, ["Dev score in training"]), (100.0, [])):

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from nltk.stem.porter import PorterStemmer
 
 from pipedec_cli.metrics.keyphrases import Chan2019
-from pipedec_cli.metrics.measure import ScoringItem, score
+from pipedec_cli.metrics.measure import score_examples
+from tests.metrics.documents import example
 
 Values = dict[str, float]
 _STEM = PorterStemmer().stem
@@ -58,13 +59,11 @@ def chen(documents: Sequence[Document]) -> Values:
 
 def ours(documents: Sequence[Document]) -> Values:
     """The protocol chan2019, for data that are tokenised already."""
-    items = [
-        ScoringItem(
-            str(number), "", made.split(";"), gold=right.split(";"), source=source
-        )
-        for number, (source, right, made) in enumerate(documents)
-    ]
-    values = score(items, Chan2019(pretokenized=True)).values
+    items = []
+    for number, (source, right, made) in enumerate(documents):
+        phrases = made.split(";"), right.split(";")
+        items.append(example(*phrases, source=source, name=str(number)))
+    values = score_examples(items, Chan2019(pretokenized=True)).values
     return {
         name: value or 0.0
         for name, value in values.items()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from pipedec_cli.compare.timing import Runner, RunnerError
 from pipedec_cli.data.errors import UserError, first_line
@@ -93,77 +93,88 @@ def make_peer(
     places: int = 2 * MAX_TOKENS,
     gguf: Path | None = None,
 ) -> Runner | Absent:
-    """An installed peer, ready to generate texts of at most, or `exactly`, `max_tokens` tokens.
+    """An installed peer, ready to generate texts.
 
-    The checkpoint is a sequential model in the dtype and on the device to decode with;
-    a name may give another dtype. A peer with its own model format writes to the
-    folder, which lives as long as the peers; they share it. A prompt has at most
-    `places` tokens together with its text. llama.cpp runs the file `gguf`, or the
-    checkpoint's own GGUF file.
+    Args:
+        name: the peer; it may give another dtype than the checkpoint's.
+        checkpoint: a sequential model in the dtype and on the device to decode with.
+        folder: to which a peer with its own model format writes. It lives as long as
+            the peers; they share it.
+        max_tokens: the most tokens of a text.
+        exactly: whether every text has as many.
+        places: the most tokens of a prompt together with its text.
+        gguf: the file that llama.cpp runs, if it is not the checkpoint's own.
     """
     family, _, dtype = name.partition(":")
     if family not in _PROGRAMS:
-        from pipedec_cli.compare.peers.transformers import Transformers, load_again
-        from pipedec_cli.model.arguments import computes_bfloat16
-
-        device = str(checkpoint.device)
-        if name == "transformers:bfloat16":
-            if device == "cpu" and not computes_bfloat16():
-                return Absent(name, "this CPU has no instructions for bfloat16")
-            checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
-        return Transformers(checkpoint, max_tokens, exactly=exactly)
-
+        return _transformers(name, checkpoint, max_tokens, exactly=exactly)
     import torch
 
     from pipedec_cli.compare.child import PeerProcess
 
     program = _PROGRAMS[family]
-    options = {
+    options: dict[str, Any] = {
         "device": str(checkpoint.device),
         "threads": torch.get_num_threads(),
         "ends": checkpoint.ends,
+        "max_tokens": max_tokens,
+        "exactly": exactly,
     }
-    options |= {"max_tokens": max_tokens, "exactly": exactly}
     try:
         if program.gguf:
-            if checkpoint.device.type != "cpu":
-                raise UserError("it is compared on a CPU only")
-            if not checkpoint.backbone.prompted:
-                raise UserError("it is compared with decoder-only models only")
-
-            from gguf import LlamaFileType
-
-            from pipedec_cli.model.gguf import local_files, read_header
-
-            path = gguf or local_files(checkpoint.name)[0]
-            metadata, vocabulary = (
-                read_header(path).metadata,
-                checkpoint.model.config.vocab_size,
-            )
-            if (tokens := metadata.get("tokenizer.ggml.tokens")) != vocabulary:
-                raise UserError(
-                    f"{path} has {tokens or 0:,} tokens, and the model {vocabulary:,}"
-                )
-            file_type = metadata.get("general.file_type")
-            matrices = (
-                LlamaFileType(file_type).name
-                if file_type in [*LlamaFileType]
-                else "as the file"
-            )
-            matrices = matrices.removeprefix("ALL_").removeprefix("MOSTLY_")
-            options |= {"file": str(path), "dtype": matrices, "places": places}
+            options["places"] = places
+            options |= _file_options(checkpoint, gguf)
         else:
             from pipedec_cli.compare.peers import ctranslate2
 
             options |= ctranslate2.prepare(checkpoint, folder / "ctranslate2", dtype)
-        return PeerProcess(
-            f"{__name__}.{program.worker}", options, program.largest_batch
-        )
-    except (UserError, RunnerError) as error:
-        return Absent(name, error.what if isinstance(error, UserError) else str(error))
+        worker = f"{__name__}.{program.worker}"
+        return PeerProcess(worker, options, program.largest_batch)
+    except UserError as error:
+        return Absent(name, error.what)
+    except RunnerError as error:
+        return Absent(name, str(error))
     except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         # The message goes on with everything that is supported.
-        return Absent(
-            name,
-            f"it cannot take the checkpoint: {first_line(error).partition(' (supported')[0]}",
-        )
+        why = first_line(error).partition(" (supported")[0]
+        return Absent(name, f"it cannot take the checkpoint: {why}")
+
+
+def _transformers(
+    name: PeerName, checkpoint: Checkpoint, max_tokens: int, *, exactly: bool
+) -> Runner | Absent:
+    """The peer transformers, in the checkpoint's dtype or in bfloat16."""
+    from pipedec_cli.compare.peers.transformers import Transformers, load_again
+    from pipedec_cli.model.arguments import computes_bfloat16
+
+    if name == "transformers:bfloat16":
+        device = str(checkpoint.device)
+        if device == "cpu" and not computes_bfloat16():
+            return Absent(name, "this CPU has no instructions for bfloat16")
+        checkpoint = load_again(checkpoint.name, checkpoint.eos, "bfloat16", device)
+    return Transformers(checkpoint, max_tokens, exactly=exactly)
+
+
+def _file_options(checkpoint: Checkpoint, gguf: Path | None) -> dict[str, str]:
+    """The GGUF file that llama.cpp runs, and its dtype; a UserError if it cannot."""
+    if checkpoint.device.type != "cpu":
+        raise UserError("it is compared on a CPU only")
+    if not checkpoint.backbone.prompted:
+        raise UserError("it is compared with decoder-only models only")
+    from gguf import LlamaFileType
+
+    from pipedec_cli.model.gguf import local_files, read_header
+
+    path = gguf or local_files(checkpoint.name)[0]
+    metadata = read_header(path).metadata
+    vocabulary = checkpoint.model.config.vocab_size
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if tokens != vocabulary:
+        many = f"{tokens or 0:,} tokens, and the model {vocabulary:,}"
+        raise UserError(f"{path} has {many}")
+    file_type = metadata.get("general.file_type")
+    dtype = "as the file"
+    if file_type in list(LlamaFileType):
+        dtype = LlamaFileType(file_type).name
+    dtype = dtype.removeprefix("ALL_").removeprefix("MOSTLY_")
+    return {"file": str(path), "dtype": dtype}

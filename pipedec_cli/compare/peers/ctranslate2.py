@@ -18,7 +18,10 @@ _LLAMA3_LENGTH: Final = 8192
 
 
 class CTranslate2(Worker):
-    """CTranslate2 on what `convert` wrote. Where sources are prompts (`prompted`), the text continues them."""
+    """CTranslate2 on what `convert` wrote.
+
+    Where sources are prompts (`prompted`), the text continues them.
+    """
 
     def __init__(
         self,
@@ -34,10 +37,16 @@ class CTranslate2(Worker):
 
         super().__init__("ctranslate2", dtype=dtype, threads=threads, **more)
         self.prompted = prompted
-        kind, index = _place(device)
-        how = {"compute_type": dtype, "inter_threads": 1, "intra_threads": threads}
-        model = ctranslate2.Generator if prompted else ctranslate2.Translator
-        self._model = model(folder, device=kind, device_index=index, **how)
+        family, index = _place(device)
+        make = ctranslate2.Generator if prompted else ctranslate2.Translator
+        self._model = make(
+            folder,
+            device=family,
+            device_index=index,
+            compute_type=dtype,
+            inter_threads=1,
+            intra_threads=threads,
+        )
         file = Path(folder, "vocabulary.json" if prompted else "shared_vocabulary.json")
         self._words = json.loads(file.read_text(encoding="utf-8"))
         self._ids = {word: place for place, word in enumerate(self._words)}
@@ -46,56 +55,60 @@ class CTranslate2(Worker):
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], None]:
         """See `Worker.generate`; the time to read the source is not known."""
-        least = (
-            self.max_tokens if self.exactly else 0
-        )  # its default forbids an empty text
-        how = {
-            "beam_size": 1,
-            "return_end_token": True,
-            "end_token": [self._words[end] for end in self.ends],
-        }
-        words = [[self._words[token] for token in source] for source in batch]
+        words = list(map(self._in_words, batch))
+        # Its default forbids an empty text.
+        least = self.max_tokens if self.exactly else 0
         if self.prompted:
-            how |= {
-                "max_length": self.max_tokens,
-                "min_length": least,
-                "include_prompt_in_result": False,
-            }
-            results = self._model.generate_batch(words, **how)
+            results = self._model.generate_batch(
+                words,
+                beam_size=1,
+                return_end_token=True,
+                end_token=self._in_words(self.ends),
+                max_length=self.max_tokens,
+                min_length=least,
+                include_prompt_in_result=False,
+            )
             return [result.sequences_ids[0] for result in results], None
-        lengths = {"max_decoding_length": self.max_tokens, "min_decoding_length": least}
-        # By default it would cut sources at 1024 tokens.
         results = self._model.translate_batch(
-            words, max_input_length=0, **lengths, **how
+            words,
+            beam_size=1,
+            return_end_token=True,
+            end_token=self._in_words(self.ends),
+            max_decoding_length=self.max_tokens,
+            min_decoding_length=least,
+            max_input_length=0,  # by default it would cut sources at 1024 tokens
         )
-        return [
-            [self._ids[word] for word in result.hypotheses[0]] for result in results
-        ], None
+        return [self._in_ids(result.hypotheses[0]) for result in results], None
+
+    def _in_words(self, ids: Source) -> list[str]:
+        return [self._words[token] for token in ids]
+
+    def _in_ids(self, words: Sequence[str]) -> list[int]:
+        return [self._ids[word] for word in words]
 
 
 def prepare(checkpoint: Checkpoint, folder: Path, dtype: str) -> dict[str, Any]:
-    """Convert the checkpoint if it is not in the folder yet, and give the options of its worker; a UserError if it cannot be.
+    """Convert the checkpoint if it is not in the folder yet: the options of its worker.
 
     Without a dtype it is the checkpoint's, or float32 where the device does not have
-    that.
+    that. A UserError if it cannot be converted.
     """
     from pipedec_cli.model.gguf import loadable
 
-    device, own = (
-        str(checkpoint.device),
-        str(checkpoint.model.dtype).removeprefix("torch."),
-    )
+    device = str(checkpoint.device)
     if dtype and compute_type(dtype, device) != dtype:
         raise UserError(f"CTranslate2 has no {dtype} on this device")
-    if unknown := unsupported(checkpoint.model.config):
-        raise UserError(f"CTranslate2 does not know {unknown}")
+    ignored = unsupported(checkpoint.model.config)
+    if ignored:
+        raise UserError(f"CTranslate2 does not know {ignored}")
     if not (folder / "model.bin").exists():
         convert(loadable(checkpoint.name), folder)
-    computed, prompted = (
-        compute_type(dtype or own, device),
-        checkpoint.backbone.prompted,
-    )
-    return {"folder": str(folder), "dtype": computed, "prompted": prompted}
+    own = str(checkpoint.model.dtype).removeprefix("torch.")
+    return {
+        "folder": str(folder),
+        "dtype": compute_type(dtype or own, device),
+        "prompted": checkpoint.backbone.prompted,
+    }
 
 
 def convert(checkpoint: str, folder: Path) -> None:
@@ -115,39 +128,34 @@ def convert(checkpoint: str, folder: Path) -> None:
 
 
 def unsupported(config: Any) -> str | None:
-    """The part of a decoder-only model that CTranslate2 would ignore without a word, and then write other tokens."""
-    kind, rope = config.model_type, getattr(config, "rope_parameters", None) or {}
-    if (
-        kind == "llama"
-        and config.head_dim * config.num_attention_heads != config.hidden_size
-    ):
-        return "a Llama whose heads together are not as wide as the model"
-    if (
-        kind == "llama"
-        and rope.get("original_max_position_embeddings", _LLAMA3_LENGTH)
-        != _LLAMA3_LENGTH
-    ):
-        return (
-            f"frequencies of a Llama that were not made for {_LLAMA3_LENGTH:,} tokens"
-        )
-    if kind in ("qwen2", "qwen3") and "sliding_attention" in config.layer_types:
+    """The part of a decoder-only model that CTranslate2 would ignore without a word.
+
+    It would then write other tokens.
+    """
+    family = config.model_type
+    if family == "llama":
+        if config.head_dim * config.num_attention_heads != config.hidden_size:
+            return "a Llama whose heads together are not as wide as the model"
+        rope = getattr(config, "rope_parameters", None) or {}
+        length = rope.get("original_max_position_embeddings", _LLAMA3_LENGTH)
+        if length != _LLAMA3_LENGTH:
+            made_for = f"made for {_LLAMA3_LENGTH:,} tokens"
+            return f"frequencies of a Llama that were not {made_for}"
+    if family in ("qwen2", "qwen3") and "sliding_attention" in config.layer_types:
         return "a Qwen with windows"
-    if kind == "gemma3_text" and config.query_pre_attn_scalar != config.head_dim:
+    if family == "gemma3_text" and config.query_pre_attn_scalar != config.head_dim:
         return "a Gemma 3 whose queries are not scaled by the heads' width"
     return None
 
 
 def compute_type(dtype: str, device: str) -> str:
-    """CTranslate2's compute type for ``float32``, ``bfloat16``, ``float16`` or ``int8``; float32 where the device lacks it."""
+    """CTranslate2's compute type for a dtype; float32 where the device lacks it."""
     import ctranslate2
 
-    return (
-        dtype
-        if dtype in ctranslate2.get_supported_compute_types(*_place(device))
-        else "float32"
-    )
+    known = ctranslate2.get_supported_compute_types(*_place(device))
+    return dtype if dtype in known else "float32"
 
 
 def _place(device: str) -> tuple[str, int]:
-    kind, _, index = device.partition(":")
-    return kind, int(index or 0)
+    family, _, index = device.partition(":")
+    return family, int(index or 0)

@@ -8,7 +8,10 @@ from pipedec_cli.compare.timing import Clock, Source
 
 
 class LlamaCpp(Worker):
-    """llama.cpp on a file, with `places` for the tokens of prompt and answer. It keeps no prompt."""
+    """llama.cpp on a file, with `places` for the tokens of prompt and answer.
+
+    It keeps no prompt.
+    """
 
     def __init__(
         self,
@@ -23,24 +26,27 @@ class LlamaCpp(Worker):
         from llama_cpp import Llama
 
         super().__init__("llama-cpp-python", dtype=dtype, threads=threads, **more)
-        counts = {"n_threads": threads, "n_threads_batch": threads}
-        self._model = Llama(file, n_ctx=places, **counts, verbose=False)
+        self._model = Llama(
+            file,
+            n_ctx=places,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+        )
 
     def generate(
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], float]:
         """See `Worker.generate`."""
-        (source,), model, ids, began, seconds = (
-            batch,
-            self._model,
-            list[int](),
-            clock(),
-            0.0,
-        )
-        model.reset()
-        for token in model.generate(list(source), temp=0.0):
-            seconds = seconds or clock() - began
+        (source,) = batch
+        ids, seconds = list[int](), 0.0
+        began = clock()
+        self._model.reset()
+        for token in self._model.generate(list(source), temp=0.0):
+            if not ids:
+                seconds = clock() - began
             ids.append(token)
-            if len(ids) == self.max_tokens or (not self.exactly and token in self.ends):
+            has_ended = token in self.ends and not self.exactly
+            if has_ended or len(ids) == self.max_tokens:
                 break
         return [ids], seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -30,19 +29,23 @@ class Transformers:
         """Take a sequential model, to make at most, or `exactly`, `max_tokens` tokens a text."""
         from transformers import GenerationConfig
 
-        self._prompted = checkpoint.backbone.prompted
-        start = (
-            None if self._prompted else checkpoint.model.config.decoder_start_token_id
+        self.checkpoint, self._prompted = checkpoint, checkpoint.backbone.prompted
+        config = GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=max_tokens,
+            min_new_tokens=max_tokens if exactly else None,
+            eos_token_id=list(checkpoint.ends),
         )
-        checkpoint.model.generation_config = GenerationConfig(
-            decoder_start_token_id=start
-        )
-        self.checkpoint = checkpoint
+        self._filler = checkpoint.eos
+        if checkpoint.model.config.pad_token_id is not None:
+            self._filler = checkpoint.model.config.pad_token_id
+        config.pad_token_id = self._filler
+        if not self._prompted:
+            start = checkpoint.model.config.decoder_start_token_id
+            config.decoder_start_token_id = start
+        checkpoint.model.generation_config = config
         self.options = {"max_tokens": max_tokens, "exactly": exactly}
-        self._bounds = {
-            "max_new_tokens": max_tokens,
-            "min_new_tokens": max_tokens if exactly else None,
-        }
         self.settings = {
             "version": f"transformers {version('transformers')}",
             "decoding": "greedy, dynamic cache",
@@ -56,60 +59,60 @@ class Transformers:
         The first call reads the prompt, if there is one, and gives the first token as
         well.
         """
-        outputs: list[Output] = []
-        model, ends = self.checkpoint.model, self.checkpoint.ends
-        find, reading = self.checkpoint.backbone.encoder, 0.0
+        model = self.checkpoint.model
+        find_encoder = self.checkpoint.backbone.encoder
+        encoder = find_encoder(model) if find_encoder else None
         # With an encoder the decoder's calls are only counted; without one, the first
         # call of each batch is timed.
-        encoder, decoder_clock = (find(model), lambda: 0.0) if find else (None, clock)
+        decoder_clock = _no_clock if find_encoder else clock
+        outputs, reading = list[Output](), 0.0
         with (
             watched(encoder, clock) as encoding,
             watched(model.get_decoder(), decoder_clock) as decoding,
         ):
             for first in range(0, len(sources), batch_size):
                 before = len(decoding)
-                for row in self._generate(sources[first : first + batch_size]):
-                    tokens = tuple(takewhile(lambda token: token not in ends, row))
-                    steps = (
-                        len(decoding) - before
-                        if batch_size == 1
-                        else min(len(tokens) + 1, len(row))
-                    )
-                    outputs.append(Output(tokens, steps))
+                rows = self._generate(sources[first : first + batch_size])
+                calls = len(decoding) - before if batch_size == 1 else None
+                outputs += [self._output(row, calls) for row in rows]
                 reading += decoding[before]
         return Pass(tuple(outputs), len(decoding), sum(encoding) + reading)
 
+    def _output(self, row: Sequence[int], calls: int | None) -> Output:
+        """The output of a row; its steps are the calls, if it was generated alone."""
+        ends = self.checkpoint.ends
+        tokens = tuple(takewhile(lambda token: token not in ends, row))
+        if calls is None:
+            calls = min(len(tokens) + 1, len(row))
+        return Output(tokens, calls)
+
     def spec(self) -> tuple[str, dict[str, Any]]:
         """The same for a child process."""
-        return f"{__name__}:from_spec", spec_of(
-            self.checkpoint, self.settings["dtype"]
-        ) | self.options
+        loaded = spec_of(self.checkpoint, self.settings["dtype"])
+        return f"{__name__}:from_spec", loaded | self.options
 
     def _generate(self, sources: Sequence[Source]) -> list[list[int]]:
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
-        model, device, eos = (
-            self.checkpoint.model,
-            self.checkpoint.device,
-            self.checkpoint.eos,
-        )
-        filler = eos if model.config.pad_token_id is None else model.config.pad_token_id
-        ends = {"eos_token_id": [*self.checkpoint.ends], "pad_token_id": filler}
+        device = self.checkpoint.device
         ragged = [torch.tensor(source) for source in sources]
         side = "left" if self._prompted else "right"
-        pad = partial(
-            torch.nn.utils.rnn.pad_sequence, batch_first=True, padding_side=side
-        )
-        ids = pad(ragged, padding_value=filler).to(device)
-        mask = pad([torch.ones_like(row) for row in ragged]).to(device)
+        ids = pad_sequence(
+            ragged, batch_first=True, padding_side=side, padding_value=self._filler
+        ).to(device)
+        known = [torch.ones_like(row) for row in ragged]
+        mask = pad_sequence(known, batch_first=True, padding_side=side).to(device)
         with torch.inference_mode():
-            greedy = {"do_sample": False, "num_beams": 1, **ends, **self._bounds}
-            made = model.generate(ids, attention_mask=mask, **greedy)
+            made = self.checkpoint.model.generate(ids, attention_mask=mask)
         # The output begins with the prompt or, after an encoder, with <bos>.
-        rows: list[list[int]] = made[
-            :, ids.shape[1] if self._prompted else 1 :
-        ].tolist()
+        start = ids.shape[1] if self._prompted else 1
+        rows: list[list[int]] = made[:, start:].tolist()
         return rows
+
+
+def _no_clock() -> float:
+    return 0.0
 
 
 def load_again(name: str, eos: int, dtype: str, device: str) -> Checkpoint:

@@ -8,9 +8,9 @@ from pipedec_cli.compare.comparison import Conditions, Report, Sample, SizeRow
 from pipedec_cli.compare.entry import Entry, TokenAgreement, Totals
 from pipedec_cli.compare.machine import Machine
 from pipedec_cli.data.paper import paper_figures
+from pipedec_cli.metrics.differences import Difference
 from pipedec_cli.metrics.fields import Fields
-from pipedec_cli.metrics.measure import score
-from pipedec_cli.metrics.scoring import Difference
+from pipedec_cli.metrics.measure import score_examples
 from tests.compare.decoders import entry as made_entry
 from tests.compare.decoders import scored, timing
 
@@ -91,5 +91,5 @@ def scored_as_objects(entry: Entry) -> Entry:
     """The entry with its texts scored by their fields."""
     scored = entry.quality.scored
     assert scored is not None
-    scored = replace(scored, scores=score(scored.items, Fields()))
+    scored = replace(scored, scores=score_examples(scored.items, Fields()))
     return replace(entry, quality=replace(entry.quality, scored=scored))

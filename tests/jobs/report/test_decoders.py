@@ -30,58 +30,39 @@ def test_every_decoder_stands_beside_the_others_and_the_papers_figures_and_is_sa
     workspace,
 ):
     write_data(workspace, TOLD * 2, recipe="wikihowqa")
-    words = (
-        "--delays",
-        "1,2",
-        "--compare",
-        "sequential,transformers",
-        "--batch-sizes",
-        "1,2",
-    )
-    result = reported(*words)
+    several = ("--delays", "1,2", "--compare", "sequential,transformers")
+    result = reported(*several, "--batch-sizes", "1,2")
     content, decoders = report_of(workspace)
     assert list(decoders) == ["sequential", "Δt = 1", "Δt = 2", "transformers"]
-    words = (
-        "Decoders side by side",
-        "By delay",
-        "By number of target subsequences",
-        *decoders,
-    )
-    for word in (
-        *words,
-        content["advice"]["text"].split()[0],
-        "paper: Δt = 1",
-        "not available",
-    ):
+    for word in ("By delay", "By number of target subsequences", "paper: Δt = 1"):
         assert word in result.stdout
-    assert "# Decoders compared" in (workspace / "report/report.md").read_text(
-        encoding="utf-8"
-    )
+    written = (workspace / "report/report.md").read_text(encoding="utf-8")
+    assert content["advice"]["text"].split()[0] in result.stdout
+    assert written.startswith("# Decoders compared")
     called = "the sequential model (pipedec-workspace/models/sequential)"
     assert content["baseline"]["description"].startswith(called)
-    first = decoders["Δt = 1"]
+    first, peer = decoders["Δt = 1"], decoders["transformers"]
     assert [speed["batch_size"] for speed in first["speed"]] == [1, 2]
-    peer = decoders["transformers"]
     assert (peer["agreement"], peer["role"]) == ({"equal": 3, "of": 3}, "peer")
-    assert peer["settings"]["version"].startswith("transformers")
-    assert first["quality"]["signature"].startswith("rouge|")
     assert set(first["differences"]["rougeL"]) == {"value", "low", "high"}
     # 12 examples: what they have learnt to say is known, and so are the steps of the
-    # grid
-    totals = [decoders[name]["totals"] for name in ("Δt = 1", "Δt = 2", "sequential")]
-    assert len({one["tokens"] for one in totals}) == 1
-    assert totals[0]["steps"] < totals[1]["steps"] < totals[2]["steps"]
+    # grid.
+    names = ("Δt = 1", "Δt = 2", "sequential")
+    steps = [decoders[name]["totals"]["steps"] for name in names]
+    assert len({decoders[name]["totals"]["tokens"] for name in names}) == 1
+    assert steps == sorted(set(steps))
+    assert content["manifest"]["settings"]["delays"] == [1, 2]
+    saved = pipedec.read_report()
+    assert (saved.advice, saved.content) == (content["advice"]["text"], content)
+
+
+def test_rows_by_number_of_subsequences_hold_all_examples(workspace):
+    reported("--delays", "1")
+    content, _ = report_of(workspace)
     rows = {row["subsequences"]: row for row in content["by_subsequences"]["Δt = 1"]}
     counts = {1: 2, 2: 4, 3: 2, 4: 2, 5: 2} | dict.fromkeys(range(6, 10), 0)
     assert {size: row["examples"] for size, row in rows.items()} == counts
     assert rows[1]["fewer_steps"] < rows[5]["fewer_steps"]
-    assert (content["sample"]["timed"], content["manifest"]["settings"]["delays"]) == (
-        3,
-        [1, 2],
-    )
-    assert content["paper"]["row"]["speedup"] == 5.8
-    saved = pipedec.read_report()
-    assert (saved.advice, saved.content) == (content["advice"]["text"], content)
 
 
 @pytest.mark.slow
@@ -134,40 +115,28 @@ def test_quality_on_dev_stands_beside_that_on_test_and_every_test_example_can_be
         "--split", "test,dev", *every, "--config", "wikihowqa", columns=200
     )
     content, decoders = report_of(workspace)
-    assert (content["split"], content["sample"]["timed"], content["sample"]["of"]) == (
-        "test",
-        6,
-        6,
-    )
-    assert content["sample"]["line"].startswith("all 6 examples timed in one process")
+    sample = content["sample"]
+    assert (content["split"], sample["timed"], sample["of"]) == ("test", 6, 6)
     assert "a warm-up of each over 6 examples, batch size 1" in result.stderr
     assert [speed["examples"] for speed in decoders["Δt = 1"]["speed"]] == [6, 6]
-    for one in decoders.values():
-        assert one["quality"]["rows"]["scored"] == one["totals"]["examples"] == 6
-        assert one["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
+    for entry in decoders.values():
+        assert entry["quality"]["rows"]["scored"] == entry["totals"]["examples"] == 6
+        assert entry["other_splits"]["dev"]["quality"]["rows"]["scored"] == 12
     dev = decoders["Δt = 1"]["other_splits"]["dev"]
     assert set(dev["differences"]["rougeL"].values()) == {0.0}
-    assert (
-        dev["text_agreement"]["of"],
-        decoders["Δt = 1"]["text_agreement"]["of"],
-    ) == (12, 6)
-    for shown in (
-        "quality, dev, 12 examples",
-        "38.3  38.0",
-        "quality, test, 6 examples",
-        "34.9  34.6",
-    ):
-        assert " ".join(shown.split()) in " ".join(result.stdout.split()), (
-            "the paper's ROUGE-L on both"
-        )
-    for name in (
-        "pipelined-delay1-dev",
-        "pipelined-delay1",
-        "sequential-dev",
-        "sequential",
-    ):
+    assert dev["text_agreement"]["of"] == 12
+    shown = " ".join(result.stdout.split())
+    # The paper's ROUGE-L on both.
+    for words in ("dev, 12 examples", "38.3 38.0", "test, 6 examples", "34.9 34.6"):
+        assert words in shown
+    for name in ("pipelined-delay1", "sequential"):
         assert generated(workspace, name).is_file()
-    # one split alone, and data that have none
+        assert generated(workspace, f"{name}-dev").is_file()
+
+
+def test_one_split_stands_alone_and_data_of_ones_own_have_none(workspace):
+    dev = workspace / "data/dev.jsonl"
+    shutil.copy(workspace / "data/test.jsonl", dev)
     reported("--split", "dev", "--delays", "1")
     content, decoders = report_of(workspace)
     assert (content["split"], decoders["Δt = 1"]["other_splits"]) == ("dev", {})
@@ -219,10 +188,7 @@ def test_decoders_that_write_what_has_nothing_to_do_with_the_answers_are_not_rec
         "unfit",
         None,
     )
-    assert (
-        "No advice: the texts of the sequential model and of the pipelined decoder are useless"
-        in said
-    )
+    assert "the sequential model and of the pipelined decoder are useless" in said
     for name in ("sequential", "Δt = 1", "Δt = 2"):
         assert "texts of other inputs" in decoders[name]["faults"][0]
 
@@ -359,21 +325,6 @@ def test_predictions_that_are_there_are_taken_all_some_or_with_their_grids(works
     assert "Δt = 1: all 12 predictions are in" in reported("--delays", "1").stderr
 
 
-def test_stopped_run_is_finished_and_other_data_have_another_file(workspace):
-    reported("--delays", "1")
-    file = generated(workspace, "pipelined-delay1")
-    whole = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    marked = whole[0].replace('"seconds": ', '"seconds": 77')
-    file.write_text(marked + whole[1] + whole[2][:20], encoding="utf-8")
-    reported("--delays", "1")
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    assert (lines[:2], len(lines)) == ([marked, whole[1]], 12)
-    write_data(workspace, TOLD[:1])
-    reported("--delays", "1")
-    assert file.read_text(encoding="utf-8").splitlines(keepends=True) == lines
-    assert report_of(workspace)[0]["entries"][0]["totals"]["examples"] == 1
-
-
 def test_the_files_of_a_report_are_replaced_together_or_stay(workspace):
     reported("--delays", "1")
     folder = workspace / "report"
@@ -473,11 +424,10 @@ def test_a_split_without_right_answers_has_no_figures_beside_the_last(workspace)
     assert re.match(r"\| absent F1@M \| \d", quality(lines, "test"))
     content, decoders = report_of(workspace)
     assert content["metric"] == "present_f1@M"
-    assert decoders["Δt = 1"]["other_splits"]["dev"]["quality"]["task"] == "keyphrases"
-    assert content["notes"] == [
-        content["notes"][0],
-        f"{LACKING} on dev, so nothing is scored there",
-    ]
+    dev = decoders["Δt = 1"]["other_splits"]["dev"]["quality"]
+    assert dev["task"] == "keyphrases"
+    nothing = f"{LACKING} on {lacking}, so nothing is scored there"
+    assert content["notes"][-1] == nothing + more
     assert (workspace / "report/report.html").exists()
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 from markupsafe import Markup
+from msgspec import structs
 from rich.cells import cell_len
 from rich.console import Console
 
 from pipedec_cli.compare.comparison import SizeRow
 from pipedec_cli.compare.entry import TextAgreement
 from pipedec_cli.compare.peers import Absent
-from pipedec_cli.metrics.failures import count_failures
 from pipedec_cli.page.report import report_page
 from pipedec_cli.view.console import visible
 from pipedec_cli.view.results import report_markdown, show_report
@@ -115,8 +115,9 @@ def test_what_nobody_was_asked_for_or_can_have_has_no_row():
 def test_texts_that_repeat_themselves_have_a_row():
     report = make_report()
     scored = report.pipelined[0].quality.scored
-    items = [replace(scored.items[0], stopped_on_repeat=True), *scored.items[1:]]
-    scored = replace(scored, items=items, failures=count_failures(items))
+    first, *others = scored.items
+    items = (structs.replace(first, stopped_on_repeat=True), *others)
+    scored = replace(scored, scores=replace(scored.scores, items=items))
     first, one, *others = report.entries
     one = replace(one, quality=replace(one.quality, scored=scored))
     report = replace(report, entries=(first, one, *others))

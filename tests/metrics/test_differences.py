@@ -5,26 +5,21 @@ import pytest
 import scipy
 from numpy.typing import ArrayLike
 
+from pipedec_cli.data.records import Generated
+from pipedec_cli.metrics.differences import Difference, method, score_differences
 from pipedec_cli.metrics.keyphrases import Chan2019, Meng2017
-from pipedec_cli.metrics.measure import (
-    Floats,
-    Measure,
-    Scores,
-    ScoringItem,
-    score,
-)
+from pipedec_cli.metrics.measure import Floats, Measure, Scores, score_examples
 from pipedec_cli.metrics.rouge import Rouge
-from pipedec_cli.metrics.scoring import Difference, method, score_differences
+from tests.metrics.documents import example
 
 
-def phrases(identifier: str, predicted: str, right: str) -> ScoringItem:
+def phrases(name: str, predicted: str, right: str) -> Generated:
     source = "a b c d e f g h"
-    made, gold = tuple(predicted.split()), tuple(right.split())
-    return ScoringItem(identifier, predicted, made, gold=gold, source=source)
+    return example(predicted.split(), right.split(), source=source, name=name)
 
 
 def chan(*triples: tuple[str, str, str]) -> Scores:
-    return score([phrases(*triple) for triple in triples], Chan2019())
+    return score_examples([phrases(*triple) for triple in triples], Chan2019())
 
 
 class Mean(Measure):
@@ -36,7 +31,7 @@ class Mean(Measure):
     headline = {"mean": "mean"}  # noqa: RUF012
     _settings = ""
 
-    def statistics(self, item: ScoringItem) -> tuple[float, ...] | None:
+    def statistics(self, example: Generated) -> tuple[float, ...] | None:
         raise NotImplementedError
 
     def corpus(self, means: Floats) -> Floats:
@@ -120,7 +115,9 @@ def test_the_interval_covers_as_wide_as_the_normal_one_on_a_large_sample():
 
 
 def test_runs_of_other_examples_or_by_other_protocols_are_refused():
-    by_another = score([phrases("1", "b", "b"), phrases("2", "b", "b")], Meng2017())
+    by_another = score_examples(
+        [phrases("1", "b", "b"), phrases("2", "b", "b")], Meng2017()
+    )
     for other in (chan(("1", "b", "b"), ("3", "b", "b")), by_another):
         with pytest.raises(
             ValueError, match="not of the same examples by the same protocol"
@@ -129,7 +126,7 @@ def test_runs_of_other_examples_or_by_other_protocols_are_refused():
 
 
 def test_nothing_scorable_has_no_differences_and_the_method_names_library_and_version():
-    greek = score([ScoringItem("1", "γ", ("γ",), references=("γ",))], Rouge())
+    greek = score_examples([example(["γ"], references=("γ",))], Rouge())
     assert score_differences(greek, greek) == {}
     settings = "paired bootstrap, percentile interval at 95%, 9999 resamples, seed 0"
     assert method() == f"{settings}, scipy.stats.bootstrap {scipy.__version__}"

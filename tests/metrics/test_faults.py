@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pipedec_cli.metrics.failures import count_failures
+from pipedec_cli.metrics.faults import faults
 from pipedec_cli.metrics.keyphrases import Chan2019
-from pipedec_cli.metrics.measure import ScoringItem, score
+from pipedec_cli.metrics.measure import score_examples
 from pipedec_cli.metrics.multispan import MultiSpanQA
 from pipedec_cli.metrics.rouge import Rouge
-from pipedec_cli.metrics.scoring import LoadedRun, ScoredRun, faults
+from pipedec_cli.metrics.scoring import Predictions, Scored
+from tests.metrics.documents import example
 
 WORDS = ("red", "green", "blue", "black", "white", "grey", "pink", "brown")
 RIGHT = [f"the {word} cat; a {word} dog" for word in WORDS]
@@ -18,22 +19,22 @@ HARDLY = "the model ignores its input: {} is {}, and {} with the texts of other 
 
 def told(texts, measure, right=RIGHT, truncated=()):
     """The faults of these texts; a ``;`` stands between two segments."""
-    items = []
+    examples = []
     for place, (text, answer) in enumerate(zip(texts, right, strict=True)):
-        segments, gold = (tuple(part.split("; ")) for part in (text, answer))
-        cut = "time_max" if place in truncated else None
-        right_answers = (answer, gold, (answer,))
-        items.append(
-            ScoringItem(
-                f"{place}", text, segments, *right_answers, f"{place}: {answer}", cut
-            )
+        prediction = example(
+            text.split("; "),
+            answer.split("; "),
+            text=text,
+            target=answer,
+            references=(answer,),
+            source=f"{place}: {answer}",
+            name=f"{place}",
+            truncated="time_max" if place in truncated else None,
         )
-    run = LoadedRun(Path("x.jsonl"), "x", [], "records", {})
+        examples.append(prediction)
+    run = Predictions(Path("x.jsonl"), "x", [], "records", {})
     return [
-        fault.words
-        for fault in faults(
-            ScoredRun(run, items, score(items, measure), count_failures(items))
-        )
+        fault.words for fault in faults(Scored(run, score_examples(examples, measure)))
     ]
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipedec_cli.data.records import generated_of
-from pipedec_cli.metrics.fields import Fields, Group, kept, reliability
-from pipedec_cli.metrics.scoring import scoring_item
+from pipedec_cli.metrics.answers import for_task
+from pipedec_cli.metrics.fields import Fields
+from pipedec_cli.metrics.reliability import Group, kept, reliability
 
 JUDGED = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.35001, 0.9, 1.0]), st.booleans()),
@@ -23,7 +24,7 @@ def item(fields, confidence, target):
         "confidence": confidence,
         "target": target,
     }
-    return scoring_item(generated_of(line, "f:1", 1), "fields")
+    return for_task(generated_of(line, "f:1", 1), "fields")
 
 
 def test_a_value_is_right_if_all_its_pairs_and_no_others_are_in_the_target():

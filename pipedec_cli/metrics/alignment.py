@@ -1,0 +1,146 @@
+"""Two texts, or several objects, side by side: which part stands beside which."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pipedec_cli.data.fields import alike, split_pair
+from pipedec_cli.metrics.failures import said
+from pipedec_cli.metrics.measure import set_f1
+
+Words = set[str]
+#: A place in each of two texts.
+Place = tuple[int, int]
+
+
+def aligned(segments: Sequence[str], beside: Sequence[str]) -> list[int]:
+    """For each segment its place in the other text.
+
+    Pairs have as many words in common as possible. A segment between two pairs stands
+    beside the next segment there of the other text that has no pair, or at the end of
+    it. So places never fall. They are 0 if the other text is empty.
+    """
+    places = list[int]()
+    following = 0  # the place behind the last pair
+    for end, partner in _pairs(segments, beside):
+        last = max(partner - 1, 0)
+        between = range(following, following + end - len(places))
+        places += [min(place, last) for place in between]
+        if end < len(segments):
+            places.append(partner)
+        following = partner + 1
+    return places
+
+
+def _pairs(segments: Sequence[str], beside: Sequence[str]) -> Iterator[Place]:
+    """The pairs with the most words in common, in order; then the lengths of both."""
+    mine = list(map(_words, segments))
+    theirs = list(map(_words, beside))
+    best = _most_in_common(mine, theirs)
+    i = j = 0
+    while i < len(mine) and j < len(theirs):
+        rest = best[i]
+        behind = best[i + 1]
+        common = set_f1(mine[i], theirs[j])
+        if common > 0 and rest[j] == common + behind[j + 1]:
+            yield i, j
+            i += 1
+            j += 1
+        elif rest[j] == rest[j + 1]:
+            j += 1
+        else:
+            i += 1
+    yield len(mine), len(theirs)
+
+
+def _words(segment: str) -> Words:
+    return set(said(segment).split())
+
+
+def _most_in_common(
+    mine: Sequence[Words],
+    theirs: Sequence[Words],
+) -> list[list[float]]:
+    """The most that pairs of the rests of two texts can have in common.
+
+    The rests begin at each place of both.
+    """
+    width = len(theirs) + 1
+    behind = [0.0] * width
+    best = [behind]  # from the end
+    for words in reversed(mine):
+        rest = [0.0] * width
+        for j in reversed(range(len(theirs))):
+            common = set_f1(words, theirs[j])
+            rest[j] = max(
+                behind[j],
+                rest[j + 1],
+                common + behind[j + 1],
+            )
+        best.append(rest)
+        behind = rest
+    best.reverse()
+    return best
+
+
+def aligned_by_key(
+    objects: Sequence[Sequence[str]], beside: Sequence[str]
+) -> list[list[int]]:
+    """For each ``key: value`` pair of each object its row, in any order.
+
+    The rows of `beside` come first. With several pairs of one key, the items of a list,
+    equal ones stand side by side, and then the rest in order. A pair without a partner
+    gets a new row at the end.
+    """
+    rows = list(beside)
+    places = []
+    for pairs in objects:
+        seats = _Seats(rows)
+        seats.take(pairs, _key_and_value)
+        seats.take(pairs, _key)
+        places.append(seats.of_all(pairs))
+    return places
+
+
+class _Seats:
+    """The rows that the pairs of an object have."""
+
+    def __init__(self, rows: list[str]) -> None:
+        """New rows are added to the `rows`."""
+        self._rows = rows
+        self._free = dict(enumerate(rows))
+        self._taken = dict[int, int]()
+
+    def take(self, pairs: Sequence[str], by: Callable[[str], object]) -> None:
+        """Let each pair without a row take the first free one that is the same."""
+        for number, pair in enumerate(pairs):
+            if number not in self._taken:
+                self._take_first(number, by(pair), by)
+
+    def _take_first(
+        self,
+        number: int,
+        wanted: object,
+        by: Callable[[str], object],
+    ) -> None:
+        for row, other in self._free.items():
+            if by(other) == wanted:
+                self._taken[number] = row
+                del self._free[row]
+                return
+
+    def of_all(self, pairs: Sequence[str]) -> list[int]:
+        """The row of each pair; those without one get a new one."""
+        places = []
+        for number, pair in enumerate(pairs):
+            if number not in self._taken:
+                self._taken[number] = len(self._rows)
+                self._rows.append(pair)
+            places.append(self._taken[number])
+        return places
+
+
+def _key_and_value(pair: str) -> tuple[str, str]:
+    return _key(pair), said(pair)
+
+
+def _key(pair: str) -> str:
+    return alike(split_pair(pair)[0])
