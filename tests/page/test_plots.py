@@ -9,9 +9,8 @@ import pytest
 from pipedec_cli.compare.advice import Advice
 from pipedec_cli.compare.comparison import SizeRow
 from pipedec_cli.compare.entry import Quality, TextAgreement
-from pipedec_cli.metrics.scoring import ScoredRun
+from pipedec_cli.metrics.scoring import Difference, ScoredRun
 from pipedec_cli.page.plots import (
-    Interval,
     Series,
     bars,
     cloud,
@@ -23,13 +22,11 @@ from pipedec_cli.page.report import report_page
 from tests.compare.decoders import scored, timing
 from tests.jobs.report.reports import ALL, CURVES, make_report
 
-ODD = [math.nan, math.inf, 1e308, -1e308, 0.0]
-
 
 def test_colours_are_variables_of_the_page_and_names_are_text():
     name = "<b> & $x_1$ 漢字 " + "long " * 40
     series = [Series(name, place, [(1, 2.0), (2, None)]) for place in range(9)]
-    plot = lines("A <title>", "", "x", "y", series)
+    (plot,) = lines("A <title>", "", "x", "y", series)
     assert plot.svg.startswith(
         '<svg class="plot" role="img" aria-label="A &lt;title&gt;" viewBox='
     )
@@ -43,41 +40,29 @@ def test_colours_are_variables_of_the_page_and_names_are_text():
 @pytest.mark.parametrize("count", [2, 4, 5, 7])
 def test_a_legend_is_read_line_by_line_in_the_order_of_what_is_drawn(count):
     names = [f"n{place}" for place in range(count)]
-    plot = lines(
-        "",
-        "",
-        "x",
-        "y",
-        [Series(name, place, [(1, place)]) for place, name in enumerate(names)],
-    )
-    found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
-    assert [
-        name for *_, name in sorted((float(y), float(x), name) for x, y, name in found)
-    ] == names
+    series = [Series(name, place, [(1, place)]) for place, name in enumerate(names)]
+    (plot,) = lines("", "", "x", "y", series)
+    places = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
+    read = sorted((float(y), float(x), name) for x, y, name in places)
+    assert [name for *_, name in read] == names
 
 
 def test_a_tenth_of_a_point_is_no_cliff():
-    flat = lines(
-        "", "", "x", "y", [Series("a", 0, [(1, 99.9), (2, 100.0)])], from_zero=False
-    )
+    series = [Series("a", 0, [(1, 99.9), (2, 100.0)])]
+    (flat,) = lines("", "", "x", "y", series, scores=True)
     assert ">99.0<" in flat.svg and ">100.5<" in flat.svg
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 1e308, -1e308, 0.0])
 def test_no_figure_is_too_odd_to_be_drawn(odd):
-    across, up = Interval(1.0, odd, 2.0), Interval(odd, None, odd)
-    made = [
-        lines(
-            "",
-            "",
-            "x",
-            "y",
-            [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")],
-        ),
+    points = {"a": (Difference(1.0, odd, 2.0), Difference(odd, None, odd))}
+    series = [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")]
+    plots = [
+        *lines("", "", "x", "y", series),
         bars("", "", "x", ["a", "b"], {"p": [abs(odd), 1.0]}),
-        cloud("", "", "x", "y", {"a": (across, up)}, good=(1.3, -0.5), chosen="a"),
+        cloud("", "", "x", "y", points, good=(1.3, -0.5), chosen="a"),
     ]
-    assert all(plot.svg.endswith("</svg> ") for plot in made)
+    assert all(plot.svg.endswith("</svg> ") for plot in plots)
 
 
 def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
@@ -166,40 +151,32 @@ def test_axes_are_named_in_words():
     assert not any(re.search(">(Δt|times|loss|updates)<", plot.svg) for plot in plots)
 
 
-def test_text_is_large_enough_and_long_names_have_a_line_of_a_legend_each():
-    for name, lines_of_names in (
-        ("n{}", 2),
-        ("a longer name {}", 2),
-        ("a name that takes the line, {}", 4),
-    ):
-        series = [Series(name.format(place), place, [(1, place)]) for place in range(4)]
-        plot = lines("", "", "x", "y", series)
-        assert {
-            float(size) for size in re.findall(r"font-size: ([\d.]+)px", plot.svg)
-        } == {12}
-        heights = re.findall(
-            rf'y="([\d.]+)"[^>]*>{name[:4].format("")}[^<]*<', plot.svg
-        )
-        assert len(set(heights)) == lines_of_names
+@pytest.mark.parametrize(
+    ("name", "lines_of_names"),
+    [("n{}", 2), ("a longer name {}", 2), ("a name that takes the line, {}", 4)],
+)
+def test_text_is_large_enough_and_long_names_have_a_line_of_a_legend_each(
+    name, lines_of_names
+):
+    series = [Series(name.format(place), place, [(1, place)]) for place in range(4)]
+    (plot,) = lines("", "", "x", "y", series)
+    assert set(re.findall(r"font-size: ([\d.]+)px", plot.svg)) == {"12"}
+    begin = name[:4].format("")
+    heights = re.findall(rf'y="([\d.]+)"[^>]*>{begin}[^<]*<', plot.svg)
+    assert len(set(heights)) == lines_of_names
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_the_times_of_few_decoders_leave_no_empty_half_beside_other_plots(count):
-    other = lines(
-        "", "", "x", "y", [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])]
-    )
-    bar = bars(
-        "",
-        "",
-        "x",
-        [f"n{place}" for place in range(count)],
-        {"p": [1.0] * count, "q": [1.0] * count},
-    )
-    heights = [
-        float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1])
-        for plot in (other, bar)
-    ]
-    assert heights[1] >= heights[0]
+    series = [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])]
+    (beside,) = lines("", "", "x", "y", series)
+    parts = {"p": [1.0] * count, "q": [1.0] * count}
+    times = bars("", "", "x", [f"n{place}" for place in range(count)], parts)
+
+    def height(plot):
+        return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1])
+
+    assert height(times) >= height(beside)
 
 
 def test_the_most_important_figures_stand_large_below_the_advice():

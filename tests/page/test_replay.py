@@ -7,10 +7,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from pipedec_cli.compare.entry import Quality
-from pipedec_cli.page import examples as examples_of
-from pipedec_cli.page import replay as replay_of
-from pipedec_cli.page.examples import examples, shortened
-from pipedec_cli.page.page import render
+from pipedec_cli.page.examples import LENGTH, MOST, MOST_PARTS, examples, shortened
+from pipedec_cli.page.page import block, render
 from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.grid import Opening
 from tests.page.reports import EXAMPLES, METHODS, objects_report, traced_report
@@ -124,38 +122,35 @@ def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_sch
 
 def test_what_is_too_long_is_shortened_and_says_by_how_much():
     assert shortened("a b c", 5) == "a b c"
-    assert shortened("one two three four", 9) == "one two … 2 more words"
     assert shortened("x" * 2000, 10) == "x" * 10 + " … 1,990 more characters"
-    told = examples(traced_report([(LONG, ["w " * 900, *["v"] * 300], ["w"])])).data[
-        "examples"
-    ][0]
-    assert told["source"].endswith("… 99,680 more words")
-    assert (len(told["gold"]) < 60, told["count"]) == (True, 301)
+    target = ["w " * 900, *["v"] * 60]
+    (told,) = examples(traced_report([(LONG, target, ["w"])])).data["examples"]
+    assert told["source"].endswith(f"… {len(LONG) - LENGTH:,} more characters")
+    assert told["gold"][0].endswith("more characters")
+    assert (len(told["gold"]), told["count"]) == (MOST_PARTS, 61)
     plain = told["runs"][0]
-    assert len(plain["texts"]) + plain["left"] == 301
+    assert len(plain["texts"]) + plain["left"] == 61
 
 
-def test_three_hundred_examples_fit_whatever_they_hold(monkeypatch):
-    text = ["The quick brown fox jumps over the lazy dog ."]
-    many = [("a source of some length " * 199, text, text)] * 320
-    report = traced_report(many, ["sequential", "Δt = 1"])
-    monkeypatch.setattr(replay_of, "BUDGET", 100_000)
-    sections = [replay(report), examples(report)]
-    assert len(sections[1].data["examples"]) == 300
-    assert "300 of 320 examples" in sections[1].body
-    page = render("x", sections)
-    assert examples_of.BUDGET / 2 < len(page.encode()) < examples_of.BUDGET + 150_000
-    fitting = len(sections[0].data["examples"])
-    assert 100 < fitting < 300
-    assert (
-        f"{fitting} examples of 320: more would make this page too large"
-        in sections[0].body
-    )
-    # the same with no room at all: every example has its place, none is played back
-    monkeypatch.setattr(examples_of, "BUDGET", 1)
-    monkeypatch.setattr(replay_of, "BUDGET", 1)
-    assert len(examples(report).data["examples"]) == 300
-    assert replay(report) is None
+def test_the_first_hundred_examples_are_shown():
+    row = ("a source of some length " * 199, ["a b ."], ["a b ."])
+    section = examples(traced_report([row] * (MOST + 1), ["sequential"]))
+    assert f"The first {MOST} of {MOST + 1} examples." in section.body
+    ids = [example["id"] for example in section.data["examples"]]
+    assert ids == [f"e{number}" for number in range(MOST)]
+
+
+def test_whatever_a_text_holds_an_example_has_a_bound():
+    parts = ["x" * 9 * LENGTH] * MOST_PARTS
+    section = examples(traced_report([(LONG, parts, parts)], ["sequential", "Δt = 1"]))
+    assert len(block(section.data["examples"])) < 8 * LENGTH
+
+
+def test_a_grid_that_is_too_long_is_not_replayed_and_that_is_said(monkeypatch):
+    monkeypatch.setattr("pipedec_cli.page.replay.LONGEST", 10)
+    section = replay(traced_report(names=["sequential"]))
+    assert [example["at"] for example in section.data["examples"]] == [0, 2, 3]
+    assert "3 examples of 4" in section.body and "more than 10 tokens" in section.body
 
 
 def test_a_block_is_what_the_script_gets():
