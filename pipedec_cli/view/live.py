@@ -43,6 +43,8 @@ ASCII: Final = str.maketrans("▸✓∅✂▌⋮‹·…–", ">*-!_:<-~-")
 
 #: Rows take these colours in turn. A number or a mark says the same as each colour.
 ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
+#: The newest time-step, and a step that made several tokens.
+STRONG: Final = "bold not dim"
 #: Terminal cells: the widest token and the longest key that are shown whole, and the
 #: space about a token.
 WIDEST_TOKEN: Final = 14
@@ -59,17 +61,20 @@ class RowText:
 
     def extend(self, row: Subsequence, words: Words) -> None:
         """Decode the tokens that are new since the last call, without <eos>."""
-        for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
+        new = row.text_tokens[len(self.pieces) :]
+        for end, token in enumerate(new, start=len(self.pieces) + 1):
             before = self.whole
             self.whole = words(row.tokens[:end])
             # The difference of two texts, since a tokenizer may drop a space at the
             # start of a text.
+            goes_on = self.whole.startswith(before)
             added = self.whole.removeprefix(before)
-            if not self.whole.startswith(before) or not added.strip():
-                added = words(row.tokens[end - 1 : end])
+            if not goes_on or not added.strip():
+                added = words([token])
             elif before[-1:].isalnum() and added[0].isalnum():
                 added = CONTINUES + added
-            self.pieces.append(one_line(added.strip()) or BLANK)
+            piece = one_line(added.strip())
+            self.pieces.append(piece or BLANK)
 
 
 @dataclass(slots=True)
@@ -115,27 +120,18 @@ class GridDrawing:
             yield line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """A row of a grid with its text, and what it is called: its key, or its number."""
 
     number: int
     label: str
-    row: Subsequence
+    colour: str
     text: RowText
-
-    @property
-    def newest(self) -> int:
-        """The time-step of its newest token, or of its <bos>."""
-        return self.row.start + len(self.row.tokens)
-
-    @property
-    def colour(self) -> str:
-        return ROW_COLOURS[(self.number - 1) % len(ROW_COLOURS)]
-
-    def made_at(self, time: int) -> bool:
-        """Whether it has a token at a time-step; <bos> and <eos> are none."""
-        return self.row.start < time <= self.newest - self.row.ended
+    start: int
+    newest: int  # the time-step of its newest token, or of its <bos>
+    ended: bool
+    empty: bool
 
 
 #: A row and a time-step.
@@ -156,10 +152,7 @@ class _Frame:
         self.ended = drawing.finished
         texts = drawing.row_texts()
         self.labels = self._labels(len(texts))
-        self.rows = []
-        for place, text in enumerate(texts):
-            row = self.grid.subsequences[place]
-            self.rows.append(_Row(place + 1, self.labels[place], row, text))
+        self.rows = list(self._rows(texts))
         # A key replaces the column of openers.
         self.first = 1 if self.work.labels else 0
         self.time = self.grid.time
@@ -183,6 +176,20 @@ class _Frame:
             return list(map(one_line, labels))
         return list(map(str, range(1, 1 + count)))
 
+    def _rows(self, texts: Sequence[RowText]) -> Iterator[_Row]:
+        rows = zip(self.grid.subsequences, texts, self.labels, strict=False)
+        for number, (row, text, label) in enumerate(rows, start=1):
+            yield _Row(
+                number=number,
+                label=label,
+                colour=ROW_COLOURS[(number - 1) % len(ROW_COLOURS)],
+                text=text,
+                start=row.start,
+                newest=row.start + len(row.tokens),
+                ended=row.ended,
+                empty=row.empty,
+            )
+
     def _title(self, drawing: GridDrawing) -> Text:
         """The heading, and behind it the example's name if there is room."""
         title = Text(fit(one_line(drawing.heading), self.width), "bold")
@@ -193,16 +200,16 @@ class _Frame:
         return title
 
     def _read_step(self, step: Step | None) -> None:
-        """Keep what the newest step made, what it took back, and what it was fed as guesses."""
-        self.made: set[_Place] = set()
-        self.guessed: set[_Place] = set()
+        """Keep the styles of what the newest step made, guessed or not, and the tokens that it took back."""
+        self.made: dict[_Place, str] = {}
         self.gone: dict[_Place, int] = {}
         if step is None:
             return
+        guessed = {(slot.subsequence, slot.time) for slot in step.fed}
         for slot in step.made:
-            self.made.add((slot.subsequence, slot.time))
-        for slot in step.fed:
-            self.guessed.add((slot.subsequence, slot.time))
+            place = (slot.subsequence, slot.time)
+            kept_guess = place in guessed
+            self.made[place] = "italic reverse" if kept_guess else "bold reverse"
         for slot in step.taken_back:
             self.gone[slot.subsequence, slot.time] = slot.token
 
@@ -210,31 +217,42 @@ class _Frame:
         """The newest part of the grid. It is never higher than a console that has room for one row."""
         if not self.rows:
             return [self.title, Text("encoding the source", "dim")]
-        latest = max(self.time, self.first)
-        for _, time in self.gone:
-            latest = max(latest, time)
-        columns = next(self._blocks(range(latest, self.first - 1, -1)))
-        columns.reverse()
+        columns = self._newest_columns()
         # A low console has no line for the legend alone.
         caption = self._caption(legend=self.height >= 12)
         # Title, time-steps, tokens per step and the cursor take a line each.
         room = max(1, self.height - 4 - len(caption))
         blank = [Text()] if room >= 10 else []
-        text = self._text()
-        most = min(room // 3, 8)
-        if len(text) > most:
-            text = text[len(text) - most :]
-            text[:1] = [Text.assemble((ELLIPSIS, "dim"), line) for line in text[:1]]
+        text = self._end_of_text(min(room // 3, 8))
         room = max(1, room - len(text) - 2 * len(blank))
         framed = self._framed(columns, self._newest_rows(room, columns))
         return [self.title, *framed, *blank, *text, *blank, *caption]
+
+    def _newest_columns(self) -> list[int]:
+        """The newest time-steps that fit the width, wrong guesses among them."""
+        gone = [time for _, time in self.gone]
+        latest = max(self.time, self.first, *gone)
+        backwards = range(latest, self.first - 1, -1)
+        columns = next(self._blocks(backwards))
+        columns.reverse()
+        return columns
+
+    def _end_of_text(self, most: int) -> list[Text]:
+        """The last lines of the text so far, with a sign where it was cut."""
+        lines = self._text()
+        if len(lines) <= most:
+            return lines
+        if most == 0:
+            return []
+        first, *others = lines[-most:]
+        return [Text.assemble((ELLIPSIS, "dim"), first), *others]
 
     def _newest_rows(self, room: int, columns: Sequence[int]) -> list[Text]:
         """So many lines of rows: live rows before ended ones, then newer before older. One line names the hidden rows."""
         rows = self.rows
         lines = []
         if len(rows) > room:
-            order = sorted(rows, key=lambda row: (row.row.ended, -row.number))
+            order = sorted(rows, key=lambda row: (row.ended, -row.number))
             kept = max(1, room - 1)
             hidden = sorted(row.number for row in order[kept:])
             rows = sorted(order[:kept], key=lambda row: row.number)
@@ -252,7 +270,7 @@ class _Frame:
         for columns in self._blocks(range(self.first, self.time + 1)):
             rows = []
             for row in self.rows:
-                if row.row.start <= columns[-1] and row.newest >= columns[0]:
+                if row.start <= columns[-1] and row.newest >= columns[0]:
                     rows.append(self._row(row, columns))
             lines += [*self._framed(columns, rows), Text()]
         text = self._text()
@@ -285,19 +303,28 @@ class _Frame:
         return self._widths[time]
 
     def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
-        """The rows, with the time-steps above and the number of tokens that each decoder call made below."""
-        times = Text(set_cell_size("time", self.label_width), "dim")
-        counts = Text(set_cell_size("tokens", self.label_width), "dim")
+        """The rows between the time-steps and the number of tokens that each decoder call made."""
+        return [self._times(columns), *rows, self._counts(columns)]
+
+    def _times(self, columns: Sequence[int]) -> Text:
+        line = Text(set_cell_size("time", self.label_width), "dim")
+        lead = EARLIER if columns[0] > self.first else " "
         for time in columns:
             newest = time == self.time and not self.ended
-            cut = time == columns[0] and time > self.first
-            style = "bold not dim" if newest else ""
-            self._append(times, time, str(time), style, EARLIER if cut else " ")
-            called = any(row.row.start < time <= row.newest for row in self.rows)
+            style = STRONG if newest else ""
+            self._append(line, time, str(time), style, lead)
+            lead = " "
+        return line
+
+    def _counts(self, columns: Sequence[int]) -> Text:
+        line = Text(set_cell_size("tokens", self.label_width), "dim")
+        for time in columns:
+            called = any(row.start < time <= row.newest for row in self.rows)
             made = self._made_at(time)
-            style = "bold not dim" if made > 1 else ""
-            self._append(counts, time, str(made) if called else "", style)
-        return [times, *rows, counts]
+            text = str(made) if called else ""
+            style = STRONG if made > 1 else ""
+            self._append(line, time, text, style)
+        return line
 
     def _append(
         self, line: Text, time: int, text: str, style: str, lead: str = " "
@@ -306,16 +333,20 @@ class _Frame:
         line.append(set_cell_size(lead + fit(text, width - PADDING), width), style)
 
     def _made_at(self, time: int) -> int:
-        """The number of tokens at a time-step."""
-        return sum(row.made_at(time) for row in self.rows)
+        """The number of tokens at a time-step; <bos> and <eos> are none."""
+        made = 0
+        for row in self.rows:
+            last = row.newest - row.ended
+            made += row.start < time <= last
+        return made
 
     def _row(self, row: _Row, columns: Sequence[int]) -> Text:
         width = self.label_width - 3
-        label = fit(row.label, width)
-        label = " " * (width - cell_len(label)) + label
-        mark, style = self._mark(row.row)
-        label_style = f"bold {row.colour}"
-        line = Text.assemble((f"{label} ", label_style), (f"{mark} ", style))
+        label = Text(fit(row.label, width), f"bold {row.colour}")
+        label.align("right", width)
+        label.append(" ")
+        mark, style = self._mark(row)
+        line = Text.assemble(label, (f"{mark} ", style))
         if row.newest < columns[0]:  # its text stands in the place of its cells
             text = fit(EARLIER + one_line(row.text.whole), self.area)
             return line.append(text, f"dim italic {row.colour}")
@@ -324,7 +355,7 @@ class _Frame:
                 self._append(line, time, *self._cell(row, time))
         return line
 
-    def _mark(self, row: Subsequence) -> tuple[str, str]:
+    def _mark(self, row: _Row) -> tuple[str, str]:
         """The sign of a row, and its style."""
         if row.ended:
             return (EMPTY, "dim") if row.empty else (DONE, "bold green")
@@ -332,18 +363,16 @@ class _Frame:
 
     def _cell(self, row: _Row, time: int) -> tuple[str, str]:
         """The text and the style of one cell. Both are empty where the row has no token."""
-        if not row.row.start <= time <= row.newest:
+        if not row.start <= time <= row.newest:
             return self._gone_cell((row.number, time))
-        if time == row.row.start:
+        if time == row.start:
             return BOS if self.work.opener else AFTER_PROMPT, "dim"
-        if row.row.ended and time == row.newest:
-            return EOS, "dim" if row.row.empty else "green"
-        place = (row.number, time)
+        if row.ended and time == row.newest:
+            return EOS, "dim" if row.empty else "green"
         style = row.colour
-        if place in self.made:
-            drafted = place in self.guessed  # and kept
-            style = f"{'italic' if drafted else 'bold'} reverse {style}"
-        return row.text.pieces[time - row.row.start - 1], style
+        if made := self.made.get((row.number, time)):
+            style = f"{made} {style}"
+        return row.text.pieces[time - row.start - 1], style
 
     def _gone_cell(self, place: _Place) -> tuple[str, str]:
         """A wrong guess of the newest step."""
@@ -357,7 +386,7 @@ class _Frame:
         """The lines of the text so far, each subsequence after its label."""
         text = Text()
         for row in self.rows:
-            live = not row.row.ended and not self.ended
+            live = not row.ended and not self.ended
             words = one_line(row.text.whole).strip()
             if words or live:
                 label = row.label if self.first else row.number
@@ -389,15 +418,16 @@ class _Frame:
             count = len(self.labels)
             unit = "key"
         rate = count / steps if steps else 0
-        parts = [many(steps, "decoder call"), many(count, unit)]
-        parts.append(f"{rate:.1f} {unit}s per step")
+        parts = [
+            "finished" if self.ended else f"time-step {self.time}",
+            many(steps, "decoder call"),
+            many(count, unit),
+            f"{rate:.1f} {unit}s per step",
+        ]
         cut = ""
         if not self.ended:
-            parts.insert(0, f"time-step {self.time}")
             parts.append(f"{self._made_at(self.time)} in this step")
-        else:
-            parts.insert(0, "finished")
-        if self.ended and self.grid.truncated:
+        elif self.grid.truncated:
             cut = f"{CUT} cut at {self.grid.truncated}"
             parts.append(cut)
         dot = f" {DOT} "
@@ -411,15 +441,16 @@ class _Frame:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Rising numbers in words, neighbours together."""
-    ranges: list[list[int]] = []
+    ends: dict[int, int] = {}
+    first = None
     for number in numbers:
-        if ranges and ranges[-1][-1] == number - 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    return ", ".join(
-        f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in ranges
-    )
+        if first is None or number != ends[first] + 1:
+            first = number
+        ends[first] = number
+    words = []
+    for start, end in ends.items():
+        words.append(str(start) if start == end else f"{start}–{end}")
+    return ", ".join(words)
 
 
 FRAMES_PER_SECOND: Final = 10
@@ -463,10 +494,12 @@ class LiveGrid:
         return self._with_heading(self._in_flight[self.followed])
 
     def _with_heading(self, drawing: GridDrawing) -> GridDrawing:
-        of = "" if self.work.total is None else f" of {self.work.total}"
-        parts = [f"example {drawing.example + 1}{of}"]
-        if len(self._in_flight) > 1 and not drawing.finished:
-            parts.append(f"the oldest of {len(self._in_flight)} in flight")
+        number = f"example {drawing.example + 1}"
+        total = self.work.total
+        parts = [number if total is None else f"{number} of {total}"]
+        in_flight = len(self._in_flight)
+        if in_flight > 1 and not drawing.finished:
+            parts.append(f"the oldest of {in_flight} in flight")
         if self.work.method:
             parts.append(self.work.method)
         drawing.heading = ", ".join(parts)
@@ -511,10 +544,14 @@ class LiveScreen:
             self._step_due = self._frame_due + 1 / self._speed
         finished = self._view.on(event)
         wanted = not moving or event.example == followed
-        if finished and wanted and not self._talk.quiet:
-            self._talk.console.print(finished)
+        if finished and wanted:
+            self._print(finished)
         if moving:
             self._draw()
+
+    def _print(self, finished: GridDrawing) -> None:
+        if not self._talk.quiet:
+            self._talk.console.print(finished)
 
     def _draw(self) -> None:
         """Draw a frame if one is due."""
