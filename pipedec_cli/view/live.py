@@ -357,9 +357,13 @@ class _Frame:
 
     def _mark(self, row: _Row) -> tuple[str, str]:
         """The sign of a row, and its style."""
+        if row.empty:
+            return EMPTY, "dim"
         if row.ended:
-            return (EMPTY, "dim") if row.empty else (DONE, "bold green")
-        return (CUT, "bold yellow") if self.ended else (LIVE, "bold")
+            return DONE, "bold green"
+        if self.ended:
+            return CUT, "bold yellow"
+        return LIVE, "bold"
 
     def _cell(self, row: _Row, time: int) -> tuple[str, str]:
         """The text and the style of one cell. Both are empty where the row has no token."""

@@ -23,7 +23,9 @@ from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
     NONE,
+    Cell,
     Label,
+    Labelled,
     Line,
     Row,
     Sheet,
@@ -171,7 +173,7 @@ def _score(value: float | None) -> str:
 
 def failure_cells(
     failures: Failures | None, part: str, *, repeats: bool, unknown: str = NONE
-) -> list[tuple[str, str]]:
+) -> list[Cell]:
     """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
 
     With `repeats`, texts that stopped because they repeated themselves have a row. An
@@ -247,7 +249,7 @@ def time_parts(comparison: Comparison) -> dict[str, str]:
     }
 
 
-def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
+def precision_cells(entry: Entry, comparison: Comparison) -> list[Cell]:
     """The dtype and the number of threads of a decoder."""
     threads = entry.runner.settings.get(
         "threads", str(comparison.conditions.machine.threads)
@@ -415,7 +417,7 @@ def _qualities(
         yield heading, split, qualities.get(split, Quality())
 
 
-def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
+def _column(entry: Entry, report: Report) -> Iterator[Labelled]:
     """All cells of a decoder, each with its section and row name."""
     yield from with_section("", precision_cells(entry, report))
     for heading, _, quality in _qualities(entry, report):
@@ -442,7 +444,7 @@ def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
     yield from with_section("what goes wrong", _wrong_cells(entry, report))
 
 
-def _quality_cells(quality: Quality, report: Report) -> Iterator[tuple[str, str]]:
+def _quality_cells(quality: Quality, report: Report) -> Iterator[Cell]:
     scores = quality.scored.scores.values if quality.scored else {}
     for metric in report.metrics:
         difference = quality.differences.get(metric)
@@ -451,7 +453,7 @@ def _quality_cells(quality: Quality, report: Report) -> Iterator[tuple[str, str]
         yield "  95 % interval", interval(difference, "{:+z.1f}")
 
 
-def _agreement_cells(agreement: TextAgreement | None) -> Iterator[tuple[str, str]]:
+def _agreement_cells(agreement: TextAgreement | None) -> Iterator[Cell]:
     yield "ROUGE-L", points(agreement.rouge_l if agreement else None)
     equal = f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
     yield "equal texts", equal
@@ -465,7 +467,7 @@ def _step_lines(report: Report) -> list[Line]:
     return lines
 
 
-def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[tuple[str, str]]:
+def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[Cell]:
     timing = entry.timings.get(size)
     gain = entry.gains.get(size)
     yield "examples/s", figure(timing.examples_per_second if timing else None)
@@ -483,7 +485,7 @@ def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[tuple[str,
         yield "same tokens", same
 
 
-def _wrong_cells(entry: Entry, report: Report) -> Iterator[tuple[str, str]]:
+def _wrong_cells(entry: Entry, report: Report) -> Iterator[Cell]:
     scored = entry.quality.scored
     failures = scored.failures if scored else None
     repeats = report.stopped_on_repeat
@@ -676,7 +678,7 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     return [forced, _ratios(bench), measured]
 
 
-def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
+def _bench_column(entry: Entry, bench: Bench) -> Iterator[Labelled]:
     yield from with_section("", precision_cells(entry, bench))
     lines: list[Line] = [("end to end, ms", "seconds", milliseconds)]
     for name, attribute in time_parts(bench).items():

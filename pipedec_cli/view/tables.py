@@ -31,7 +31,9 @@ _LEAST_TEXT: Final = 30
 
 Format = Callable[[Any], str]
 Row = tuple[str, ...]
+Cell = tuple[str, str]  # a row name, and its cell
 Label = tuple[str, str]  # the heading of a section, and the name of a row in it
+Labelled = tuple[Label, str]  # a cell with its label
 Line = tuple[str, str, Format]  # a row name, an attribute, and its format
 
 
@@ -41,6 +43,9 @@ class Section:
 
     heading: str
     rows: tuple[Row, ...]
+
+
+Sections = tuple[Section, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +58,23 @@ class Sheet:
 
     title: str
     columns: Row
-    sections: tuple[Section, ...]
+    sections: Sections
     spare: tuple[int, ...] = ()
     notes: Row = ()
     corner: str = ""
 
     def column(self, place: int) -> list[str]:
         """The cells of a column; column 0 has the names of the rows."""
-        return [row[place] for section in self.sections for row in section.rows]
+        column = []
+        for section in self.sections:
+            column += [row[place] for row in section.rows]
+        return column
 
     def is_numeric(self, place: int) -> bool:
         """Whether a column has figures, which are aligned to the right."""
-        return place > 0 and any(map(_FIGURE.match, self.column(place)))
+        if place == 0:
+            return False
+        return any(map(_FIGURE.match, self.column(place)))
 
 
 # ---- the formats of cells: each shows None as a dash
@@ -72,14 +82,18 @@ class Sheet:
 
 def number(pattern: str, value: float | None) -> str:
     """A number in a format."""
-    return NONE if value is None else pattern.format(value)
+    if value is None:
+        return NONE
+    return pattern.format(value)
 
 
 def interval(bounds: Any, pattern: str = "{:.1f}") -> str:
     """The `low` and `high` of an object; a dash if it is None or has no bounds."""
     if bounds is None or bounds.low is None:
         return NONE
-    return f"{pattern.format(bounds.low)} to {pattern.format(bounds.high)}"
+    low = pattern.format(bounds.low)
+    high = pattern.format(bounds.high)
+    return f"{low} to {high}"
 
 
 count = partial(number, "{:,}")
@@ -102,56 +116,66 @@ def figure(value: float | None) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds."""
-    return figure(None if seconds is None else 1000 * seconds)
+    if seconds is None:
+        return NONE
+    return figure(1000 * seconds)
 
 
 def megabytes(size: int | None) -> str:
     """Bytes in millions."""
-    return number("{:,.0f}", None if size is None else size / 1e6)
+    if size is None:
+        return NONE
+    return f"{size / 1e6:,.0f}"
 
 
 # ---- sheets out of results
 
 
-def one_section(rows: Iterable[Sequence[str]]) -> tuple[Section, ...]:
+def one_section(rows: Iterable[Sequence[str]]) -> Sections:
     """Rows without a heading."""
-    return (Section("", tuple(map(tuple, rows))),)
+    return grouped(("", row) for row in rows)
 
 
-def first_rows(rows: Sequence[Row]) -> tuple[tuple[Section, ...], Row]:
+def first_rows(rows: Sequence[Row]) -> tuple[Sections, Row]:
     """At most 60 rows, and a note about the others: a schema may have hundreds of keys."""
+    first = one_section(rows[:_MOST_ROWS])
     more = len(rows) - _MOST_ROWS
-    notes = (f"and {more:,} more rows in --json",) if more > 0 else ()
-    return one_section(rows[:_MOST_ROWS]), notes
+    if more <= 0:
+        return first, ()
+    return first, (f"and {more:,} more rows in --json",)
 
 
-def grouped(rows: Iterable[tuple[str, Row]]) -> tuple[Section, ...]:
+def grouped(rows: Iterable[tuple[str, Sequence[str]]]) -> Sections:
     """Sections from rows that have the heading of their section beside them."""
     groups: dict[str, list[Row]] = {}
     for heading, row in rows:
-        groups.setdefault(heading, []).append(row)
-    return tuple(Section(heading, tuple(rows)) for heading, rows in groups.items())
+        group = groups.setdefault(heading, [])
+        group.append(tuple(row))
+    sections = []
+    for heading, group in groups.items():
+        sections.append(Section(heading, tuple(group)))
+    return tuple(sections)
 
 
-def cells(result: object, lines: Iterable[Line]) -> list[tuple[str, str]]:
+def cells(result: object, lines: Iterable[Line]) -> list[Cell]:
     """The cells of a result, which may be None, by row name."""
-    return [
-        (name, form(getattr(result, attribute, None)))
-        for name, attribute, form in lines
-    ]
+    made = []
+    for name, attribute, form in lines:
+        value = getattr(result, attribute, None)
+        made.append((name, form(value)))
+    return made
 
 
-def with_section(
-    heading: str, cells: Iterable[tuple[str, str]]
-) -> Iterator[tuple[Label, str]]:
+def with_section(heading: str, cells: Iterable[Cell]) -> Iterator[Labelled]:
     """The cells with the heading of their section."""
-    return (((heading, name), cell) for name, cell in cells)
+    for name, cell in cells:
+        yield (heading, name), cell
 
 
 def side_by_side(
-    columns: Sequence[Iterable[tuple[Label, str]]],
+    columns: Sequence[Iterable[Labelled]],
     more: Sequence[Mapping[Label, str]] = (),
-) -> tuple[Section, ...]:
+) -> Sections:
     """Sections from columns that have the same labels in the same order, and from `more` that may lack labels."""
     rows = []
     for labelled in zip(*columns, strict=True):
@@ -192,17 +216,19 @@ def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
     width = width_of(console)
     unbounded = console.options.update(width=sys.maxsize)
     kept = list(range(len(sheet.columns)))
-    giving_way = iter(dict.fromkeys((*sheet.spare, *reversed(kept))))
-    table = _table(sheet, kept)
-    measured = console.measure(table, options=unbounded)
-    while len(kept) > 1 and measured.minimum > width:
-        kept.remove(next(giving_way))
+    left_out = set()
+    for place in (*sheet.spare, *reversed(kept), None):
         table = _table(sheet, kept)
         measured = console.measure(table, options=unbounded)
+        if len(kept) == 1 or measured.minimum <= width:
+            break
+        if place in kept:
+            kept.remove(place)
+            left_out.add(place)
     # Else a pipe would have the width of COLUMNS.
     table.width = min(width, measured.maximum)
     columns = enumerate(sheet.columns)
-    return table, [heading for place, heading in columns if place not in kept]
+    return table, [heading for place, heading in columns if place in left_out]
 
 
 def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
@@ -267,25 +293,29 @@ def _add_column(
     table: Table, heading: str, lines: Iterable[str], *, is_numeric: bool = False
 ) -> None:
     """Add a column that is as wide as its lines."""
-    heading, width = _fitted(heading, lines)
+    text, width = _fitted(heading, lines)
     side: Literal["left", "right"] = "right" if is_numeric else "left"
-    table.add_column(Text(heading, "bold"), justify=side, no_wrap=True, width=width)
+    table.add_column(text, justify=side, no_wrap=True, width=width)
 
 
 def _add_text_column(table: Table, heading: str, lines: Iterable[str]) -> None:
     """Add a column whose lines are broken where the terminal has no room for them."""
-    heading, width = _fitted(heading, lines)
-    table.add_column(Text(heading, "bold"), min_width=min(width, _LEAST_TEXT))
+    text, width = _fitted(heading, lines)
+    least = min(width, _LEAST_TEXT)
+    table.add_column(text, min_width=least)
 
 
-def _fitted(heading: str, lines: Iterable[str]) -> tuple[str, int]:
+def _fitted(heading: str, lines: Iterable[str]) -> tuple[Text, int]:
     """The heading of a column, broken between words and long words after their hyphens, and the width of the column."""
-    widest = max((cell_len(one_line(line)) for line in lines), default=0)
+    widths = [cell_len(one_line(line)) for line in lines]
+    widest = max(widths, default=0)
     room = max(widest, _SHORT_HEADING)
     if cell_len(visible(heading)) > room:
         heading = _LONG_WORD.sub(_after_hyphens, heading)
     heading = broken(heading, room)
-    return heading, max(widest, *map(cell_len, heading.split("\n")))
+    for line in heading.split("\n"):
+        widest = max(widest, cell_len(line))
+    return Text(heading, "bold"), widest
 
 
 def _after_hyphens(word: re.Match[str]) -> str:
@@ -323,4 +353,5 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 def escaped(text: str) -> str:
     """The text on one line, as Markdown shows it unchanged."""
-    return re.sub(r"[\\|*_<>\[\]#]", r"\\\g<0>", visible(" ".join(text.split())))
+    line = visible(" ".join(text.split()))
+    return re.sub(r"[\\|*_<>\[\]#]", r"\\\g<0>", line)
