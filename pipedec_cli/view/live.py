@@ -304,7 +304,9 @@ class _Frame:
 
     def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
         """The rows between the time-steps and the number of tokens that each decoder call made."""
-        return [self._times(columns), *rows, self._counts(columns)]
+        times = self._times(columns)
+        counts = self._counts(columns)
+        return [times, *rows, counts]
 
     def _times(self, columns: Sequence[int]) -> Text:
         line = Text(set_cell_size("time", self.label_width), "dim")
