@@ -1,14 +1,12 @@
 """What a page holds of a report's examples: their grids to be played back, and their texts, as far as they fit."""
 
-import json
-import re
 from dataclasses import replace
 
 from msgspec import structs
 
 from pipedec_cli.compare.entry import Quality
 from pipedec_cli.page.examples import LENGTH, MOST, MOST_PARTS, examples, shortened
-from pipedec_cli.page.page import block, render
+from pipedec_cli.page.page import block
 from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.grid import Opening
 from tests.page.reports import EXAMPLES, METHODS, objects_report, traced_report
@@ -43,13 +41,12 @@ def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its
 def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_played_back():
     report = traced_report(untraced=["Δt = 1"])
     made = report.first.quality.scored.run.predictions
+    calls = tuple(range(1, made[2].steps + 1))
     odd = (
         {"steps": made[0].steps + 1},
         {"grid": ((10**9, (1,)),), "steps": 1},
-        {
-            "taken_back": ((1, 10**9, 0, 0),),
-            "calls": tuple(range(1, made[2].steps + 1)),
-        },
+        {"taken_back": ((1, 10**9, 0, 0),), "calls": calls},
+        {"grid": ((0, ()),), "steps": 0},
     )
     for place, change in enumerate(odd):
         made[place] = structs.replace(made[place], **change)
@@ -60,12 +57,7 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
         "Δt = 2",
         "exact-source",
     ]
-    assert [example["runs"][0] is None for example in section.data["examples"]] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert {example["runs"][0] for example in section.data["examples"]} == {None}
     assert replay(traced_report(untraced=list(METHODS))) is None
     blind = replace(
         report, entries=tuple(replace(one, quality=Quality()) for one in report.entries)
@@ -151,11 +143,3 @@ def test_a_grid_that_is_too_long_is_not_replayed_and_that_is_said(monkeypatch):
     section = replay(traced_report(names=["sequential"]))
     assert [example["at"] for example in section.data["examples"]] == [0, 2, 3]
     assert "3 examples of 4" in section.body and "more than 10 tokens" in section.body
-
-
-def test_a_block_is_what_the_script_gets():
-    report = traced_report([("</script> & \u202e \x1b[31m", ["<b> . "], ["<b> . "])])
-    page = render("x", [replay(report), examples(report)])
-    for name in ("replay", "examples"):
-        (told,) = re.findall(rf'id="data-{name}">(.*?)</script>', page)
-        assert json.loads(told)["examples"][0]["source"] == "</script> & � ␛[31m"
