@@ -2,6 +2,8 @@
 
 import shlex
 
+import pytest
+
 from pipedec_cli.view.console import broken
 
 
@@ -11,3 +13,8 @@ def test_a_message_is_broken_between_words_and_its_command_can_be_pasted():
     assert max(map(len, text.split("\n"))) <= 40 and "Δt = 2" in text
     _, pasted, _ = text.split("`")
     assert shlex.split(pasted.replace("\\\n", "")) == shlex.split(command)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_command_is_shown_on_a_terminal_of_any_width(width):
+    assert broken("`a b`", width).replace(" \\\n", " ") == "`a b`"
