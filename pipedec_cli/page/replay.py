@@ -161,35 +161,40 @@ def _notes(
 
 
 def _trace(prediction: Generated, decoder: _Traced) -> dict[str, Any] | None:
-    """The grid of one example for the script. None if there is none, if it is too long, or if it is not consistent: a file may be damaged.
+    """The grid of one example for the script. None if there is none, or none to be drawn.
 
     A row has its start, whether it has ended, its tokens, and its opening unless that
     is <bos>. `calls` are the times after the calls, if these are not 1, 2, 3, ...;
     `gone` has the call, row, time and text of each wrong guess of exact mode; `draft`
     is the number of calls that made a draft.
     """
-    grid = prediction.grid
-    draft = prediction.draft_steps or 0
     calls = prediction.calls or _times(prediction)
-    tokens = sum(len(tokens) for _, tokens in grid)
-    foreign = any(row > len(grid) for _, row, *_ in prediction.taken_back)
-    too_long = max(tokens, *_times(prediction), *calls, 0) > LONGEST
-    inconsistent = foreign or len(calls) != prediction.steps - draft
-    if not grid or not calls or inconsistent or too_long:
+    if not calls or not _can_be_drawn(prediction, calls):
         return None
     trace: dict[str, Any] = {"rows": _rows(prediction, decoder), "steps": len(calls)}
     if prediction.calls or calls[-1] != len(calls):
         trace["calls"] = calls
-    if draft:
-        trace["draft"] = draft
+    if prediction.draft_steps:
+        trace["draft"] = prediction.draft_steps
     if prediction.taken_back:
-        trace["gone"] = [
-            (call, row, time, decoder.token(None, token))
-            for call, row, time, token in prediction.taken_back
-        ]
+        gone = []
+        for call, row, time, token in prediction.taken_back:
+            gone.append((call, row, time, decoder.token(None, token)))
+        trace["gone"] = gone
     if prediction.truncated:
         trace["cut"] = prediction.truncated
     return trace
+
+
+def _can_be_drawn(prediction: Generated, calls: Sequence[int]) -> bool:
+    """Whether a grid is there, is not too long, and is consistent: a file may be damaged."""
+    grid = prediction.grid
+    tokens = sum(len(tokens) for _, tokens in grid)
+    if not grid or max(tokens, *_times(prediction), *calls) > LONGEST:
+        return False
+    if any(row > len(grid) for _, row, *_ in prediction.taken_back):
+        return False
+    return len(calls) == prediction.steps - (prediction.draft_steps or 0)
 
 
 def _times(prediction: Generated) -> tuple[int, ...]:
