@@ -52,11 +52,8 @@ def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_play
         made[place] = structs.replace(made[place], **change)
     section = replay(report)
     assert "not Δt = 1: the predictions have no grid" in section.body
-    assert [one["name"] for one in section.data["decoders"]] == [
-        "sequential",
-        "Δt = 2",
-        "exact-source",
-    ]
+    names = [decoder["name"] for decoder in section.data["decoders"]]
+    assert names == ["sequential", "Δt = 2", "exact-source"]
     assert {example["runs"][0] for example in section.data["examples"]} == {None}
     assert replay(traced_report(untraced=list(METHODS))) is None
     blind = replace(
@@ -80,23 +77,31 @@ def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
     assert data["decoders"] == ["sequential", "Δt = 1", "Δt = 2"]
     assert data["metrics"][data["metric"]] == "ROUGE-L"
     _, ships, birds, _ = data["examples"]
-    plain, own, _ = ships["runs"]
-    assert (ships["gold"], ships["count"], own["rows"], own["again"]) == (
-        EXAMPLES[1][1],
-        3,
-        [0, 1],
-        [1],
-    )
-    assert (own["duplicated"], own["dropped"], own["cut"], own["same"]) == (
-        1,
-        1,
-        None,
-        False,
-    )
-    assert (plain["duplicated"], plain["dropped"], plain["same"]) == (0, 0, True)
-    assert plain["scores"] == [100.0] * 4
-    assert 0 < own["scores"][data["metric"]] < 100
-    assert (birds["runs"][1]["cut"], birds["runs"][1]["again"]) == ("time_max", [2])
+    assert ships["gold"] == EXAMPLES[1][1]
+    assert ships["count"] == 3
+    plain, pipelined, _ = ships["runs"]
+    wanted = {
+        "rows": [0, 1],
+        "again": [1],
+        "duplicated": 1,
+        "dropped": 1,
+        "cut": None,
+        "same": False,
+    }
+    assert pipelined.items() >= wanted.items()
+    wanted = {
+        "duplicated": 0,
+        "dropped": 0,
+        "same": True,
+        "scores": [100.0] * 4,
+    }
+    assert plain.items() >= wanted.items()
+    assert 0 < pipelined["scores"][data["metric"]] < 100
+    wanted = {
+        "cut": "time_max",
+        "again": [2],
+    }
+    assert birds["runs"][1].items() >= wanted.items()
 
 
 def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_schemas_order():
