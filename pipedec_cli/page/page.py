@@ -52,26 +52,32 @@ def render(title: str, sections: Sequence[Section]) -> str:
     from markupsafe import Markup
 
     names = dict.fromkeys(section.script for section in sections if section.script)
-    scripts = [(_HERE / "scripts" / name).read_text(encoding="utf-8") for name in names]
-    styles = (one.read_text(encoding="utf-8") for one in sorted(_HERE.glob("*.css")))
-    hashes = (b64encode(sha256(one.encode()).digest()).decode() for one in scripts)
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
-    rules = (
-        "default-src 'none'",
-        "style-src 'unsafe-inline'",
-        "img-src data:",
-        f"script-src {allowed}",
-    )
+    scripts = [_text(_HERE / "scripts" / name) for name in names]
+    styles = [_text(path) for path in sorted(_HERE.glob("*.css"))]
+    allowed = " ".join(map(_hash, scripts)) or "'none'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {allowed}"
+    blocks = []
+    for section in sections:
+        data = None if section.data is None else block(section.data)
+        blocks.append((section, data))
     return template(
         "page.html",
         title=title,
-        policy="; ".join(rules),
+        policy=policy,
         style=Markup("".join(styles)),  # noqa: S704  # our own files, as are the scripts
-        sections=[
-            (one, None if one.data is None else block(one.data)) for one in sections
-        ],
+        sections=blocks,
         scripts=list(map(Markup, scripts)),
     )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """What the policy of a page calls a script that may run."""
+    digest = sha256(script.encode()).digest()
+    return f"'sha256-{b64encode(digest).decode()}'"
 
 
 def template(name: str, **values: object) -> Markup:
@@ -100,8 +106,10 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return value if hasattr(value, "__html__") else visible(value)
     if isinstance(value, Mapping):
-        return {_shown(key): _shown(one) for key, one in value.items()}
-    return [*map(_shown, value)] if isinstance(value, (list, tuple)) else value
+        return {_shown(key): _shown(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_shown, value))
+    return value
 
 
 def block(data: object) -> Markup:

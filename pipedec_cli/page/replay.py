@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pipedec_cli.compare.runners import EngineRunner
 from pipedec_cli.data.errors import many
 from pipedec_cli.metrics.measure import record_beside
-from pipedec_cli.page.examples import shortened, shown_first, shown_places, size
+from pipedec_cli.page.examples import (
+    NAME_LENGTH,
+    shortened,
+    shown_count,
+    shown_first,
+)
 from pipedec_cli.page.page import Section, template
 from pipedec_cli.pipeline.grid import openings_of
 from pipedec_cli.pipeline.schedule import Subsequence
@@ -20,13 +25,13 @@ from pipedec_cli.view.live import AFTER_PROMPT, BOS, EOS, RowText, Words
 if TYPE_CHECKING:
     from pipedec_cli.compare.comparison import Report
     from pipedec_cli.compare.entry import Entry
+    from pipedec_cli.compare.timing import Timing
     from pipedec_cli.data.records import Generated
     from pipedec_cli.pipeline.grid import Method
 
 
-#: The most bytes of all examples together, and of one.
-BUDGET: Final = 450_000
-MOST: Final = BUDGET // 10
+#: The most tokens and the most time-steps of a grid: a browser draws them all.
+LONGEST: Final = 2_000
 #: Characters of a source in the heading of an example.
 HEADING: Final = 300
 #: Stands between the tokens of a row.
@@ -35,146 +40,188 @@ BETWEEN: Final = "\n"
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A decoder whose grids are stored. `piece` is the text of a token, given the token before it.
+    """A decoder whose grids are stored. `token` is the text of a token, given the token before it.
 
     The clock has the milliseconds before the first call, and of a call.
     """
 
     entry: Entry
-    made: Sequence[Generated]
-    piece: Callable[[int | None, int], str]
+    predictions: Sequence[Generated]
+    token: Callable[[int | None, int], str]
     words: Words
     method: Method
     clock: list[float] | None
 
-    @classmethod
-    def of(cls, entry: Entry) -> _Traced | None:
-        """The decoder of an entry; None if there are no grids."""
-        made = entry.quality.scored.run.predictions if entry.quality.scored else ()
-        if not isinstance(entry.runner, EngineRunner) or not any(
-            each.grid for each in made
-        ):
-            return None
-        words, method = entry.runner.decoder.text.decode, entry.runner.method
-        special = {} if method.bos is None else {method.bos: BOS}
-        special |= dict.fromkeys((*method.ends, method.eos), EOS)
 
-        @cache
-        def piece(before: int | None, token: int) -> str:
-            """The text of a token after another token, as in the live view."""
-            if token in special:
-                return special[token]
-            text = RowText()
-            text.extend(
-                Subsequence(0, [token] if before is None else [before, token]), words
-            )
-            return text.pieces[-1]
+def _traced(entries: Sequence[Entry]) -> Iterator[_Traced]:
+    """The decoders that have grids."""
+    for entry in entries:
+        runner = entry.runner
+        scored = entry.quality.scored
+        if not scored or not isinstance(runner, EngineRunner):
+            continue
+        predictions = scored.run.predictions
+        if not any(prediction.grid for prediction in predictions):
+            continue
+        words = runner.decoder.text.decode
+        token = _token_texts(words, runner.method)
+        clock = _clock(entry.timings.get(1))  # one example at a time
+        yield _Traced(entry, predictions, token, words, runner.method, clock)
 
-        clock = None
-        if timing := entry.timings.get(1):  # one example at a time
-            reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
-            spent = (
-                reading / timing.examples,
-                (timing.seconds - reading) / timing.decoder_calls,
-            )
-            clock = [round(1000 * part, 4) for part in spent]
-        return cls(entry, made, piece, words, method, clock)
+
+def _token_texts(words: Words, method: Method) -> Callable[[int | None, int], str]:
+    special = dict.fromkeys((*method.ends, method.eos), EOS)
+    if method.bos is not None:
+        special.setdefault(method.bos, BOS)
+
+    @cache
+    def text_of(before: int | None, token: int) -> str:
+        """The text of a token after another token, as in the live view."""
+        if token in special:
+            return special[token]
+        tokens = [token] if before is None else [before, token]
+        text = RowText()
+        text.extend(Subsequence(0, tokens), words)
+        return text.pieces[-1]
+
+    return text_of
+
+
+def _clock(timing: Timing | None) -> list[float] | None:
+    if timing is None:
+        return None
+    reading = (timing.encoder_seconds or 0.0) + (timing.setup_seconds or 0.0)
+    before = reading / timing.examples
+    call = (timing.seconds - reading) / timing.decoder_calls
+    return [round(1000 * before, 4), round(1000 * call, 4)]
 
 
 def replay(report: Report) -> Section | None:
     """The section that replays examples; None if no predictions have their grids."""
-    found = [traced for entry in report.entries if (traced := _Traced.of(entry))]
+    decoders = list(_traced(report.entries))
     scored = report.first.quality.scored
-    if scored is None or not found:
+    if scored is None or not decoders:
         return None
-    left, examples = BUDGET, list[dict[str, Any]]()
-    for number, place in enumerate(shown_places(report)):
-        item, runs = (
-            scored.items[place],
-            [_trace(traced.made[place], traced) for traced in found],
-        )
+    examples = []
+    for place in range(shown_count(report)):
+        runs = [_trace(decoder.predictions[place], decoder) for decoder in decoders]
+        item = scored.items[place]
         example = {
-            "at": number,  # in the list of examples
+            "at": place,  # in the list of examples
             "place": place + 1,
-            "id": shortened(item.id, 80),
+            "id": shortened(item.id, NAME_LENGTH),
             "source": shortened(record_beside(item).source, HEADING),
             "runs": runs,
         }
-        taken = size(example)
-        if any(runs) and taken <= min(left, MOST):
+        if any(runs):
             examples.append(example)
-            left -= taken
     if not examples:
         return None
-    names = [traced.entry.name for traced in found]
+    names = [decoder.entry.name for decoder in decoders]
     data = {
         "decoders": [
-            {"name": one.entry.name, "role": one.entry.role, "clock": one.clock}
-            for one in found
+            {
+                "name": decoder.entry.name,
+                "role": decoder.entry.role,
+                "clock": decoder.clock,
+            }
+            for decoder in decoders
         ],
         "usual": shown_first(names, report),
         "part": report.part,
         "between": BETWEEN,
         "examples": examples,
     }
-    notes, of = list[str](), len(scored.items)
-    if len(examples) < of:
-        notes.append(
-            f"{many(len(examples), 'example')} of {of:,}: more would make this page too large"
-        )
-    if lacking := sorted(
-        {entry.name for entry in report.entries if entry.quality.scored} - {*names}
-    ):
-        notes.append(
-            f"not {', '.join(lacking)}: the predictions have no grid (trace=false)"
-        )
-    timed = any(one.clock for one in found)
-    if timed:
-        means = (
-            f"the means of {many(report.sample.timed, 'timed example')}, one at a time"
-        )
-        notes.append(f"measured time: {means}, for the source and for each call")
+    timed = any(decoder.clock for decoder in decoders)
+    notes = list(_notes(report, names, len(examples), timed=timed))
     body = template("replay.html", notes=notes, timed=timed, part=report.part)
     return Section("replay", "The grid replayed", body, data, "replay.js")
 
 
-def _trace(made: Generated, by: _Traced) -> dict[str, Any] | None:
-    """The grid of one example for the script. None if there is none or if it is not consistent: a file may be damaged.
+def _notes(
+    report: Report, names: Sequence[str], replayed: int, *, timed: bool
+) -> Iterator[str]:
+    """What is not there, and what the times are. `names` are of the decoders that are there."""
+    scored = report.first.quality.scored
+    count = len(scored.items) if scored else 0
+    if replayed < count:
+        long = f"grids of more than {LONGEST:,} tokens or time-steps are left out"
+        yield f"{many(replayed, 'example')} of {count:,}, from the first on; {long}"
+    lacking = [
+        entry.name
+        for entry in report.entries
+        if entry.quality.scored and entry.name not in names
+    ]
+    if lacking:
+        untraced = ", ".join(sorted(lacking))
+        yield f"not {untraced}: the predictions have no grid (trace=false)"
+    if timed:
+        examples = many(report.sample.timed, "timed example")
+        means = f"the means of {examples}, one at a time"
+        yield f"measured time: {means}, for the source and for each call"
+
+
+def _trace(prediction: Generated, decoder: _Traced) -> dict[str, Any] | None:
+    """The grid of one example for the script. None if there is none, or none to be drawn.
 
     A row has its start, whether it has ended, its tokens, and its opening unless that
     is <bos>. `calls` are the times after the calls, if these are not 1, 2, 3, ...;
     `gone` has the call, row, time and text of each wrong guess of exact mode; `draft`
     is the number of calls that made a draft.
     """
-    rows, times = list[tuple[int, bool, str, *tuple[str, ...]]](), set[int]()
-    openings = [AFTER_PROMPT]  # the given starts of the rows
-    if by.method.bos is not None:
-        openings = [
-            one_line(by.words(one.known).strip())
-            for one in openings_of(by.method, made.grid)
-        ]
-    for number, (start, tokens) in enumerate(made.grid):
-        ended = not {by.method.eos, *by.method.ends}.isdisjoint(tokens[-1:])
-        text = tokens[: len(tokens) - ended]
-        pieces = [
-            by.piece(before, token)
-            for before, token in zip((None, *text), text, strict=False)
-        ]
-        rows.append(
-            (start, ended, BETWEEN.join(pieces), *openings[number : number + 1])
-        )
-        times.update(range(start + 1, start + len(tokens) + 1))
-    calls, draft = made.calls or tuple(sorted(times)), made.draft_steps or 0
-    endless = max((*times, *calls), default=0) >= MOST
-    foreign = any(row > len(rows) for _, row, *_ in made.taken_back)
-    if not rows or endless or foreign or len(calls) != made.steps - draft:
+    calls = prediction.calls or _times(prediction)
+    if not calls or not _can_be_drawn(prediction, calls):
         return None
-    trace: dict[str, Any] = {"rows": rows, "steps": len(calls)}
-    if made.calls or calls[-1] != len(calls):
+    trace: dict[str, Any] = {"rows": _rows(prediction, decoder), "steps": len(calls)}
+    if prediction.calls or calls[-1] != len(calls):
         trace["calls"] = calls
-    gone = [
-        (call, row, time, by.piece(None, token))
-        for call, row, time, token in made.taken_back
-    ]
-    optional = {"draft": draft, "gone": gone, "cut": made.truncated}
-    return trace | {name: value for name, value in optional.items() if value}
+    if prediction.draft_steps:
+        trace["draft"] = prediction.draft_steps
+    if prediction.taken_back:
+        gone = []
+        for call, row, time, token in prediction.taken_back:
+            gone.append((call, row, time, decoder.token(None, token)))
+        trace["gone"] = gone
+    if prediction.truncated:
+        trace["cut"] = prediction.truncated
+    return trace
+
+
+def _can_be_drawn(prediction: Generated, calls: Sequence[int]) -> bool:
+    """Whether a grid is there, is not too long, and is consistent: a file may be damaged."""
+    grid = prediction.grid
+    tokens = sum(len(tokens) for _, tokens in grid)
+    if not grid or max(tokens, *_times(prediction), *calls) > LONGEST:
+        return False
+    if any(row > len(grid) for _, row, *_ in prediction.taken_back):
+        return False
+    return len(calls) == prediction.steps - (prediction.draft_steps or 0)
+
+
+def _times(prediction: Generated) -> tuple[int, ...]:
+    """The time-steps at which any row has a token."""
+    times: set[int] = set()
+    for start, tokens in prediction.grid:
+        times.update(range(start + 1, start + len(tokens) + 1))
+    return tuple(sorted(times))
+
+
+def _rows(
+    prediction: Generated, decoder: _Traced
+) -> list[tuple[int, bool, str, *tuple[str, ...]]]:
+    """The rows of a grid for the script, as in `_trace`."""
+    method = decoder.method
+    openings = [AFTER_PROMPT]  # the given starts of the rows
+    if method.bos is not None:
+        openings = [
+            one_line(decoder.words(opening.known).strip())
+            for opening in openings_of(method, prediction.grid)
+        ]
+    rows: list[tuple[int, bool, str, *tuple[str, ...]]] = []
+    for number, (start, tokens) in enumerate(prediction.grid):
+        ended = bool(tokens) and tokens[-1] in (method.eos, *method.ends)
+        text = tokens[: len(tokens) - ended]
+        pairs = zip((None, *text), text, strict=False)
+        said = BETWEEN.join(decoder.token(before, token) for before, token in pairs)
+        rows.append((start, ended, said, *openings[number : number + 1]))
+    return rows

@@ -6,8 +6,9 @@ import re
 import sys
 import warnings
 from dataclasses import dataclass, field
-from itertools import chain, starmap
+from itertools import chain
 from textwrap import wrap
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -51,11 +52,9 @@ class Talk:
 
     def _print(self, message: str, yellow: int = 0) -> None:
         """Print a message whose first characters are `yellow`."""
-        text = Text(
-            "\n".join(
-                broken(line, width_of(self.console)) for line in message.split("\n")
-            )
-        )
+        width = width_of(self.console)
+        lines = [broken(line, width) for line in message.split("\n")]
+        text = Text("\n".join(lines))
         text.stylize("yellow", 0, yellow)
         self.console.print(text, soft_wrap=True)
 
@@ -71,6 +70,24 @@ def tame_libraries() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # each retry would be a line
     warnings.showwarning = lambda message, *_, **__: Talk().warn(str(message))
     logging.setLogRecordFactory(_Logged)
+
+
+#: Control characters that are left as they are.
+_KEPT: Final = "\t\n"
+#: Ranges of characters that are invisible or act on a terminal.
+_HIDDEN: Final = (
+    range(0x80, 0xA0),
+    range(0x2028, 0x202F),
+    range(0x2060, 0x2070),
+    range(0xD800, 0xE000),
+    range(0xFFF9, 0xFFFC),
+    (0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF),
+)
+_PICTURES: Final = {
+    **dict.fromkeys(chain.from_iterable(_HIDDEN), "�"),
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in _KEPT},
+    0x7F: "␡",
+}
 
 
 def visible(text: str) -> str:
@@ -99,69 +116,51 @@ def broken(text: str, width: int) -> str:
     A command in backticks goes on behind a backslash, and is not broken within quotes:
     a shell takes it as it stands.
     """
-
-    def joined(found: re.Match[str]) -> str:
-        return found[0].replace(" ", "\xa0")
-
     text = visible(text)
     if cell_len(text) <= width:
         return text
     text = text.replace(" = ", "\xa0=\xa0")
-    text = re.sub(
-        r"`[^`]*`", lambda command: re.sub(r"'[^']*'", joined, command[0]), text
-    )
-    lines = wrap(
-        text, width - 2 * ("`" in text), break_long_words=False, break_on_hyphens=False
-    )
+    text = re.sub(r"`[^`]*`", _with_whole_strings, text)
+    if "`" in text:
+        width -= len(" \\")
+    lines = wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False)
+    in_command = False
     for number, line in enumerate(lines[:-1]):
-        within = "".join(lines[: number + 1]).count("`") % 2
-        lines[number] = line + " \\" * within
+        in_command ^= line.count("`") % 2 == 1
+        if in_command:
+            lines[number] = f"{line} \\"
     return "\n".join(lines).replace("\xa0", " ")
+
+
+def _with_whole_strings(command: re.Match[str]) -> str:
+    """A command whose strings in quotes have no blank to break them at."""
+    return re.sub(r"'[^']*'", lambda string: string[0].replace(" ", "\xa0"), command[0])
 
 
 def fit(text: str, width: int) -> str:
     """The text in at most `width` terminal cells, with an ellipsis where it was cut."""
     if cell_len(text) <= width:
         return text
-    return (
-        set_cell_size(text, width - 1).rstrip() + "…"
-        if width > 1
-        else set_cell_size(text, 1)
-    )
+    if width <= 1:
+        return set_cell_size(text, 1)
+    return set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def _bounded(text: str, most: int = 400) -> str:
     """The text on one line. Of a long message the start and the end stay, where the remedy stands."""
     line = one_line(text)
-    return (
-        line
-        if len(line) <= most
-        else f"{line[: most * 5 // 8]} … {line[3 - most * 3 // 8 :]}"
-    )
-
-
-_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)} | {
-    0x7F: "␡"
-}
-_HIDDEN = (
-    (0x80, 0xA0),
-    (0x2028, 0x202F),
-    (0x2060, 0x2070),
-    (0xD800, 0xE000),
-    (0xFFF9, 0xFFFC),
-)
-_PICTURES |= dict.fromkeys(
-    (*chain(*starmap(range, _HIDDEN)), 0x61C, 0x200B, 0x200E, 0x200F, 0xFEFF), "�"
-)
+    if len(line) <= most:
+        return line
+    start = most * 5 // 8
+    end = most - start - len(" … ")
+    return f"{line[:start]} … {line[-end:]}"
 
 
 def write_stdout(text: str) -> None:
     """Write data for a program or a pipe, without styles and without line breaks of our own."""
-    if (
-        getattr(sys.stdout, "name", "") == os.devnull
-    ):  # `main` opens it where standard output is closed
-        raise UserError(
-            "standard output is closed", todo="open it, or name a file with --out"
-        )
+    # `main` opens the null device where standard output is closed.
+    if getattr(sys.stdout, "name", "") == os.devnull:
+        todo = "open it, or name a file with --out"
+        raise UserError("standard output is closed", todo=todo)
     sys.stdout.write(text)
     sys.stdout.flush()

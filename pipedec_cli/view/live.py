@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from time import monotonic, sleep
 from typing import Final
 
@@ -26,8 +25,15 @@ BOS: Final = "<bos>"
 #: Stands in the place of <bos> where a text follows a prompt.
 AFTER_PROMPT: Final = "…"
 EOS: Final = "<eos>"
-LIVE, DONE, EMPTY, CUT = "▸✓∅✂"
-CURSOR, HIDDEN, EARLIER, DOT, ELLIPSIS = "▌⋮‹·…"
+LIVE: Final = "▸"
+DONE: Final = "✓"
+EMPTY: Final = "∅"
+CUT: Final = "✂"
+CURSOR: Final = "▌"
+HIDDEN: Final = "⋮"
+EARLIER: Final = "‹"
+DOT: Final = "·"
+ELLIPSIS: Final = "…"
 #: Stands before a token that continues the word before it.
 CONTINUES: Final = "·"
 #: A token of white space or of invisible characters.
@@ -37,6 +43,8 @@ ASCII: Final = str.maketrans("▸✓∅✂▌⋮‹·…–", ">*-!_:<-~-")
 
 #: Rows take these colours in turn. A number or a mark says the same as each colour.
 ROW_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
+#: The newest time-step, and a step that made several tokens.
+STRONG: Final = "bold not dim"
 #: Terminal cells: the widest token and the longest key that are shown whole, and the
 #: space about a token.
 WIDEST_TOKEN: Final = 14
@@ -53,16 +61,20 @@ class RowText:
 
     def extend(self, row: Subsequence, words: Words) -> None:
         """Decode the tokens that are new since the last call, without <eos>."""
-        for end in range(len(self.pieces) + 1, len(row.text_tokens) + 1):
-            before, self.whole = self.whole, words(row.tokens[:end])
+        new = row.text_tokens[len(self.pieces) :]
+        for end, token in enumerate(new, start=len(self.pieces) + 1):
+            before = self.whole
+            self.whole = words(row.tokens[:end])
             # The difference of two texts, since a tokenizer may drop a space at the
             # start of a text.
-            added = self.whole[len(before) :] if self.whole.startswith(before) else ""
-            if not added.strip():
-                added = words(row.tokens[end - 1 : end])
+            goes_on = self.whole.startswith(before)
+            added = self.whole.removeprefix(before)
+            if not goes_on or not added.strip():
+                added = words([token])
             elif before[-1:].isalnum() and added[0].isalnum():
                 added = CONTINUES + added
-            self.pieces.append(one_line(added.strip()) or BLANK)
+            piece = one_line(added.strip())
+            self.pieces.append(piece or BLANK)
 
 
 @dataclass(slots=True)
@@ -83,17 +95,47 @@ class GridDrawing:
     step: Step | None = None
     texts: list[RowText] = field(default_factory=list)
 
+    def row_texts(self) -> list[RowText]:
+        """The text of each row."""
+        rows = self.grid.subsequences
+        # Rows may have been dropped because they repeat others.
+        del self.texts[len(rows) :]
+        while len(self.texts) < len(rows):
+            self.texts.append(RowText())
+        for text, row in zip(self.texts, rows, strict=True):
+            text.extend(row, self.work.decode)
+        return self.texts
+
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Text]:
         """The lines of the drawing, none wider than the console."""
         frame = _Frame(self, console, options)
         for line in frame.finished() if self.finished else frame.running():
-            line.no_wrap, line.overflow = True, "crop"
+            line.no_wrap = True
+            line.overflow = "crop"
             line.truncate(options.max_width, overflow="crop")
             if options.ascii_only:
                 line.plain = line.plain.translate(ASCII)
             yield line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A row of a grid with its text, and what it is called: its key, or its number."""
+
+    number: int
+    label: str
+    colour: str
+    text: RowText
+    start: int
+    newest: int  # the time-step of its newest token, or of its <bos>
+    ended: bool
+    empty: bool
+
+
+#: A row and a time-step.
+_Place = tuple[int, int]
 
 
 class _Frame:
@@ -102,158 +144,189 @@ class _Frame:
     def __init__(
         self, drawing: GridDrawing, console: Console, options: ConsoleOptions
     ) -> None:
-        self.console, self.grid, self.ended = console, drawing.grid, drawing.finished
-        self.rows, self.texts = self.grid.subsequences, drawing.texts
-        del self.texts[
-            len(self.rows) :
-        ]  # of rows that were dropped because they repeat others
-        self.texts += [RowText() for _ in self.rows[len(self.texts) :]]
-        for text, row in zip(self.texts, self.rows, strict=True):
-            text.extend(row, drawing.work.decode)
-        self.time = (
-            max(map(_newest, self.rows), default=0) if self.ended else self.grid.time
-        )
-        step = None if drawing.finished else drawing.step
-        self.made = (
-            {(slot.subsequence, slot.time) for slot in step.made} if step else set()
-        )
-        #: In the newest step: the tokens that were taken back, and the places that were
-        #: guessed.
-        self.gone = (
-            {(slot.subsequence, slot.time): slot.token for slot in step.taken_back}
-            if step
-            else {}
-        )
-        self.guessed = (
-            {(slot.subsequence, slot.time) for slot in step.fed} if step else set()
-        )
-        self.words, self.opener = (
-            drawing.work.decode,
-            BOS if drawing.work.opener else AFTER_PROMPT,
-        )
-        self.width, self.height = options.max_width, options.max_height
-        known = [one.label for one in self.grid.openings]
-        labels = known if drawing.work.labels and any(known) else drawing.work.labels
-        self.labels = list(map(one_line, labels)) or [
-            str(n + 1) for n in range(len(self.rows))
-        ]
-        self.first = 1 if labels else 0  # the label replaces the column of openers
-        digits = min(
-            max(map(cell_len, self.labels), default=1), LONGEST_LABEL, self.width // 3
-        )
-        self.label_width = max(digits + 4, 7)
+        self.console = console
+        self.width = options.max_width
+        self.height = options.max_height
+        self.work = drawing.work
+        self.grid = drawing.grid
+        self.ended = drawing.finished
+        texts = drawing.row_texts()
+        self.labels = self._labels(len(texts))
+        self.rows = list(self._rows(texts))
+        # A key replaces the column of openers.
+        self.first = 1 if self.work.labels else 0
+        self.time = self.grid.time
+        if self.ended:
+            self.time = max((row.newest for row in self.rows), default=0)
+        longest = max(map(cell_len, self.labels), default=1)
+        longest = min(longest, LONGEST_LABEL, self.width // 3)
+        self.label_width = max(longest + 4, 7)
         self.area = max(1, self.width - self.label_width)
-        self.title = Text(fit(one_line(drawing.heading), self.width), "bold")
-        room, subject = (
-            self.width - self.title.cell_len - 2,
-            drawing.work.name(drawing.example),
-        )
-        if subject and room >= 8:
-            self.title.append("  " + fit(one_line(subject), room), "not bold dim")
+        self.title = self._title(drawing)
+        self._read_step(None if self.ended else drawing.step)
         self._widths: dict[int, int] = {}
+
+    def _labels(self, count: int) -> list[str]:
+        """The keys of the rows, as far as they have any, or their numbers."""
+        labels = self.work.labels
+        openings = [opening.label for opening in self.grid.openings]
+        if labels and any(openings):
+            labels = openings
+        if labels:
+            return list(map(one_line, labels))
+        return list(map(str, range(1, 1 + count)))
+
+    def _rows(self, texts: Sequence[RowText]) -> Iterator[_Row]:
+        rows = zip(self.grid.subsequences, texts, self.labels, strict=False)
+        for number, (row, text, label) in enumerate(rows, start=1):
+            yield _Row(
+                number=number,
+                label=label,
+                colour=ROW_COLOURS[(number - 1) % len(ROW_COLOURS)],
+                text=text,
+                start=row.start,
+                newest=row.start + len(row.tokens),
+                ended=row.ended,
+                empty=row.empty,
+            )
+
+    def _title(self, drawing: GridDrawing) -> Text:
+        """The heading, and behind it the example's name if there is room."""
+        title = Text(fit(one_line(drawing.heading), self.width), "bold")
+        room = self.width - title.cell_len - 2
+        name = self.work.name(drawing.example)
+        if name and room >= 8:
+            title.append("  " + fit(one_line(name), room), "not bold dim")
+        return title
+
+    def _read_step(self, step: Step | None) -> None:
+        """Keep the styles of what the newest step made, guessed or not, and the tokens that it took back."""
+        self.made: dict[_Place, str] = {}
+        self.gone: dict[_Place, int] = {}
+        if step is None:
+            return
+        guessed = {(slot.subsequence, slot.time) for slot in step.fed}
+        for slot in step.made:
+            place = (slot.subsequence, slot.time)
+            kept_guess = place in guessed
+            self.made[place] = "italic reverse" if kept_guess else "bold reverse"
+        for slot in step.taken_back:
+            self.gone[slot.subsequence, slot.time] = slot.token
 
     def running(self) -> list[Text]:
         """The newest part of the grid. It is never higher than a console that has room for one row."""
-        rows = self.rows
-        if not rows:
+        if not self.rows:
             return [self.title, Text("encoding the source", "dim")]
-        latest = max([self.time, self.first, *(time for _, time in self.gone)])
-        columns = next(self._blocks(range(latest, self.first - 1, -1)))[::-1]
-        caption = self._caption(
-            legend=self.height >= 12
-        )  # a low console has no line for the legend alone
+        columns = self._newest_columns()
+        # A low console has no line for the legend alone.
+        caption = self._caption(legend=self.height >= 12)
         # Title, time-steps, tokens per step and the cursor take a line each.
         room = max(1, self.height - 4 - len(caption))
-        blank = [Text()] * (room >= 10)
-        text = self._text(max(0, min(room // 3, 8)))
-        places = max(1, room - len(text) - 2 * len(blank))
-        lines, shown = [], list(range(1, len(rows) + 1))
-        if len(shown) > places:
-            # Live rows come before ended ones, then newer before older. One line names
-            # the hidden rows.
-            shown.sort(key=lambda number: (rows[number - 1].ended, -number))
-            hidden = sorted(shown[max(1, places - 1) :])
-            shown = sorted(shown[: max(1, places - 1)])
-            if places > 1:
-                runs = groupby(
-                    enumerate(hidden), key=lambda placed: placed[1] - placed[0]
-                )
-                ends = [
-                    (run[0][1], run[-1][1])
-                    for run in (list(pairs) for _, pairs in runs)
-                ]
-                ranges = ", ".join(
-                    str(low) if low == high else f"{low}–{high}" for low, high in ends
-                )
-                said = (
-                    f"{many(len(hidden), 'row')} not shown: {ranges}"  # such as 1–3, 5
-                )
-                lines.append(
-                    Text(
-                        fit(f"{HIDDEN:>{self.label_width - 3}} {said}", self.width),
-                        "dim",
-                    )
-                )
-        lines += [self._row(number, columns) for number in shown]
-        return [
-            self.title,
-            *self._framed(columns, lines),
-            *blank,
-            *text,
-            *blank,
-            *caption,
-        ]
+        blank = [Text()] if room >= 10 else []
+        text = self._end_of_text(min(room // 3, 8))
+        room = max(1, room - len(text) - 2 * len(blank))
+        framed = self._framed(columns, self._newest_rows(room, columns))
+        return [self.title, *framed, *blank, *text, *blank, *caption]
+
+    def _newest_columns(self) -> list[int]:
+        """The newest time-steps that fit the width, wrong guesses among them."""
+        gone = [time for _, time in self.gone]
+        latest = max(self.time, self.first, *gone)
+        backwards = range(latest, self.first - 1, -1)
+        columns = next(self._blocks(backwards))
+        columns.reverse()
+        return columns
+
+    def _end_of_text(self, most: int) -> list[Text]:
+        """The last lines of the text so far, with a sign where it was cut."""
+        lines = self._text()
+        if len(lines) <= most:
+            return lines
+        if most == 0:
+            return []
+        first, *others = lines[-most:]
+        return [Text.assemble((ELLIPSIS, "dim"), first), *others]
+
+    def _newest_rows(self, room: int, columns: Sequence[int]) -> list[Text]:
+        """So many lines of rows: live rows before ended ones, then newer before older. One line names the hidden rows."""
+        rows = self.rows
+        lines = []
+        if len(rows) > room:
+            order = sorted(rows, key=lambda row: (row.ended, -row.number))
+            kept = max(1, room - 1)
+            hidden = sorted(row.number for row in order[kept:])
+            rows = sorted(order[:kept], key=lambda row: row.number)
+            if room > 1:
+                names = f"{many(len(hidden), 'row')} not shown: {_ranges(hidden)}"
+                line = f"{HIDDEN:>{self.label_width - 3}} {names}"
+                lines.append(Text(fit(line, self.width), "dim"))
+        for row in rows:
+            lines.append(self._row(row, columns))
+        return lines
 
     def finished(self) -> list[Text]:
         """Every time-step, and every row that has a token there."""
         lines = [self.title]
         for columns in self._blocks(range(self.first, self.time + 1)):
-            there = [
-                row.start <= columns[-1] and _newest(row) >= columns[0]
-                for row in self.rows
-            ]
-            rows = [
-                self._row(number, columns)
-                for number, shown in enumerate(there, start=1)
-                if shown
-            ]
+            rows = []
+            for row in self.rows:
+                if row.start <= columns[-1] and row.newest >= columns[0]:
+                    rows.append(self._row(row, columns))
             lines += [*self._framed(columns, rows), Text()]
-        text = self._text(None)
-        return [*lines, *text, *([Text()] if text else []), *self._caption(), Text()]
+        text = self._text()
+        if text:
+            lines += [*text, Text()]
+        return [*lines, *self._caption(), Text()]
 
     def _blocks(self, times: Sequence[int]) -> Iterator[list[int]]:
         """The time-steps in runs that fit the width of the console."""
         block: list[int] = []
+        taken = 0
         for time in times:
-            if block and sum(map(self._column_width, [*block, time])) > self.area:
+            width = self._column_width(time)
+            if block and taken + width > self.area:
                 yield block
                 block = []
+                taken = 0
             block.append(time)
+            taken += width
         yield block
 
     def _column_width(self, time: int) -> int:
         if time not in self._widths:
-            cells = [
-                cell_len(self._cell(number, time)[0])
-                for number in range(1, len(self.rows) + 1)
-            ]
-            widest = min(max(cells, default=0), WIDEST_TOKEN, self.area - PADDING)
+            widest = 0
+            for row in self.rows:
+                text, _ = self._cell(row, time)
+                widest = max(widest, cell_len(text))
+            widest = min(widest, WIDEST_TOKEN, self.area - PADDING)
             self._widths[time] = max(widest, len(str(time))) + PADDING
         return self._widths[time]
 
     def _framed(self, columns: Sequence[int], rows: Sequence[Text]) -> list[Text]:
-        """The rows, with the time-steps above and the number of tokens that each decoder call made below."""
-        times, counts = (
-            Text(set_cell_size(name, self.label_width), "dim")
-            for name in ("time", "tokens")
-        )
-        for time in columns:
-            newest, made = time == self.time and not self.ended, self._made_at(time)
-            lead = EARLIER if time == columns[0] and time > self.first else " "
-            self._append(times, time, str(time), "bold not dim" if newest else "", lead)
-            style = "bold not dim" if (made or 0) > 1 else ""
-            self._append(counts, time, "" if made is None else str(made), style)
+        """The rows between the time-steps and the number of tokens that each decoder call made."""
+        times = self._times(columns)
+        counts = self._counts(columns)
         return [times, *rows, counts]
+
+    def _times(self, columns: Sequence[int]) -> Text:
+        line = Text(set_cell_size("time", self.label_width), "dim")
+        lead = EARLIER if columns[0] > self.first else " "
+        for time in columns:
+            newest = time == self.time and not self.ended
+            style = STRONG if newest else ""
+            self._append(line, time, str(time), style, lead)
+            lead = " "
+        return line
+
+    def _counts(self, columns: Sequence[int]) -> Text:
+        line = Text(set_cell_size("tokens", self.label_width), "dim")
+        for time in columns:
+            called = any(row.start < time <= row.newest for row in self.rows)
+            made = self._made_at(time)
+            text = str(made) if called else ""
+            style = STRONG if made > 1 else ""
+            self._append(line, time, text, style)
+        return line
 
     def _append(
         self, line: Text, time: int, text: str, style: str, lead: str = " "
@@ -261,115 +334,129 @@ class _Frame:
         width = self._column_width(time)
         line.append(set_cell_size(lead + fit(text, width - PADDING), width), style)
 
-    def _made_at(self, time: int) -> int | None:
-        """The number of tokens at a time-step, without <bos> and <eos>. None if no decoder call was made at it."""
-        answered = [row for row in self.rows if row.start < time <= _newest(row)]
-        return (
-            sum(time <= _newest(row) - row.ended for row in answered)
-            if answered
-            else None
-        )
+    def _made_at(self, time: int) -> int:
+        """The number of tokens at a time-step; <bos> and <eos> are none."""
+        made = 0
+        for row in self.rows:
+            last = row.newest - row.ended
+            made += row.start < time <= last
+        return made
 
-    def _row(self, number: int, columns: Sequence[int]) -> Text:
-        row, colour = self.rows[number - 1], _colour(number)
-        mark, style = (CUT, "bold yellow") if self.ended else (LIVE, "bold")
-        if row.ended:
-            mark, style = (EMPTY, "dim") if row.empty else (DONE, "bold green")
-        label = fit(self.labels[number - 1], self.label_width - 3)
-        label = " " * (self.label_width - 3 - cell_len(label)) + label
-        line = Text.assemble((f"{label} ", f"bold {colour}"), (f"{mark} ", style))
-        if (
-            _newest(row) < columns[0]
-        ):  # all its cells have scrolled off: its text stands in their place
-            said = one_line(self.texts[number - 1].whole)
-            return line.append(
-                fit(f"{EARLIER}{said}", self.area), f"dim italic {colour}"
-            )
+    def _row(self, row: _Row, columns: Sequence[int]) -> Text:
+        width = self.label_width - 3
+        label = Text(fit(row.label, width), f"bold {row.colour}")
+        label.align("right", width)
+        label.append(" ")
+        mark, style = self._mark(row)
+        line = Text.assemble(label, (f"{mark} ", style))
+        if row.newest < columns[0]:  # its text stands in the place of its cells
+            text = fit(EARLIER + one_line(row.text.whole), self.area)
+            return line.append(text, f"dim italic {row.colour}")
         for time in columns:
-            if time <= _newest(row) or (number, time) in self.gone:
-                self._append(line, time, *self._cell(number, time))
+            if time <= row.newest or (row.number, time) in self.gone:
+                self._append(line, time, *self._cell(row, time))
         return line
 
-    def _cell(self, number: int, time: int) -> tuple[str, str]:
-        """The text and the style of one cell. Both are empty where the row has no token."""
-        row, colour = self.rows[number - 1], _colour(number)
-        place = time - row.start
-        if not 0 <= place <= len(row.tokens):
-            wrong = self.gone.get((number, time))
-            if wrong is None:
-                return "", ""
-            return one_line(self.words([wrong]).strip()) or BLANK, "dim strike"
-        if place == 0:
-            return self.opener, "dim"
-        if row.ended and place == len(row.tokens):
-            return EOS, "dim" if row.empty else "green"
-        new = (number, time) in self.made
-        drafted = new and (number, time) in self.guessed  # and kept
-        style = (
-            f"italic reverse {colour}"
-            if drafted
-            else f"bold reverse {colour}"
-            if new
-            else colour
-        )
-        return self.texts[number - 1].pieces[place - 1], style
+    def _mark(self, row: _Row) -> tuple[str, str]:
+        """The sign of a row, and its style."""
+        if row.empty:
+            return EMPTY, "dim"
+        if row.ended:
+            return DONE, "bold green"
+        if self.ended:
+            return CUT, "bold yellow"
+        return LIVE, "bold"
 
-    def _text(self, most: int | None) -> list[Text]:
-        """The text so far, each subsequence after its label. Of more than `most` lines, the last."""
+    def _cell(self, row: _Row, time: int) -> tuple[str, str]:
+        """The text and the style of one cell. Both are empty where the row has no token."""
+        if not row.start <= time <= row.newest:
+            return self._gone_cell((row.number, time))
+        if time == row.start:
+            return BOS if self.work.opener else AFTER_PROMPT, "dim"
+        if row.ended and time == row.newest:
+            return EOS, "dim" if row.empty else "green"
+        style = row.colour
+        if made := self.made.get((row.number, time)):
+            style = f"{made} {style}"
+        return row.text.pieces[time - row.start - 1], style
+
+    def _gone_cell(self, place: _Place) -> tuple[str, str]:
+        """A wrong guess of the newest step."""
+        token = self.gone.get(place)
+        if token is None:
+            return "", ""
+        text = self.work.decode([token]).strip()
+        return one_line(text) or BLANK, "dim strike"
+
+    def _text(self) -> list[Text]:
+        """The lines of the text so far, each subsequence after its label."""
         text = Text()
-        for number, row in enumerate(self.rows, start=1):
+        for row in self.rows:
             live = not row.ended and not self.ended
-            said = one_line(self.texts[number - 1].whole).strip()
-            if said or live:
-                label = self.labels[number - 1] if self.first else number
+            words = one_line(row.text.whole).strip()
+            if words or live:
+                label = row.label if self.first else row.number
                 text.append(f"{' ' if text else ''}[{label}]", "dim")
-                text.append(f" {said}", _colour(number))
+                text.append(f" {words}", row.colour)
             if live:
-                text.append(CURSOR, f"bold {_colour(number)}")
+                text.append(CURSOR, f"bold {row.colour}")
         # One column stays free for the mark of a cut.
-        lines = list(text.wrap(self.console, max(1, self.width - 1))) if text else []
-        if most is None or len(lines) <= most:
-            return lines
-        newest = lines[len(lines) - most :]
-        return (
-            [Text.assemble((ELLIPSIS, "dim"), newest[0]), *newest[1:]] if newest else []
-        )
+        width = max(1, self.width - 1)
+        return list(text.wrap(self.console, width)) if text else []
 
     def _caption(self, *, legend: bool = True) -> list[Text]:
         """The figures of the grid, and the legend: on the same line, or above it on a narrow console."""
-        steps, tokens = self.grid.steps, self.grid.tokens
-        parts = ["finished" if self.ended else f"time-step {self.time}"]
-        # Of an object the keys count: most of its rows may be empty.
-        made, unit = (len(self.labels), "key") if self.first else (tokens, "token")
-        parts += [many(steps, "decoder call"), many(made, unit)]
-        parts += [f"{made / steps if steps else 0:.1f} {unit}s per step"]
-        parts += [] if self.ended else [f"{self._made_at(self.time) or 0} in this step"]
-        if self.ended and self.grid.truncated:
-            parts.append(f"{CUT} cut at {self.grid.truncated}")
-        dot = f" {DOT} "
-        while len(parts) > 1 and cell_len(dot.join(parts)) > self.width:
-            del parts[0]
-        line = Text(dot.join(parts))
-        if parts[-1].startswith(CUT):
-            line.stylize("bold yellow", len(line) - len(parts[-1]))
+        line = self._figures()
         signs = f"{LIVE} live  {DONE} finished  {EMPTY} empty"
         space = self.width - line.cell_len - cell_len(signs)
         if space >= 4:
             return [line.append(" " * space + signs, "dim")]
-        return (
-            [Text(signs, "dim"), line]
-            if legend and cell_len(signs) <= self.width
-            else [line]
-        )
+        if legend and cell_len(signs) <= self.width:
+            return [Text(signs, "dim"), line]
+        return [line]
+
+    def _figures(self) -> Text:
+        """Calls and tokens. On a narrow console the first figures give way."""
+        steps = self.grid.steps
+        count = self.grid.tokens
+        unit = "token"
+        if self.first:  # most rows may be empty
+            count = len(self.labels)
+            unit = "key"
+        rate = count / steps if steps else 0
+        parts = [
+            "finished" if self.ended else f"time-step {self.time}",
+            many(steps, "decoder call"),
+            many(count, unit),
+            f"{rate:.1f} {unit}s per step",
+        ]
+        cut = ""
+        if not self.ended:
+            parts.append(f"{self._made_at(self.time)} in this step")
+        elif self.grid.truncated:
+            cut = f"{CUT} cut at {self.grid.truncated}"
+            parts.append(cut)
+        dot = f" {DOT} "
+        while len(parts) > 1 and cell_len(dot.join(parts)) > self.width:
+            del parts[0]
+        line = Text(dot.join(parts))
+        if cut:
+            line.stylize("bold yellow", len(line) - len(cut))
+        return line
 
 
-def _newest(row: Subsequence) -> int:
-    """The time-step of the newest token of a row, or of its <bos>."""
-    return row.start + len(row.tokens)
-
-
-def _colour(number: int) -> str:
-    return ROW_COLOURS[(number - 1) % len(ROW_COLOURS)]
+def _ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers in words, neighbours together."""
+    ends: dict[int, int] = {}
+    first = None
+    for number in numbers:
+        if first is None or number != ends[first] + 1:
+            first = number
+        ends[first] = number
+    words = []
+    for start, end in ends.items():
+        words.append(str(start) if start == end else f"{start}–{end}")
+    return ", ".join(words)
 
 
 FRAMES_PER_SECOND: Final = 10
@@ -408,17 +495,17 @@ class LiveGrid:
 
     def __rich__(self) -> GridDrawing | str:
         """The followed example as it stands."""
-        return (
-            ""
-            if self.followed is None
-            else self._with_heading(self._in_flight[self.followed])
-        )
+        if self.followed is None:
+            return ""
+        return self._with_heading(self._in_flight[self.followed])
 
     def _with_heading(self, drawing: GridDrawing) -> GridDrawing:
-        of = "" if self.work.total is None else f" of {self.work.total}"
-        parts = [f"example {drawing.example + 1}{of}"]
-        if len(self._in_flight) > 1 and not drawing.finished:
-            parts.append(f"the oldest of {len(self._in_flight)} in flight")
+        number = f"example {drawing.example + 1}"
+        total = self.work.total
+        parts = [number if total is None else f"{number} of {total}"]
+        in_flight = len(self._in_flight)
+        if in_flight > 1 and not drawing.finished:
+            parts.append(f"the oldest of {in_flight} in flight")
         if self.work.method:
             parts.append(self.work.method)
         drawing.heading = ", ".join(parts)
@@ -455,21 +542,27 @@ class LiveScreen:
 
     def on(self, event: Event) -> None:
         """Show an event of the decoding loop, and draw a frame if one is due."""
-        moving, followed = self._live.is_started, self._view.followed
+        moving = self._live.is_started
+        followed = self._view.followed
         if self._speed and moving and event.example == followed:
             sleep(max(0.0, self._step_due - monotonic()))
             self._frame_due = monotonic()
             self._step_due = self._frame_due + 1 / self._speed
         finished = self._view.on(event)
-        if (
-            finished
-            and not self._talk.quiet
-            and (finished.example == followed or not moving)
-        ):
+        wanted = not moving or event.example == followed
+        if finished and wanted:
+            self._print(finished)
+        if moving:
+            self._draw()
+
+    def _print(self, finished: GridDrawing) -> None:
+        if not self._talk.quiet:
             self._talk.console.print(finished)
+
+    def _draw(self) -> None:
+        """Draw a frame if one is due."""
         began = monotonic()
-        if moving and began >= self._frame_due:
+        if began >= self._frame_due:
             self._live.refresh()
-            self._frame_due = began + max(
-                1 / FRAMES_PER_SECOND, (monotonic() - began) / SHARE
-            )
+            spent = monotonic() - began
+            self._frame_due = began + max(1 / FRAMES_PER_SECOND, spent / SHARE)

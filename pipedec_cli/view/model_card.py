@@ -64,36 +64,22 @@ def model_card(
     """The card as Markdown. The licence is unknown if the card of the base model names none."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    from pipedec_cli.model.text import SOURCE, prompt_text
-
-    name, settings, backbone = checkpoint.name, record["settings"], checkpoint.backbone
-    pipelined, fresh = settings["decoder"] == "pipelined", is_fresh(name)
+    name = checkpoint.name
+    settings = record["settings"]
+    backbone = checkpoint.backbone
+    parameters = checkpoint.model.num_parameters() / 1e6
+    pipelined = settings["decoder"] == "pipelined"
+    fresh = is_fresh(name)
+    licence = None if fresh else licence_of(name)
     source = segmented_with(data / SEGMENTATION_FILE, "data") or "train.jsonl"
     teacher = (settings.get("teacher") or {}).get("name")
-    licence = None if fresh else licence_of(name)
-    codec, used = checkpoint.codec(), checkpoint.settings
-    start = (
-        "its teacher's weights"
-        if teacher == name
-        else f"fresh weights (`{name}`)"
-        if fresh
-        else _name_of(name)
-    )
-    around = json.dumps(
-        codec.prompt.template if codec.prompt else codec.prefix + SOURCE,
-        ensure_ascii=False,
-    )
     front = ModelCardData(
         license=licence or "unknown",
         base_model=None if fresh or Path(name).is_dir() else name,
         datasets=[source.partition(":")[0]] if is_hub_name(source) else None,
         library_name="pipedec" if pipelined else "transformers",
         pipeline_tag="text-generation",
-        tags=[
-            checkpoint.model.config.model_type,
-            "pipedec",
-            *["pipelined-decoding"] * pipelined,
-        ],
+        tags=_tags(checkpoint, pipelined=pipelined),
     )
     card = ModelCard.from_template(
         front,
@@ -101,24 +87,54 @@ def model_card(
         family=backbone.name,
         pipelined=pipelined,
         auto_class=backbone.auto_class,
-        size=f"{checkpoint.model.num_parameters() / 1e6:.1f} M parameters",
-        start=start,
+        size=f"{parameters:.1f} M parameters",
+        start=_start(name, teacher),
         examples=many(examples, "example"),
         teacher=_name_of(teacher) if teacher else "",
         data=escaped(source if is_hub_name(source) else Path(source).name),
-        level=to_builtins(used)["segmentation"]["level"],
-        around=escaped(around),
-        chat=codec.prompt is not None and codec.prompt.chat,
-        most=f"{codec.max_source_tokens:,}",
-        # As a string of Python. The date in a chat template is always the same.
-        prompt=ascii(prompt_text(checkpoint.tokenizer, used.prompt, chat=used.chat))
-        if used and backbone.prompted
-        else "",
         licence=licence,
         fresh=fresh,
         sheets="\n".join(map(markdown, training_sheets(checkpoint, record))),
+        **_reading(checkpoint),
     )
     return f"{card}\n"
+
+
+def _tags(checkpoint: Checkpoint, *, pipelined: bool) -> list[str]:
+    tags = [checkpoint.model.config.model_type, "pipedec"]
+    if pipelined:
+        tags.append("pipelined-decoding")
+    return tags
+
+
+def _start(name: str, teacher: str | None) -> str:
+    """What the weights were before the training."""
+    if teacher == name:
+        return "its teacher's weights"
+    return f"fresh weights (`{name}`)" if is_fresh(name) else _name_of(name)
+
+
+def _reading(checkpoint: Checkpoint) -> dict[str, Any]:
+    """How a model reads a source, for the template of the card."""
+    from pipedec_cli.model.text import SOURCE, prompt_text
+
+    codec = checkpoint.codec()
+    settings = checkpoint.settings
+    around = codec.prefix + SOURCE
+    if codec.prompt is not None:
+        around = codec.prompt.template
+    prompt = ""
+    if settings and checkpoint.backbone.prompted:
+        text = prompt_text(checkpoint.tokenizer, settings.prompt, chat=settings.chat)
+        # As a string of Python. The date in a chat template is always the same.
+        prompt = ascii(text)
+    return {
+        "level": to_builtins(settings)["segmentation"]["level"],
+        "around": escaped(json.dumps(around, ensure_ascii=False)),
+        "chat": codec.prompt is not None and codec.prompt.chat,
+        "most": f"{codec.max_source_tokens:,}",
+        "prompt": prompt,
+    }
 
 
 def _name_of(model: str) -> str:
@@ -128,44 +144,63 @@ def _name_of(model: str) -> str:
 
 def training_sheets(checkpoint: Checkpoint, record: Mapping[str, Any]) -> list[Sheet]:
     """The settings of a training, its scores, and the versions of the software."""
+    versions = {
+        package: version or "" for package, version in record["versions"].items()
+    }
+    tables = {
+        "Settings": _settings(checkpoint, record["settings"]),
+        "Scores": _scores(checkpoint, record),
+        "Versions": versions,
+    }
+    sheets = []
+    for title, rows in tables.items():
+        sheets.append(Sheet(title, ("",), one_section(rows.items())))
+    return sheets
+
+
+def _settings(checkpoint: Checkpoint, asked: Mapping[str, Any]) -> dict[str, str]:
+    segmentation = to_builtins(checkpoint.settings)["segmentation"]
+    settings = {**asked, **asked["training"], **segmentation}
+    left_out = set(_LEFT_OUT)
+    if settings.get("max_steps"):
+        left_out.add("epochs")
+    rows = {}
+    for name, value in settings.items():
+        if name == "fields":
+            value = [field["name"] for field in value]  # noqa: PLW2901
+        if name not in left_out:
+            rows[name] = to_json(value)
+    return rows
+
+
+def _scores(checkpoint: Checkpoint, record: Mapping[str, Any]) -> dict[str, str]:
     from pipedec_cli.metrics.scoring import dev_measure
 
-    asked, result = record["settings"], record["result"]
-    settings = (
-        asked | asked["training"] | to_builtins(checkpoint.settings)["segmentation"]
-    )
-    measure = dev_measure(settings["level"])
+    asked = record["settings"]
+    result = record["result"]
+    segmentation = to_builtins(checkpoint.settings)["segmentation"]
+    measure = dev_measure(segmentation["level"])
     metric = measure.headline[measure.primary]
     against = ", against the teacher" if asked.get("teacher") else ""
-    left_out = (*_LEFT_OUT, "epochs") if settings.get("max_steps") else _LEFT_OUT
-    weights, best = "", result.get("best_by")
-    if (
-        update := result.get("weights_update")
-    ) is not None:  # an older training.json has none
-        why = f"the best by {best.replace('_', ' ')}" if best else "the last"
-        weights = f"{update:,} of {result['updates']:,}, {why}"
-    tables = {
-        "Settings": {
-            name: to_json([one["name"] for one in value] if name == "fields" else value)
-            for name, value in settings.items()
-            if name not in left_out
-        },
-        "Scores": {
-            "training loss per token, over all updates": number(
-                "{:.3f}", result["loss"]
-            ),
-            "dev loss per token": number("{:.3f}", result.get("dev_loss")),
-            f"dev {metric}{against}": points(result.get("dev_score")),
-            "updates made by then": count(result.get("dev_update")),
-            "updates that the weights had, of all": weights,
-        },
-        "Versions": {
-            package: version or "" for package, version in record["versions"].items()
-        },
+    loss = number("{:.3f}", result["loss"])
+    dev_loss = number("{:.3f}", result.get("dev_loss"))
+    return {
+        "training loss per token, over all updates": loss,
+        "dev loss per token": dev_loss,
+        f"dev {metric}{against}": points(result.get("dev_score")),
+        "updates made by then": count(result.get("dev_update")),
+        "updates that the weights had, of all": _weights(result),
     }
-    return [
-        Sheet(title, ("",), one_section(rows.items())) for title, rows in tables.items()
-    ]
+
+
+def _weights(result: Mapping[str, Any]) -> str:
+    """Which of the weights are kept; "" if an older training.json does not say."""
+    update = result.get("weights_update")
+    if update is None:
+        return ""
+    best = result.get("best_by")
+    why = f"the best by {best.replace('_', ' ')}" if best else "the last"
+    return f"{update:,} of {result['updates']:,}, {why}"
 
 
 def licence_of(name: str) -> str | None:

@@ -28,16 +28,19 @@ class ProgressDisplay:
     def __init__(
         self, talk: Talk, label: str, total: int | None = None, patience: float = 0.0
     ) -> None:
-        self._talk, self._label, self._total = talk, visible(label), total
+        self._talk = talk
+        self._label = visible(label)
+        self._total = total
         self._line_due = monotonic() + LINE_EVERY
+        clock: bars.ProgressColumn = bars.TimeRemainingColumn(compact=True)
+        if total is None:
+            clock = bars.TimeElapsedColumn()
         self.bar = bars.Progress(
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=None),
             bars.MofNCompleteColumn(),
             bars.TextColumn("{task.fields[state]}", style="dim", markup=False),
-            bars.TimeElapsedColumn()
-            if total is None
-            else bars.TimeRemainingColumn(compact=True),
+            clock,
             console=talk.console,
             transient=True,
             refresh_per_second=8,
@@ -48,8 +51,10 @@ class ProgressDisplay:
         self._task = self.bar.add_task(self._label, total=total, state="")
         self._timer = threading.Timer(patience, self.bar.start)
         self._timer.daemon = True
-        if talk.animated:
-            (self._timer if patience else self.bar).start()
+        if talk.animated and patience:
+            self._timer.start()
+        elif talk.animated:
+            self.bar.start()
 
     def update(self, done: int, state: str = "", *, line: bool = False) -> None:
         """So many parts are done. With `line` a line is printed now, on a terminal as well."""
@@ -60,9 +65,8 @@ class ProgressDisplay:
         if line:
             self._line_due = monotonic() + LINE_EVERY
             total = "" if self._total is None else f" of {self._total:,}"
-            self._talk.say(
-                f"{self._label}: {done:,}{total}" + (f", {state}" if state else "")
-            )
+            state = f", {state}" if state else ""
+            self._talk.say(f"{self._label}: {done:,}{total}{state}")
 
     def stop(self) -> None:
         """Take the bar away."""
@@ -105,19 +109,20 @@ class GenerationProgress:
         seconds = 0.0 if self._since is None else monotonic() - self._since
         if seconds <= 0:
             return ""
-        rates = {"examples": self.examples / seconds, "tokens": self.tokens / seconds}
-        said = (
-            f"{rate:.2f} {of}/s" if rate < 10 else f"{rate:,.0f} {of}/s"
-            for of, rate in rates.items()
-        )
-        return ", ".join(said)
+        rates = []
+        for count, noun in ((self.examples, "examples"), (self.tokens, "tokens")):
+            rate = count / seconds
+            figure = f"{rate:.2f}" if rate < 10 else f"{rate:,.0f}"
+            rates.append(f"{figure} {noun}/s")
+        return ", ".join(rates)
 
 
 class TrainingDisplay:
     """The course of a training. Each evaluation leaves a line."""
 
     def __init__(self, talk: Talk, metric: str) -> None:
-        self._talk, self._metric = talk, metric
+        self._talk = talk
+        self._metric = metric
         self._display: ProgressDisplay | None = None
         self._left = "about {} left without evaluations"
 
@@ -153,16 +158,15 @@ class Terminal(logging.Handler):
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         super().__init__()
-        self.talk, self._warned = (
-            Talk(quiet, console or make_console(stderr=True)),
-            set[str](),
-        )
+        self.talk = Talk(quiet, console or make_console(stderr=True))
+        self._warned: set[str] = set()
         self._stages: dict[Stage, ProgressDisplay] = {}
         self._display: LiveScreen | GenerationProgress | TrainingDisplay | None = None
         log.setLevel(logging.INFO)
-        log.handlers[:] = [
-            one for one in log.handlers if not isinstance(one, Terminal)
-        ] + [self]
+        for handler in list(log.handlers):
+            if isinstance(handler, Terminal):
+                log.removeHandler(handler)
+        log.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show one message."""

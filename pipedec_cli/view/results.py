@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -12,13 +12,20 @@ from rich.console import Console
 from pipedec_cli.compare.comparison import MANY, Report
 from pipedec_cli.compare.entry import Entry, Quality
 from pipedec_cli.data.errors import many
-from pipedec_cli.data.paper import METRIC_TITLES, NOT_AVAILABLE, DelayResult
+from pipedec_cli.data.paper import (
+    METRIC_TITLES,
+    NOT_AVAILABLE,
+    DecoderFigures,
+    DelayResult,
+)
 from pipedec_cli.metrics.reliability import PRECISION, kept
 from pipedec_cli.metrics.scoring import LABELS
 from pipedec_cli.view.console import make_console
 from pipedec_cli.view.tables import (
     NONE,
+    Cell,
     Label,
+    Labelled,
     Line,
     Row,
     Sheet,
@@ -44,10 +51,10 @@ from pipedec_cli.view.tables import (
 )
 
 if TYPE_CHECKING:
-    from pipedec_cli.compare.comparison import Bench, Comparison
+    from pipedec_cli.compare.comparison import Bench, Comparison, SizeRow
+    from pipedec_cli.compare.entry import TextAgreement
     from pipedec_cli.metrics.differences import Difference
     from pipedec_cli.metrics.failures import Failures
-    from pipedec_cli.metrics.measure import Measure
     from pipedec_cli.metrics.scoring import Scored
 
 
@@ -57,78 +64,99 @@ def show_scores(
     pair: Mapping[str, Any],
 ) -> None:
     """Print the scores, what went wrong, and the signature that makes the scores comparable."""
-    measure, names = runs[0].scores.measure, tuple(run.run.name for run in runs)
+    measure = runs[0].scores.measure
     notes = [f"signature: {measure.signature}", "; ".join(map(_rows, runs))]
-    rows = list[Row]()
-    if len(runs) == 1:  # with precision and recall where the metric has them
-        columns: Row = ("score", "P", "R") if measure.precision_recall else ("score",)
-        for metric, name in measure.headline.items():
-            parts = (metric, *measure.precision_recall.get(metric, ()))
-            values = [_score(runs[0].scores.values[part]) for part in parts]
-            rows.append((name, *values, *[""] * (len(columns) - len(values))))
-        scores = Sheet(names[0], columns, one_section(rows), spare=(2,))
+    if len(runs) == 1:
+        sheets = [_score_sheet(runs[0])]
     else:
-        for metric, name in measure.headline.items():
-            difference = differences.get(metric)
-            bounds = interval(difference, "{:+z.2f}")
-            if difference is not None and difference.low is None:
-                bounds = "needs two examples"
-            values = [_score(run.scores.values[metric]) for run in runs]
-            change = number("{:+z.2f}", difference.value if difference else None)
-            rows.append((name, *values, change, bounds))
-        scores = Sheet(
-            "", (*names, "difference", "95 % interval"), one_section(rows), spare=(2,)
-        )
-        same, examples = pair["identical_predictions"], len(runs[0].items)
+        sheets = [_difference_sheet(runs, differences)]
+        same = pair["identical_predictions"]
         notes.append(f"difference: first minus second; {pair['method']}")
-        notes.append(f"the same prediction in both: {same:,} of {examples:,}")
-    repeats = any(run.failures.stopped_on_repeat for run in runs)
-    rates = [
-        failure_cells(run.failures, measure.part, repeats=repeats, unknown="unknown")
-        for run in runs
-    ]
-    columns = names if len(runs) > 1 else ("rate",)
-    sheets = [
-        scores,
-        Sheet(
-            "", columns, side_by_side([with_section("", column) for column in rates])
-        ),
-    ]
+        notes.append(f"the same prediction in both: {same:,} of {len(runs[0].items):,}")
+    sheets.append(_failure_sheet(runs))
     if any(run.parts for run in runs):
-        sheets.append(_parts(runs, names, measure))
-    sheets += filter(
-        None, (reliability_sheet(run.run.name, [("", run)]) for run in runs)
-    )
+        sheets.append(_key_sheet(runs))
+    for run in runs:
+        sheets += reliability_sheets(run.run.name, [("", run)])
     console = make_console(stderr=False)
     for sheet in sheets:
         show_sheet(console, sheet)
     show_lines(console, notes)
 
 
-def _parts(runs: Sequence[Scored], names: Row, measure: Measure) -> Sheet:
-    """The scores of each key of the objects; of two runs the first metric alone."""
-    columns: Row = ("F1", "P", "R", "exact")
-    by_run, right = [run.parts for run in runs], measure.counted[-1]
-    metrics = [
-        measure.primary,
-        *measure.precision_recall[measure.primary],
-        *[*measure.headline][1:],
-    ]
-    if len(runs) > 1:
-        columns, metrics = names, metrics[:1]
+def _score_sheet(run: Scored) -> Sheet:
+    """The scores of one run, with precision and recall where the metric has them."""
+    measure = run.scores.measure
+    columns: Row = ("score", "P", "R") if measure.precision_recall else ("score",)
     rows = []
-    for key in dict.fromkeys(chain(*by_run)):
-        scores = [
-            _score(parts[key][metric]) if key in parts else NONE
-            for parts in by_run
-            for metric in metrics
-        ]
-        total = next(parts[key][right] for parts in by_run if key in parts)
-        rows.append((key, *scores, f"{total:,.0f}"))
+    for metric, name in measure.headline.items():
+        names = (metric, *measure.precision_recall.get(metric, ()))
+        values = [_score(run.scores.values[each]) for each in names]
+        blanks = [""] * (len(columns) - len(values))
+        rows.append((name, *values, *blanks))
+    return Sheet(run.run.name, columns, one_section(rows), spare=(2,))
+
+
+def _difference_sheet(
+    runs: Sequence[Scored], differences: Mapping[str, Difference]
+) -> Sheet:
+    """The scores of two runs and their differences."""
+    rows = []
+    for metric, name in runs[0].scores.measure.headline.items():
+        values = [_score(run.scores.values[metric]) for run in runs]
+        difference = differences.get(metric)
+        if difference is None:
+            rows.append((name, *values, NONE, NONE))
+            continue
+        change = number("{:+z.2f}", difference.value)
+        bounds = interval(difference, "{:+z.2f}")
+        if difference.low is None:
+            bounds = "needs two examples"
+        rows.append((name, *values, change, bounds))
+    columns = (*_names(runs), "difference", "95 % interval")
+    return Sheet("", columns, one_section(rows), spare=(2,))
+
+
+def _failure_sheet(runs: Sequence[Scored]) -> Sheet:
+    """What went wrong in each run."""
+    part = runs[0].scores.measure.part
+    repeats = any(run.failures.stopped_on_repeat for run in runs)
+    columns = []
+    for run in runs:
+        cells = failure_cells(run.failures, part, repeats=repeats, unknown="unknown")
+        columns.append(with_section("", cells))
+    headings = _names(runs) if len(runs) > 1 else ("rate",)
+    return Sheet("", headings, side_by_side(columns))
+
+
+def _key_sheet(runs: Sequence[Scored]) -> Sheet:
+    """The scores of each key of the objects; of two runs the first metric alone."""
+    measure = runs[0].scores.measure
+    right = measure.counted[-1]
+    if len(runs) > 1:
+        columns = _names(runs)
+        metrics = [measure.primary]
+    else:
+        columns = ("F1", "P", "R", "exact")
+        others = list(measure.headline)[1:]
+        metrics = [measure.primary, *measure.precision_recall[measure.primary], *others]
+    totals: dict[str, float] = {}
+    for run in runs:
+        for key, values in run.parts.items():
+            totals.setdefault(key, values[right])
+    rows = []
+    for key, total in totals.items():
+        row = [key]
+        for run, metric in product(runs, metrics):
+            row.append(_score(run.parts[key][metric]) if key in run.parts else NONE)
+        rows.append((*row, f"{total:,.0f}"))
     sections, notes = first_rows(rows)
-    return Sheet(
-        "", (*columns, right.replace("_", " ")), sections, notes=notes, corner="key"
-    )
+    headings = (*columns, right.replace("_", " "))
+    return Sheet("", headings, sections, notes=notes, corner="key")
+
+
+def _names(runs: Sequence[Scored]) -> Row:
+    return tuple(run.run.name for run in runs)
 
 
 def _rows(run: Scored) -> str:
@@ -146,70 +174,69 @@ def _score(value: float | None) -> str:
 
 def failure_cells(
     failures: Failures | None, part: str, *, repeats: bool, unknown: str = NONE
-) -> list[tuple[str, str]]:
+) -> list[Cell]:
     """The rates of what goes wrong with a decoder, and the lengths of its texts in `part`: subsequences or fields.
 
     With `repeats`, texts that stopped because they repeated themselves have a row. An
     `unknown` rate is shown so.
     """
     lengths = NONE
-    if (
-        failures is not None and failures.compared
-    ):  # else no reference's subsequences are known
+    if failures and failures.compared:  # else no reference's subsequences are known
         predicted = failures.subsequences / max(1, failures.examples)
         lengths = f"{predicted:.1f} of {failures.expected / failures.compared:.1f}"
     rates = {
         f"duplicated {part}s": "duplicated_rate",
         f"dropped {part}s": "dropped_rate",
         "truncated predictions": "truncated_rate",
-        **({"stopped on repeat": "stopped_on_repeat_rate"} if repeats else {}),
+        "stopped on repeat": "stopped_on_repeat_rate",
         "alike predictions": "alike_rate",
     }
-    values = {
-        name: getattr(failures, attribute, None) for name, attribute in rates.items()
-    }
-    shown = {
-        name: unknown if value is None else rate(value)
-        for name, value in values.items()
-    }
-    return [(f"{part}s per text", lengths), *shown.items()]
+    if not repeats:
+        del rates["stopped on repeat"]
+    rows = [(f"{part}s per text", lengths)]
+    for name, attribute in rates.items():
+        value = getattr(failures, attribute, None)
+        rows.append((name, unknown if value is None else rate(value)))
+    return rows
 
 
-def reliability_sheet(name: str, runs: Sequence[tuple[str, Scored]]) -> Sheet | None:
-    """How often values of each confidence are right, in the last of the `runs`; None without confidences.
+def reliability_sheets(name: str, runs: Sequence[tuple[str, Scored]]) -> list[Sheet]:
+    """How often values of each confidence are right, in the last of the `runs`; no sheet without confidences.
 
     Each run has the name of its split beside it. The threshold is fitted on the first
     run.
     """
-    (first, fitted), (split, run) = (runs[0][0], runs[0][1].reliability), runs[-1]
-    if run.reliability is None:
-        return None
+    first, fitted = runs[0]
+    split, run = runs[-1]
+    reliability = run.reliability
+    if reliability is None:
+        return []
     rows = []
-    for band in run.reliability.bins:
-        cells = (count(band.values), points(band.confidence), points(band.right))
-        rows.append((f"{band.least:.1f} to {band.least + 0.1:.1f}", *cells))
+    for band in reliability.bins:
+        bounds = f"{band.least:.1f} to {band.least + 0.1:.1f}"
+        means = (points(band.confidence), points(band.right))
+        rows.append((bounds, count(band.values), *means))
     pairs = "of a right and a wrong value, the right one is surer so often"
-    notes = [
-        f"area under the ROC curve: {number('{:.3f}', run.reliability.auc)} ({pairs})"
-    ]
+    area = number("{:.3f}", reliability.auc)
+    notes = [f"area under the ROC curve: {area} ({pairs})"]
     if run.unforced is not None:
         notes.append(f"the same of 1 - forced: {number('{:.3f}', run.unforced.auc)}")
-    if fitted is None or fitted.threshold is None:
+    if fitted.reliability is None or fitted.reliability.threshold is None:
         notes.append(f"no threshold keeps {PRECISION:g} % right values{first}")
     else:
-        sure = kept(run.judged, fitted.threshold)
-        share = f"{sure.values:,} of {len(run.judged):,} values, {sure.right:.1f} % right{split}"
-        notes.append(
-            f"at least {sure.least:.4g} sure, which keeps {PRECISION:g} % right{first}: {share}"
+        sure = kept(run.judged, fitted.reliability.threshold)
+        share = f"{sure.values:,} of {len(run.judged):,} values"
+        threshold = (
+            f"at least {sure.least:.4g} sure, which keeps {PRECISION:g} % right{first}"
         )
+        notes.append(f"{threshold}: {share}, {sure.right:.1f} % right{split}")
+    title = f"How sure, {name}"
     columns = ("values", "mean confidence, %", "right, %")
-    return Sheet(
-        f"How sure, {name}",
-        columns,
-        one_section(rows),
-        notes=tuple(notes),
-        corner="confidence",
-    )
+    return [
+        Sheet(
+            title, columns, one_section(rows), notes=tuple(notes), corner="confidence"
+        )
+    ]
 
 
 def time_parts(comparison: Comparison) -> dict[str, str]:
@@ -223,7 +250,7 @@ def time_parts(comparison: Comparison) -> dict[str, str]:
     }
 
 
-def precision_cells(entry: Entry, comparison: Comparison) -> list[tuple[str, str]]:
+def precision_cells(entry: Entry, comparison: Comparison) -> list[Cell]:
     """The dtype and the number of threads of a decoder."""
     threads = entry.runner.settings.get(
         "threads", str(comparison.conditions.machine.threads)
@@ -235,37 +262,36 @@ def settings_sheet(
     title: str, comparison: Comparison, measured: str, notes: Row
 ) -> Sheet:
     """Version and settings of each decoder, and the machine that it was `measured` on."""
-    rows = [
-        (one.name, ", ".join(map(" ".join, one.runner.settings.items())))
-        for one in comparison.entries
-    ]
-    where = comparison.conditions
-    versions = (
+    rows = []
+    for entry in comparison.entries:
+        settings = [f"{name} {value}" for name, value in entry.runner.settings.items()]
+        rows.append((entry.name, ", ".join(settings)))
+    conditions = comparison.conditions
+    versions = [
         f"{name} {version or 'not installed'}"
-        for name, version in where.versions.items()
-    )
-    notes = (
-        f"{measured} on {where.device}; {where.machine.line}",
-        ", ".join(versions),
-        *notes,
-    )
+        for name, version in conditions.versions.items()
+    ]
+    machine = f"{measured} on {conditions.device}; {conditions.machine.line}"
+    notes = (machine, ", ".join(versions), *notes)
     return Sheet(title, ("settings",), one_section(rows), notes=notes)
 
 
 #: Δt of the paper's main tables.
 PAPER_DELAY: Final = 1
-# Row names, attributes and formats: of `Difference`, `TextAgreement`, `Totals`,
+# Row names, attributes and formats: of `Difference`, `Totals`,
 # `Timing`, `Gain` and `Memory`.
 _DIFFERENCE: Final[list[Line]] = [
     ("  over the baseline", "value", partial(number, "{:+z.1f}"))
 ]
-_AGREEMENT: Final[list[Line]] = [("ROUGE-L", "rouge_l", points)]
-_TOTALS: Final[list[Line]] = [
+_STEPS: Final[list[Line]] = [
     ("steps per example", "steps_per_example", points),
     ("tokens per example", "tokens_per_example", points),
     ("tokens per step", "tokens_per_step", points),
 ]
-_KEYS: Final[list[Line]] = [("keys per step", "keys_per_step", points)]
+_STEPS_OF_OBJECTS: Final[list[Line]] = [
+    ("steps per example", "steps_per_example", points),
+    ("keys per step", "keys_per_step", points),
+]
 _EXACT: Final[list[Line]] = [
     ("steps that draft", "draft_steps_per_example", points),
     ("steps that check", "checks_per_example", points),
@@ -274,6 +300,10 @@ _EXACT: Final[list[Line]] = [
 _CALLS: Final[list[Line]] = [
     ("calls per example", "calls_per_example", points),
     ("tokens per call", "tokens_per_step", points),
+    ("ms per call", "seconds_per_call", milliseconds),
+]
+_CALLS_OF_OBJECTS: Final[list[Line]] = [
+    ("calls per example", "calls_per_example", points),
     ("ms per call", "seconds_per_call", milliseconds),
 ]
 _GAINS: Final[list[Line]] = [
@@ -296,12 +326,10 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def _show_advice(console: Console, report: Report) -> None:
-    show_lines(
-        console,
-        [report.advice.text],
-        "bold yellow" if report.advice.is_missing else "bold",
-    )
-    show_lines(console, [*report.advice.cautions, ""])
+    advice = report.advice
+    style = "bold yellow" if advice.is_missing else "bold"
+    show_lines(console, [advice.text], style)
+    show_lines(console, [*advice.cautions, ""])
 
 
 def report_markdown(report: Report) -> str:
@@ -315,284 +343,306 @@ def report_markdown(report: Report) -> str:
 
 def report_sheets(report: Report) -> list[Sheet]:
     """Every table of a report, in order."""
-    papers = _paper_columns(
-        report
-    )  # beside quality, speed and its causes, memory, and what goes wrong
-    decoders = Sheet(
-        "Decoders side by side",
-        (*(entry.name for entry in report.entries), *papers),
-        side_by_side(
-            [_column(entry, report) for entry in report.entries], list(papers.values())
-        ),
-        notes=tuple(_notes(report)),
-    )
-    sheets = [decoders]
+    sheets = [_main_sheet(report)]
     if len(report.pipelined) > 1:
         sheets.append(_by_delay(report))
     if any(report.by_subsequences.values()):
         sheets.append(_by_subsequences(report))
     for entry in report.pipelined:
-        qualities = report.qualities(entry).items()
-        scored = [
-            (f" on {split}" if split else "", one.scored)
-            for split, one in qualities
-            if one.scored
-        ]
-        sheets += filter(
-            None, [reliability_sheet(entry.name, scored) if scored else None]
-        )
-    return [
-        *sheets,
-        settings_sheet("What was compared", report, report.dtype, report.notes),
-    ]
+        runs = []
+        for split, quality in report.qualities(entry).items():
+            if quality.scored:
+                runs.append((f" on {split}" if split else "", quality.scored))
+        if runs:
+            sheets += reliability_sheets(entry.name, runs)
+    settings = settings_sheet("What was compared", report, report.dtype, report.notes)
+    return [*sheets, settings]
+
+
+def _main_sheet(report: Report) -> Sheet:
+    """Quality, speed and its causes, memory, and what goes wrong, beside the paper's figures."""
+    papers = _paper_columns(report)
+    columns = [_column(entry, report) for entry in report.entries]
+    return Sheet(
+        "Decoders side by side",
+        (*(entry.name for entry in report.entries), *papers),
+        side_by_side(columns, list(papers.values())),
+        notes=tuple(_notes(report)),
+    )
 
 
 def _paper_columns(report: Report) -> dict[str, dict[Label, str]]:
     """The paper's figures of both decoders, by the heading of the column."""
     if report.paper is None:
         return {}
-    columns = {}
-    row, speed = (
-        report.paper.row,
-        "speed, batch size 1",
-    )  # the paper measured one example at a time
-    peak = (f"memory, batch size {report.batch_sizes[0]}", "peak, MB")
-    for name, figures, speedup in (
-        ("paper: sequential", row.sequential, 1.0),
-        (f"paper: Δt = {PAPER_DELAY}", row.pipelined, row.speedup),
-    ):
-        column = {
-            (speed, "examples/s"): points(figures.throughput),
-            (speed, "speedup"): times(speedup),
-            peak: count(figures.memory_mb) if figures.memory_mb else NOT_AVAILABLE,
-        }
-        other_splits: dict[str | None, Mapping[str, float]] = {
-            "train": {},
-            "dev": figures.dev_quality,
-        }
-        for heading, split, _ in _qualities(report.first, report):
-            for metric, value in other_splits.get(split, figures.quality).items():
-                if metric in LABELS:
-                    column[heading, LABELS[metric]] = points(value)
-        columns[name] = column
-    return columns
+    row = report.paper.row
+    return {
+        "paper: sequential": _paper_column(report, row.sequential, 1.0),
+        f"paper: Δt = {PAPER_DELAY}": _paper_column(report, row.pipelined, row.speedup),
+    }
+
+
+def _paper_column(
+    report: Report, figures: DecoderFigures, speedup: float
+) -> dict[Label, str]:
+    speed = "speed, batch size 1"  # the paper measured one example at a time
+    memory = f"memory, batch size {report.batch_sizes[0]}"
+    peak = count(figures.memory_mb) if figures.memory_mb else NOT_AVAILABLE
+    column = {
+        (speed, "examples/s"): points(figures.throughput),
+        (speed, "speedup"): times(speedup),
+        (memory, "peak, MB"): peak,
+    }
+    for heading, split, _ in _qualities(report.first, report):
+        scores = figures.quality
+        if split == "train":
+            scores = {}
+        elif split == "dev":
+            scores = figures.dev_quality
+        for metric, value in scores.items():
+            if metric in LABELS:
+                column[heading, LABELS[metric]] = points(value)
+    return column
 
 
 def _qualities(
     entry: Entry, report: Report
 ) -> Iterator[tuple[str, str | None, Quality]]:
     """The heading, the split and the quality on it, for each split of the baseline."""
-    qualities, mine = report.qualities(report.first), report.qualities(entry)
-    for split, quality in qualities.items():
-        named, scored = f", {split}" if len(qualities) > 1 else "", quality.scored
-        examples = len(scored.items) if scored else 0
-        yield (
-            f"quality{named}, {examples:,} examples",
-            split,
-            mine.get(split, Quality()),
-        )
+    usual = report.qualities(report.first)
+    qualities = report.qualities(entry)
+    for split, quality in usual.items():
+        where = f", {split}" if len(usual) > 1 else ""
+        examples = len(quality.scored.items) if quality.scored else 0
+        heading = f"quality{where}, {examples:,} examples"
+        yield heading, split, qualities.get(split, Quality())
 
 
-def _column(entry: Entry, report: Report) -> Iterator[tuple[Label, str]]:
+def _column(entry: Entry, report: Report) -> Iterator[Labelled]:
     """All cells of a decoder, each with its section and row name."""
     yield from with_section("", precision_cells(entry, report))
     for heading, _, quality in _qualities(entry, report):
-        scores = quality.scored.scores.values if quality.scored else {}
-        for metric in report.metrics:
-            difference = quality.differences.get(metric)
-            yield (heading, LABELS[metric]), points(scores.get(metric))
-            yield from with_section(heading, cells(difference, _DIFFERENCE))
-            yield (heading, "  95 % interval"), interval(difference, "{:+z.1f}")
+        yield from with_section(heading, _quality_cells(quality, report))
         if any(each.quality.agreement for each in report.entries):
-            agreement = quality.agreement
-            section = f"agreement with the baseline{heading.removeprefix('quality')}"
-            yield from with_section(section, cells(agreement, _AGREEMENT))
-            yield (
-                (section, "equal texts"),
-                f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE,
-            )
-    exact = _EXACT if any(each.role == "exact" for each in report.entries) else []
-    is_object = (
-        report.part == "field"
-    )  # whose tokens say little: most rows may be empty, a key costs nothing
-    totals = _TOTALS[:1] + _KEYS if is_object else _TOTALS
+            examples = heading.removeprefix("quality")
+            section = f"agreement with the baseline{examples}"
+            yield from with_section(section, _agreement_cells(quality.agreement))
+    steps = _step_lines(report)
     yield from with_section(
-        "decoder steps, the same examples", cells(entry.totals, totals + exact)
+        "decoder steps, the same examples", cells(entry.totals, steps)
     )
     for size in report.batch_sizes:
-        heading, timing, gain = (
-            f"speed, batch size {size}",
-            entry.timings.get(size),
-            entry.gains.get(size),
-        )
-        yield (
-            (heading, "examples/s"),
-            figure(timing.examples_per_second if timing else None),
-        )
-        speedup = (
-            "1.0 ×"
-            if entry.role == "baseline"
-            else times(gain.speedup if gain else None)
-        )
-        yield (heading, "speedup"), speedup
-        yield (heading, "  its range"), interval(gain)
-        for name, attribute in time_parts(report).items():
-            spent = milliseconds(
-                timing.seconds_per_example(attribute) if timing else None
-            )
-            yield (heading, f"{name}, ms"), spent
-        if size == 1 and any(each.agreement for each in report.entries):
-            same = (
-                f"{entry.agreement.equal} of {entry.agreement.of}"
-                if entry.agreement
-                else NONE
-            )
-            yield (heading, "same tokens"), same
+        heading = f"speed, batch size {size}"
+        yield from with_section(heading, _speed_cells(entry, report, size))
     size = report.batch_sizes[0]
     heading = f"decoder calls of the {report.sample.timed} timed, batch size {size}"
-    yield from with_section(
-        heading, cells(entry.timings.get(size), _CALLS[:: 2 if is_object else 1])
-    )
+    calls = _CALLS_OF_OBJECTS if report.part == "field" else _CALLS
+    yield from with_section(heading, cells(entry.timings.get(size), calls))
     yield from with_section(heading, cells(entry.gains.get(size), _GAINS))
     if report.paper or any(each.memory for each in report.entries):
-        yield from with_section(
-            f"memory, batch size {size}", cells(entry.memory, _MEMORY)
-        )
-    failures = entry.quality.scored.failures if entry.quality.scored else None
-    wrong = failure_cells(failures, report.part, repeats=report.stopped_on_repeat)
+        memory = f"memory, batch size {size}"
+        yield from with_section(memory, cells(entry.memory, _MEMORY))
+    yield from with_section("what goes wrong", _wrong_cells(entry, report))
+
+
+def _quality_cells(quality: Quality, report: Report) -> Iterator[Cell]:
+    scores = quality.scored.scores.values if quality.scored else {}
+    for metric in report.metrics:
+        difference = quality.differences.get(metric)
+        yield LABELS[metric], points(scores.get(metric))
+        yield from cells(difference, _DIFFERENCE)
+        yield "  95 % interval", interval(difference, "{:+z.1f}")
+
+
+def _agreement_cells(agreement: TextAgreement | None) -> Iterator[Cell]:
+    yield "ROUGE-L", points(agreement.rouge_l if agreement else None)
+    equal = f"{agreement.equal:,} of {agreement.of:,}" if agreement else NONE
+    yield "equal texts", equal
+
+
+def _step_lines(report: Report) -> list[Line]:
+    """The rows of steps. Of an object tokens say little: most rows may be empty, and a key costs nothing."""
+    lines = _STEPS_OF_OBJECTS if report.part == "field" else _STEPS
+    if any(entry.role == "exact" for entry in report.entries):
+        return lines + _EXACT
+    return lines
+
+
+def _speed_cells(entry: Entry, report: Report, size: int) -> Iterator[Cell]:
+    timing = entry.timings.get(size)
+    gain = entry.gains.get(size)
+    yield "examples/s", figure(timing.examples_per_second if timing else None)
+    if entry.role == "baseline":
+        yield "speedup", times(1.0)
+    else:
+        yield "speedup", times(gain.speedup if gain else None)
+    yield "  its range", interval(gain)
+    for name, attribute in time_parts(report).items():
+        seconds = timing.seconds_per_example(attribute) if timing else None
+        yield f"{name}, ms", milliseconds(seconds)
+    if size == 1 and any(each.agreement for each in report.entries):
+        agreement = entry.agreement
+        same = f"{agreement.equal} of {agreement.of}" if agreement else NONE
+        yield "same tokens", same
+
+
+def _wrong_cells(entry: Entry, report: Report) -> Iterator[Cell]:
+    scored = entry.quality.scored
+    failures = scored.failures if scored else None
+    repeats = report.stopped_on_repeat
+    yield from failure_cells(failures, report.part, repeats=repeats)
     if report.explored:
-        wrong.append(("empty rows hit sub_max", rate(entry.row_budget_exhausted)))
-    yield from with_section("what goes wrong", wrong)
+        yield "empty rows hit sub_max", rate(entry.row_budget_exhausted)
 
 
 def _notes(report: Report) -> Iterator[str]:
+    entries = report.entries
     yield f"baseline: {report.baseline}"
     yield "times are for one example; a call is a decoder call, which serves a whole batch"
     if report.subsequences_per_target is not None:
         yield f"{report.part}s per text: the second number is for the targets"
     scored = report.first.quality.scored
-    different = (
-        ""
-        if scored is not None and scored.is_unscored
-        else " with different right answers"
-    )
+    unscored = scored is not None and scored.is_unscored
+    different = "" if unscored else " with different right answers"
     yield f"alike predictions: the same text for different sources{different}"
     if report.stopped_on_repeat:
         yield "stopped on repeat: texts that end because they began to repeat themselves (stop_on_repeat)"
     if report.explored:
         yield "empty rows hit sub_max: texts that lost sentences because empty rows used up the limit of rows"
-    if any(entry.role == "exact" for entry in report.entries):
+    if any(entry.role == "exact" for entry in entries):
         yield "exact mode: steps at the --batch-size of the predictions; in a batch rows cost more, so fewer are guessed"
-    if any(entry.agreement for entry in report.entries):
+    if any(entry.agreement for entry in entries):
         yield f"same tokens: timed examples with exactly the tokens of {report.first.name}"
-    if any(entry.quality.agreement for entry in report.entries):
+    if any(entry.quality.agreement for entry in entries):
         yield "agreement: scores with the baseline's texts as right answers; white space does not count"
+    yield from _method_notes(report)
+
+
+def _method_notes(report: Report) -> Iterator[str]:
+    """How was scored and timed, and what the paper's figures are."""
     if report.measure:
         yield f"signature: {report.measure.signature}"
-    yield from (f"intervals: {report.significance}", f"speed: {report.sample.line}")
+    yield f"intervals: {report.significance}"
+    yield f"speed: {report.sample.line}"
     if report.first.other_splits:
-        yield f"quality is also on {', '.join(report.first.other_splits)}; all else is on {report.split}"
+        splits = ", ".join(report.first.other_splits)
+        yield f"quality is also on {splits}; all else is on {report.split}"
     if report.paper:
-        table, backbone = report.paper.row.table, report.paper.row.backbone
+        row = report.paper.row
         trained = "one example at a time on one RTX 4090, trained on its own data"
-        yield f"paper: {table}, {backbone}, Δt = {PAPER_DELAY}, {trained}"
+        yield f"paper: {row.table}, {row.backbone}, Δt = {PAPER_DELAY}, {trained}"
     yield from report.conditions.remarks
 
 
 def _by_delay(report: Report) -> Sheet:
     """The paper's Table 5: quality and throughput at each delay, with the paper's own if it has them."""
     size = report.batch_sizes[0]
+    entries = report.pipelined
     metrics = [] if report.split in report.unscored_splits else report.metrics
-    paper = (
-        report.paper if report.split in (None, "test") else None
-    )  # Table 5 is on test sets
-    published: dict[object, DelayResult] = (
-        {row.delay: row for row in paper.delays} if paper else {}
-    )
-    columns = [
-        *(LABELS[metric] for metric in metrics),
-        "examples/s",
-        "speedup",
-        "decoder steps",
+    columns: dict[str, list[str]] = {}
+    for metric in metrics:
+        scores = [_score_of(entry, metric) for entry in entries]
+        columns[LABELS[metric]] = list(map(points, scores))
+    timings = [entry.timings[size] for entry in entries]
+    columns["examples/s"] = [figure(timing.examples_per_second) for timing in timings]
+    columns["speedup"] = [times(entry.gains[size].speedup) for entry in entries]
+    totals = [entry.totals for entry in entries]
+    columns["decoder steps"] = [
+        points(total.steps_per_example if total else None) for total in totals
     ]
-    in_paper = (
-        [metric for metric in metrics if metric in METRIC_TITLES] if published else []
-    )
-    columns += [f"paper: {METRIC_TITLES[metric]}" for metric in in_paper]
-    columns += ["paper: examples/s"] if published else []
-    rows = []
-    for entry in report.pipelined:
-        scored, row = entry.quality.scored, published.get(entry.delay)
-        scores = scored.scores.values if scored else {}
-        line = [entry.name, *(points(scores.get(metric)) for metric in metrics)]
-        line += [
-            figure(entry.timings[size].examples_per_second),
-            times(entry.gains[size].speedup),
-        ]
-        line.append(points(entry.totals.steps_per_example if entry.totals else None))
-        if published:
-            line += [
-                points(row.quality.get(metric) if row else None) for metric in in_paper
+    columns |= _published_delays(report, metrics)
+    names = [entry.name for entry in entries]
+    rows = zip(names, *columns.values(), strict=True)
+    title = "By delay, as in the paper's Table 5"
+    return Sheet(title, tuple(columns), one_section(rows))
+
+
+def _score_of(entry: Entry, metric: str) -> float | None:
+    scored = entry.quality.scored
+    return scored.scores.values.get(metric) if scored else None
+
+
+def _published_delays(report: Report, metrics: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of the paper's Table 5, which is on test sets."""
+    if (
+        not report.paper
+        or not report.paper.delays
+        or report.split not in (None, "test")
+    ):
+        return {}
+    published: dict[object, DelayResult] = {
+        row.delay: row for row in report.paper.delays
+    }
+    rows = [published.get(entry.delay) for entry in report.pipelined]
+    columns = {}
+    for metric in metrics:
+        if metric in METRIC_TITLES:
+            columns[f"paper: {METRIC_TITLES[metric]}"] = [
+                points(row.quality.get(metric) if row else None) for row in rows
             ]
-            line.append(points(row.throughput if row else None))
-        rows.append(tuple(line))
-    return Sheet(
-        "By delay, as in the paper's Table 5", tuple(columns), one_section(rows)
-    )
+    columns["paper: examples/s"] = [
+        points(row.throughput if row else None) for row in rows
+    ]
+    return columns
 
 
 def _by_subsequences(report: Report) -> Sheet:
     """The paper's Figures 4 and 5: speedup and quality by number of target subsequences."""
-    metric, tables = LABELS[report.metric], report.by_subsequences
-    names = [name for name, rows in tables.items() if rows]
-    columns = ["targets", "timed", f"{metric}, {report.first.name}"]
-    for name in names:
-        columns += [f"fewer steps, {name}", f"speedup, {name}", f"{metric}, {name}"]
-    curve = report.paper.curve if report.paper else None
-    ends = {2: curve.at_2, 9: curve.at_9} if curve else {}
+    tables = {name: rows for name, rows in report.by_subsequences.items() if rows}
+    sizes = next(iter(tables.values()))
+    columns = _size_columns(report, tables)
     # On a narrow terminal first the steps give way, then the qualities from the right.
-    spare = [*range(3, len(columns), 3), *range(len(columns) - 1, 3, -3)]
-    rows = []
-    for place, first in enumerate(tables[names[0]]):
-        if not (first.examples or curve):  # such a row is for the paper's figures alone
-            continue
-        size = (
-            f"{MANY} or more" if first.subsequences == MANY else str(first.subsequences)
-        )
-        line = [
-            size,
-            count(first.examples),
-            str(first.timed),
-            points(first.baseline_quality),
-        ]
-        for row in (tables[name][place] for name in names):
-            line += [times(row.fewer_steps), times(row.speedup), points(row.quality)]
-        if curve:
-            end = ends.get(first.subsequences)
-            line.append(times(end) if end else "")
-        rows.append(tuple(line))
-    more = (
-        ""
-        if report.sample.timed == report.sample.of
-        else "; timing_examples=all times every target"
-    )
+    width = len(columns)
+    spare = (*range(3, width, 3), *range(width - 1, 3, -3))
+    timed_all = report.sample.timed == report.sample.of
+    more = "" if timed_all else "; timing_examples=all times every target"
     notes = [
         f"steps and quality: all targets; speedup: the timed ones, one at a time{more}"
     ]
+    curve = report.paper.curve if report.paper else None
     if curve:
-        notes.append(
-            f"paper, {curve.figure}: {curve.at_2} times at 2 subsequences, {curve.at_9} times at 9"
-        )
-        notes += [f"paper, {curve.quality}"] if curve.quality else []
-    figures = ", as in the paper's Figures 4 and 5" if report.part != "field" else ""
+        ends = {2: times(curve.at_2), 9: times(curve.at_9)}
+        columns["paper: speedup"] = [ends.get(row.subsequences, "") for row in sizes]
+        span = f"{curve.at_2} times at 2 subsequences, {curve.at_9} times at 9"
+        notes.append(f"paper, {curve.figure}: {span}")
+        if curve.quality:
+            notes.append(f"paper, {curve.quality}")
+    rows = []
+    for size, *line in zip(sizes, *columns.values(), strict=True):
+        if size.examples or curve:  # others are for the paper's figures alone
+            rows.append((_size_name(size), *line))
+    figures = "" if report.part == "field" else ", as in the paper's Figures 4 and 5"
     return Sheet(
         f"By number of target {report.part}s{figures}",
-        (*columns, *(["paper: speedup"] if curve else [])),
+        tuple(columns),
         one_section(rows),
-        spare=tuple(spare),
+        spare=spare,
         notes=tuple(notes),
         corner=f"{report.part}s",
     )
+
+
+def _size_columns(
+    report: Report, tables: Mapping[str, Sequence[SizeRow]]
+) -> dict[str, list[str]]:
+    """The columns of the targets and the baseline, then three of each decoder."""
+    metric = LABELS[report.metric]
+    sizes = next(iter(tables.values()))
+    usual = [points(row.baseline_quality) for row in sizes]
+    columns = {
+        "targets": [count(row.examples) for row in sizes],
+        "timed": [str(row.timed) for row in sizes],
+        f"{metric}, {report.first.name}": usual,
+    }
+    for name, rows in tables.items():
+        columns[f"fewer steps, {name}"] = [times(row.fewer_steps) for row in rows]
+        columns[f"speedup, {name}"] = [times(row.speedup) for row in rows]
+        columns[f"{metric}, {name}"] = [points(row.quality) for row in rows]
+    return columns
+
+
+def _size_name(row: SizeRow) -> str:
+    return f"{MANY} or more" if row.subsequences == MANY else str(row.subsequences)
 
 
 # Row names, attributes and formats of `Timing` and `Memory`.
@@ -608,10 +658,15 @@ _PEAK: Final[list[Line]] = [("peak, MB", "peak_bytes", megabytes)]
 def bench_sheets(bench: Bench) -> list[Sheet]:
     """Every table of a bench, in order."""
     passes = f"one pass to warm up, medians of {many(bench.sample.repeats, 'repeat')}"
-    how = f"one process, the decoders in turn; {passes}"
-    where = bench.conditions
-    notes = (how, *where.remarks, *filter(None, [where.stopped, where.disturbed]))
-    measured = settings_sheet("What was measured", bench, f"{bench.model};", notes)
+    conditions = bench.conditions
+    notes = [
+        f"one process, the decoders in turn; {passes}",
+        *conditions.remarks,
+        conditions.stopped,
+        conditions.disturbed,
+    ]
+    said = tuple(note for note in notes if note)
+    measured = settings_sheet("What was measured", bench, f"{bench.model};", said)
     forced = Sheet(
         f"Forced lengths: {bench.lengths.line}",
         tuple(entry.name for entry in bench.entries),
@@ -624,17 +679,15 @@ def bench_sheets(bench: Bench) -> list[Sheet]:
     return [forced, _ratios(bench), measured]
 
 
-def _bench_column(entry: Entry, bench: Bench) -> Iterator[tuple[Label, str]]:
+def _bench_column(entry: Entry, bench: Bench) -> Iterator[Labelled]:
     yield from with_section("", precision_cells(entry, bench))
-    parts = [
-        (f"  {name}", attribute, milliseconds)
-        for name, attribute in time_parts(bench).items()
-    ]
-    lines: list[Line] = [("end to end, ms", "seconds", milliseconds), *parts, *_TIMING]
+    lines: list[Line] = [("end to end, ms", "seconds", milliseconds)]
+    for name, attribute in time_parts(bench).items():
+        lines.append((f"  {name}", attribute, milliseconds))
+    lines += _TIMING
     for size in bench.batch_sizes:
-        yield from with_section(
-            f"batch size {size}", cells(entry.timings.get(size), lines)
-        )
+        timing = entry.timings.get(size)
+        yield from with_section(f"batch size {size}", cells(timing, lines))
     if any(each.memory for each in bench.entries):
         yield from with_section("memory", cells(entry.memory, _PEAK))
 
@@ -643,13 +696,13 @@ def _ratios(bench: Bench) -> Sheet:
     """How many times as fast each of our decoders is, and the causes."""
     rows = []
     for entry, other, size, gain in bench.ratios:
-        unsure = gain.low <= 1 <= gain.high
-        parts = map(times, (gain.decoding, gain.fewer_calls, gain.faster_calls))
+        unsure = " ?" if gain.low <= 1 <= gain.high else ""
+        causes = (gain.decoding, gain.fewer_calls, gain.faster_calls)
         row = (
             f"over {other.name}",
-            times(gain.speedup) + (" ?" if unsure else ""),
+            times(gain.speedup) + unsure,
             interval(gain),
-            *parts,
+            *map(times, causes),
         )
         rows.append((f"{entry.name}, batch size {size}", row))
     return Sheet(

@@ -48,54 +48,64 @@ def segment_sheets(
     fields: Sequence[Field] = (),
 ) -> list[Sheet]:
     """The lengths of each split, as in the paper's Table 1; the decoder steps by delay; and the schema, if there is one."""
-    lengths = []
-    for split, row in statistics.items():
-        means = [cell if row.examples else NONE for _, cell in cells(row, LENGTHS)]
-        lengths.append((split, count(row.examples), *means))
-    steps = [
-        (str(entry.delay), *(cell for _, cell in cells(entry, _STEPS)))
-        for entry in estimates
-    ]
-    train, groups = statistics["train"], Counter[str]()
+    train = statistics["train"]
+    sheets = [_length_sheet(statistics), _step_sheet(estimates, unit, train.examples)]
+    if fields:
+        sheets.append(_key_sheet(fields))
+    return sheets
+
+
+def _length_sheet(statistics: Mapping[SplitName, TargetStatistics]) -> Sheet:
+    rows = []
+    for split, lengths in statistics.items():
+        means = _means(lengths) if lengths.examples else [NONE] * len(LENGTHS)
+        rows.append((split, count(lengths.examples), *means))
+    train = statistics["train"]
+    groups = Counter[str]()
     for length, targets in sorted(train.histogram.items()):
         groups[_GROUPS[bisect_left(_LARGEST, length)]] += targets
-    shares = ", ".join(
-        f"{name}: {times / train.examples:.0%}"
-        for name, times in groups.items()
-        if times
+    shares = []
+    for name, targets in groups.items():
+        if targets:
+            shares.append(f"{name}: {targets / train.examples:.0%}")
+    note = f"train, by subsequences per target: {', '.join(shares) or 'none'}"
+    return Sheet(
+        "Targets, as in the paper's Table 1",
+        ("examples", *_headings(LENGTHS)),
+        one_section(rows),
+        notes=(note,),
+        corner="split",
     )
-    counted = f"{estimates[0].targets if estimates else 0:,}"
-    if counted != (whole := f"{train.examples:,}"):
-        counted = f"a sample of {counted} of {whole}"
-    sheets = [
-        Sheet(
-            "Targets, as in the paper's Table 1",
-            ("examples", *(heading for heading, *_ in LENGTHS)),
-            one_section(lengths),
-            notes=(f"train, by subsequences per target: {shares or 'none'}",),
-            corner="split",
-        ),
-        Sheet(
-            f"Decoder steps on the grid, in {unit}",
-            tuple(heading for heading, *_ in _STEPS),
-            one_section(steps),
-            notes=(
-                f"counted on {counted} targets of train, as if both decoders wrote exactly these",
-            ),
-            corner="Δt",
-        ),
-    ]
-    if fields:
-        keys = [
-            (one.name, one.kind, str(len(one.enum) or "any"), rate(one.share))
-            for one in fields
-        ]
-        sections, notes = first_rows(keys)
-        columns = ("kind", "values", "filled in train")
-        sheets.append(
-            Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
-        )
-    return sheets
+
+
+def _step_sheet(estimates: Sequence[Estimate], unit: str, examples: int) -> Sheet:
+    """The decoder steps by delay, counted on so many `examples` of train, or on a sample of them."""
+    rows = []
+    for entry in estimates:
+        steps = [cell for _, cell in cells(entry, _STEPS)]
+        rows.append((str(entry.delay), *steps))
+    targets = estimates[0].targets if estimates else 0
+    counted = f"{targets:,}"
+    if targets != examples:
+        counted = f"a sample of {counted} of {examples:,}"
+    note = f"counted on {counted} targets of train, as if both decoders wrote exactly these"
+    return Sheet(
+        f"Decoder steps on the grid, in {unit}",
+        _headings(_STEPS),
+        one_section(rows),
+        notes=(note,),
+        corner="Δt",
+    )
+
+
+def _key_sheet(fields: Sequence[Field]) -> Sheet:
+    rows = []
+    for field in fields:
+        values = str(len(field.enum) or "any")
+        rows.append((field.name, field.kind, values, rate(field.share)))
+    sections, notes = first_rows(rows)
+    columns = ("kind", "values", "filled in train")
+    return Sheet("Keys, a row each", columns, sections, notes=notes, corner="key")
 
 
 def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
@@ -103,17 +113,22 @@ def import_sheet(files: Sequence[ImportedFile], dataset: str) -> Sheet:
     rows = []
     for file in files:
         lengths = file.statistics
-        means = [
-            cell if lengths.examples else "no targets"
-            for _, cell in cells(lengths, LENGTHS)
-        ]
+        means = ["no targets"] * len(LENGTHS)
+        if lengths.examples:
+            means = _means(lengths)
         rows.append((file.path, count(file.tally.examples), *means))
     paper = TARGET_LENGTHS.get(dataset)
     if paper is not None:
-        means = [cell for _, cell in cells(paper, LENGTHS)]
-        rows.append(
-            (f"the paper, {paper.table}", f"train {paper.train_examples:,}", *means)
-        )
+        name = f"the paper, {paper.table}"
+        rows.append((name, f"train {paper.train_examples:,}", *_means(paper)))
         rows.append(("", f"test {paper.test_examples:,}", "", "", ""))
-    columns = ("examples", *(heading for heading, *_ in LENGTHS))
+    columns = ("examples", *_headings(LENGTHS))
     return Sheet("", columns, one_section(rows), corner="targets")
+
+
+def _means(lengths: object) -> list[str]:
+    return [cell for _, cell in cells(lengths, LENGTHS)]
+
+
+def _headings(lines: Sequence[Line]) -> tuple[str, ...]:
+    return tuple(heading for heading, *_ in lines)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -16,18 +16,24 @@ from rich.text import Text
 from pipedec_cli.view.console import broken, one_line, visible, width_of
 
 NONE: Final = "–"
+#: Stands before the name of a row below a heading.
+_INDENT: Final = "  "
 _FIGURE: Final = re.compile(r"[-+]?\d")
-_LONG_WORD: Final = re.compile(r"\S{13,}")  # in a heading, broken after its hyphens
+#: In a heading; it is broken after its hyphens.
+_LONG_WORD: Final = re.compile(r"\S{13,}")
 _MOST_ROWS: Final = 60
-_SHORT_HEADING: Final = 8  # cells; a heading that is no longer stays on one line
-_NAMES_WIDTH: Final = 28  # cells; longer headings of sections are broken, unless names of rows are as long
-_LEAST_TEXT: Final = (
-    30  # cells of a last column of text, which is broken to fit the width
-)
+#: Cells. A heading that is no longer stays on one line.
+_SHORT_HEADING: Final = 8
+#: Cells. Longer headings of sections are broken, unless names of rows are as long.
+_NAMES_WIDTH: Final = 28
+#: Cells of a last column of text, which is broken to fit the width.
+_LEAST_TEXT: Final = 30
 
 Format = Callable[[Any], str]
 Row = tuple[str, ...]
+Cell = tuple[str, str]  # a row name, and its cell
 Label = tuple[str, str]  # the heading of a section, and the name of a row in it
+Labelled = tuple[Label, str]  # a cell with its label
 Line = tuple[str, str, Format]  # a row name, an attribute, and its format
 
 
@@ -37,6 +43,9 @@ class Section:
 
     heading: str
     rows: tuple[Row, ...]
+
+
+Sections = tuple[Section, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +58,42 @@ class Sheet:
 
     title: str
     columns: Row
-    sections: tuple[Section, ...]
+    sections: Sections
     spare: tuple[int, ...] = ()
     notes: Row = ()
     corner: str = ""
 
     def column(self, place: int) -> list[str]:
         """The cells of a column; column 0 has the names of the rows."""
-        return [row[place] for section in self.sections for row in section.rows]
+        column = []
+        for section in self.sections:
+            column += [row[place] for row in section.rows]
+        return column
 
     def is_numeric(self, place: int) -> bool:
         """Whether a column has figures, which are aligned to the right."""
-        return place > 0 and any(map(_FIGURE.match, self.column(place)))
+        if place == 0:
+            return False
+        return any(map(_FIGURE.match, self.column(place)))
 
 
 # ---- the formats of cells: each shows None as a dash
-# -------------------------------------------------------------------
 
 
 def number(pattern: str, value: float | None) -> str:
     """A number in a format."""
-    return NONE if value is None else pattern.format(value)
+    if value is None:
+        return NONE
+    return pattern.format(value)
 
 
 def interval(bounds: Any, pattern: str = "{:.1f}") -> str:
     """The `low` and `high` of an object; a dash if it is None or has no bounds."""
     if bounds is None or bounds.low is None:
         return NONE
-    return f"{pattern.format(bounds.low)} to {pattern.format(bounds.high)}"
+    low = pattern.format(bounds.low)
+    high = pattern.format(bounds.high)
+    return f"{low} to {high}"
 
 
 count = partial(number, "{:,}")
@@ -86,120 +103,132 @@ rate = partial(number, "{:.1%}")  # a share of 1
 
 def times(ratio: float | None) -> str:
     """A ratio, with two places where it is below 1."""
-    return number("{:.1f} ×" if ratio is None or ratio >= 0.995 else "{:.2f} ×", ratio)
+    small = ratio is not None and ratio < 0.995
+    return number("{:.2f} ×" if small else "{:.1f} ×", ratio)
 
 
 def figure(value: float | None) -> str:
     """A number with three figures."""
-    places = 0 if value is None or value >= 100 else 1 if value >= 10 else 2
-    return number(f"{{:.{places}f}}", value)
+    if value is None or value >= 100:
+        return number("{:.0f}", value)
+    return number("{:.1f}" if value >= 10 else "{:.2f}", value)
 
 
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds."""
-    return figure(None if seconds is None else 1000 * seconds)
+    if seconds is None:
+        return NONE
+    return figure(1000 * seconds)
 
 
 def megabytes(size: int | None) -> str:
     """Bytes in millions."""
-    return number("{:,.0f}", None if size is None else size / 1e6)
+    if size is None:
+        return NONE
+    return f"{size / 1e6:,.0f}"
 
 
 # ---- sheets out of results
-# ---------------------------------------------------------------------------------------------
 
 
-def one_section(rows: Iterable[Sequence[str]]) -> tuple[Section, ...]:
+def one_section(rows: Iterable[Sequence[str]]) -> Sections:
     """Rows without a heading."""
-    return (Section("", tuple(map(tuple, rows))),)
+    return grouped(("", row) for row in rows)
 
 
-def first_rows(rows: Sequence[Row]) -> tuple[tuple[Section, ...], Row]:
+def first_rows(rows: Sequence[Row]) -> tuple[Sections, Row]:
     """At most 60 rows, and a note about the others: a schema may have hundreds of keys."""
+    first = one_section(rows[:_MOST_ROWS])
     more = len(rows) - _MOST_ROWS
-    return one_section(rows[:_MOST_ROWS]), (
-        f"and {more:,} more rows in --json",
-    ) if more > 0 else ()
+    if more <= 0:
+        return first, ()
+    return first, (f"and {more:,} more rows in --json",)
 
 
-def grouped(rows: Iterable[tuple[str, Row]]) -> tuple[Section, ...]:
+def grouped(rows: Iterable[tuple[str, Sequence[str]]]) -> Sections:
     """Sections from rows that have the heading of their section beside them."""
     groups: dict[str, list[Row]] = {}
     for heading, row in rows:
-        groups.setdefault(heading, []).append(row)
-    return tuple(Section(heading, tuple(rows)) for heading, rows in groups.items())
+        group = groups.setdefault(heading, [])
+        group.append(tuple(row))
+    sections = []
+    for heading, group in groups.items():
+        sections.append(Section(heading, tuple(group)))
+    return tuple(sections)
 
 
-def cells(result: object, lines: Iterable[Line]) -> list[tuple[str, str]]:
+def cells(result: object, lines: Iterable[Line]) -> list[Cell]:
     """The cells of a result, which may be None, by row name."""
-    return [
-        (name, form(getattr(result, attribute, None)))
-        for name, attribute, form in lines
-    ]
+    made = []
+    for name, attribute, form in lines:
+        value = getattr(result, attribute, None)
+        made.append((name, form(value)))
+    return made
 
 
-def with_section(
-    heading: str, cells: Iterable[tuple[str, str]]
-) -> Iterator[tuple[Label, str]]:
+def with_section(heading: str, cells: Iterable[Cell]) -> Iterator[Labelled]:
     """The cells with the heading of their section."""
-    return (((heading, name), cell) for name, cell in cells)
+    for name, cell in cells:
+        yield (heading, name), cell
 
 
 def side_by_side(
-    columns: Sequence[Iterable[tuple[Label, str]]],
+    columns: Sequence[Iterable[Labelled]],
     more: Sequence[Mapping[Label, str]] = (),
-) -> tuple[Section, ...]:
+) -> Sections:
     """Sections from columns that have the same labels in the same order, and from `more` that may lack labels."""
     rows = []
-    for cells in zip(*columns, strict=True):
-        heading, name = label = cells[0][0]
-        row = (
-            name,
-            *(cell for _, cell in cells),
-            *(column.get(label, "") for column in more),
-        )
-        rows.append((heading, row))
+    for labelled in zip(*columns, strict=True):
+        label, _ = labelled[0]
+        heading, name = label
+        cells = [cell for _, cell in labelled]
+        cells += [column.get(label, "") for column in more]
+        rows.append((heading, (name, *cells)))
     return grouped(rows)
 
 
 # ---- on a terminal, or in a pipe, where nothing is broken or left out
-# --------------------------------------------------
 
 
 def show_sheet(console: Console, sheet: Sheet) -> None:
     """Print a sheet. The columns that a narrow terminal has no room for are named below it."""
     table, left_out = fitting_table(console, sheet)
-    show_lines(console, [sheet.title] if sheet.title else [], "bold")
+    if sheet.title:
+        show_lines(console, [sheet.title], "bold")
     console.print(table, crop=False)
-    more = [
-        f"no room for {'; '.join(left_out)}: a wider terminal, a pipe or --json shows all"
-    ]
-    show_lines(console, [*(more if left_out else ()), *sheet.notes], "dim")
+    if left_out:
+        columns = "; ".join(left_out)
+        note = f"no room for {columns}: a wider terminal, a pipe or --json shows all"
+        show_lines(console, [note], "dim")
+    show_lines(console, sheet.notes, "dim")
     console.print()
 
 
 def show_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
     """Print lines, broken between words on a terminal."""
+    width = width_of(console)
     for line in lines:
-        console.print(Text(broken(line, width_of(console)), style), soft_wrap=True)
+        console.print(Text(broken(line, width), style), soft_wrap=True)
 
 
 def fitting_table(console: Console, sheet: Sheet) -> tuple[Table, list[str]]:
     """The table of a sheet with the columns that fit the console, and the headings of the others."""
-    width, unbounded = width_of(console), console.options.update(width=sys.maxsize)
+    width = width_of(console)
+    unbounded = console.options.update(width=sys.maxsize)
     kept = list(range(len(sheet.columns)))
-    for place in dict.fromkeys((*sheet.spare, *reversed(kept))):
+    left_out = set()
+    for place in (*sheet.spare, *reversed(kept), None):
         table = _table(sheet, kept)
         measured = console.measure(table, options=unbounded)
-        table.width = min(
-            width, measured.maximum
-        )  # else a pipe would have the width of COLUMNS
         if len(kept) == 1 or measured.minimum <= width:
             break
-        kept.remove(place)
-    return table, [
-        heading for place, heading in enumerate(sheet.columns) if place not in kept
-    ]
+        if place in kept:
+            kept.remove(place)
+            left_out.add(place)
+    # Else a pipe would have the width of COLUMNS.
+    table.width = min(width, measured.maximum)
+    columns = enumerate(sheet.columns)
+    return table, [heading for place, heading in columns if place in left_out]
 
 
 def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
@@ -211,93 +240,118 @@ def _table(sheet: Sheet, kept: Sequence[int]) -> Table:
         padding=(0, 1, 0, 0),
         border_style="dim",
     )
-    names = [
-        "  " * bool(section.heading) + row[0]
-        for section in sheet.sections
-        for row in section.rows
-    ]
+    names = _row_names(sheet)
     room = max(_NAMES_WIDTH, *map(cell_len, names), 0)
     headings = [broken(section.heading, room) for section in sheet.sections]
-    _add_column(table, sheet.corner, [*names, *"\n".join(headings).split("\n")])
+    lines = "\n".join(headings).split("\n")
+    _add_column(table, sheet.corner, [*names, *lines])
     for place in kept:
-        is_numeric, column = sheet.is_numeric(1 + place), sheet.column(1 + place)
-        may_break = place == kept[-1] and not is_numeric
-        _add_column(
-            table,
-            sheet.columns[place],
-            column,
-            is_numeric=is_numeric,
-            may_break=may_break,
-        )
+        heading = sheet.columns[place]
+        column = sheet.column(1 + place)
+        is_numeric = sheet.is_numeric(1 + place)
+        if place == kept[-1] and not is_numeric:
+            _add_text_column(table, heading, column)
+        else:
+            _add_column(table, heading, column, is_numeric=is_numeric)
     for heading, section in zip(headings, sheet.sections, strict=True):
-        rows = [(row[0], *(row[1 + place] for place in kept)) for row in section.rows]
-        rows = [
-            row for row in rows if set(row[1:]) - {"", NONE}
-        ]  # others say nothing about these columns
-        if rows and heading:
-            if table.row_count:
-                table.add_row()
-            table.add_row(Text(heading, "italic"))
-        for name, *cells in rows:
-            table.add_row(
-                *(
-                    Text(one_line(cell))
-                    for cell in ("  " * bool(heading) + name, *cells)
-                )
-            )
+        _add_section(table, heading, _kept_rows(section, kept))
     return table
 
 
+def _row_names(sheet: Sheet) -> list[str]:
+    """The names of all rows, indented below a heading."""
+    names = []
+    for section in sheet.sections:
+        indent = _INDENT if section.heading else ""
+        names += [indent + row[0] for row in section.rows]
+    return names
+
+
+def _kept_rows(section: Section, kept: Sequence[int]) -> list[Row]:
+    """The rows that say something in the `kept` columns."""
+    rows = []
+    for name, *cells in section.rows:
+        shown = [cells[place] for place in kept]
+        if any(cell not in ("", NONE) for cell in shown):
+            rows.append((name, *shown))
+    return rows
+
+
+def _add_section(table: Table, heading: str, rows: Sequence[Row]) -> None:
+    """Add rows below their heading, if they have one, and a blank line above it."""
+    if rows and heading:
+        if table.row_count:
+            table.add_row()
+        table.add_row(Text(heading, "italic"))
+    indent = _INDENT if heading else ""
+    for name, *cells in rows:
+        texts = [Text(one_line(cell)) for cell in (indent + name, *cells)]
+        table.add_row(*texts)
+
+
 def _add_column(
-    table: Table,
-    heading: str,
-    lines: Iterable[str],
-    *,
-    is_numeric: bool = False,
-    may_break: bool = False,
+    table: Table, heading: str, lines: Iterable[str], *, is_numeric: bool = False
 ) -> None:
-    """Add a column that is as wide as its lines. Its heading is broken between words, long words after their hyphens."""
-    widest = max((cell_len(one_line(line)) for line in lines), default=0)
+    """Add a column that is as wide as its lines."""
+    text, width = _fitted(heading, lines)
+    side: Literal["left", "right"] = "right" if is_numeric else "left"
+    table.add_column(text, justify=side, no_wrap=True, width=width)
+
+
+def _add_text_column(table: Table, heading: str, lines: Iterable[str]) -> None:
+    """Add a column whose lines are broken where the terminal has no room for them."""
+    text, width = _fitted(heading, lines)
+    least = min(width, _LEAST_TEXT)
+    table.add_column(text, min_width=least)
+
+
+def _fitted(heading: str, lines: Iterable[str]) -> tuple[Text, int]:
+    """The heading of a column, broken between words and long words after their hyphens, and the width of the column."""
+    widths = [cell_len(one_line(line)) for line in lines]
+    widest = max(widths, default=0)
     room = max(widest, _SHORT_HEADING)
     if cell_len(visible(heading)) > room:
-        heading = _LONG_WORD.sub(lambda word: word[0].replace("-", "- "), heading)
+        heading = _LONG_WORD.sub(_after_hyphens, heading)
     heading = broken(heading, room)
-    width = max(widest, *map(cell_len, heading.split("\n")))
-    table.add_column(
-        Text(heading, "bold"),
-        justify="right" if is_numeric else "left",
-        no_wrap=not may_break,
-        width=None if may_break else width,
-        min_width=min(width, _LEAST_TEXT) if may_break else None,
-    )
+    for line in heading.split("\n"):
+        widest = max(widest, cell_len(line))
+    return Text(heading, "bold"), widest
+
+
+def _after_hyphens(word: re.Match[str]) -> str:
+    return word[0].replace("-", "- ")
 
 
 # ---- as Markdown
-# -------------------------------------------------------------------------------------------------------
 
 
 def markdown(sheet: Sheet) -> str:
     """A table with its title and notes. Signs in a user's text stay text."""
-
-    def line(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(cells)} |"
-
+    blanks = [""] * len(sheet.columns)
     side = "--:" if len(sheet.columns) > 1 else ":--"
     lines = [
         f"## {escaped(sheet.title)}",
         "",
-        line(map(escaped, (sheet.corner, *sheet.columns))),
+        _markdown_row(map(escaped, (sheet.corner, *sheet.columns))),
+        _markdown_row([":--", *(side for _ in sheet.columns)]),
     ]
-    lines.append(line([":--", *[side for _ in sheet.columns]]))
     for section in sheet.sections:
         if section.heading:
-            lines.append(
-                line([f"**{escaped(section.heading)}**", *["" for _ in sheet.columns]])
-            )
-        lines += [line(map(escaped, row)) for row in section.rows]
-    return "\n".join([*lines, "", *(f"- {escaped(note)}" for note in sheet.notes)])
+            heading = f"**{escaped(section.heading)}**"
+            lines.append(_markdown_row([heading, *blanks]))
+        for row in section.rows:
+            lines.append(_markdown_row(map(escaped, row)))
+    lines.append("")
+    for note in sheet.notes:
+        lines.append(f"- {escaped(note)}")
+    return "\n".join(lines)
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def escaped(text: str) -> str:
     """The text on one line, as Markdown shows it unchanged."""
-    return re.sub(r"[\\|*_<>\[\]#]", r"\\\g<0>", visible(" ".join(text.split())))
+    line = visible(" ".join(text.split()))
+    return re.sub(r"[\\|*_<>\[\]#]", r"\\\g<0>", line)

@@ -62,12 +62,8 @@ def traced(
     alone = role in ("baseline", "exact")
     written = [[" ".join(target)] if alone else made for _, target, made in examples]
     script = Script(*([text.split() for text in texts] for texts in written))
-    if isinstance(method, Verify):  # the draft has its third token wrong
-        drafts = {
-            n: [*ids[:2], ids[0], *ids[3:], EOS]
-            for n, (ids,) in enumerate(script.scripts)
-        }
-        method = Verify(BOS, EOS, LIMITS, drafts=drafts)
+    if isinstance(method, Verify):
+        method = Verify(BOS, EOS, LIMITS, drafts=_drafts(script))
     sources = [(number, [number]) for number in range(len(examples))]
     events = decode(ScriptedModel(script.scripts), sources, method, 2)
     grids = _grids(events, exact=role == "exact")
@@ -139,6 +135,14 @@ def objects_report() -> Report:
         [("a pub", right, made)], ["sequential", "Δt = 1"], metric="fields_f1"
     )
     return replace(report, entries=tuple(map(scored_as_objects, report.entries)))
+
+
+def _drafts(script: Script) -> dict[int, list[int]]:
+    """The texts, with a wrong third token."""
+    drafts = {}
+    for number, (ids,) in enumerate(script.scripts):
+        drafts[number] = [*ids[:2], ids[0], *ids[3:], EOS]
+    return drafts
 
 
 def _grids(events: Iterable[object], *, exact: bool) -> dict[int, dict[str, Any]]:

@@ -9,9 +9,8 @@ import pytest
 from pipedec_cli.compare.advice import Advice
 from pipedec_cli.compare.comparison import SizeRow
 from pipedec_cli.compare.entry import Quality, TextAgreement
-from pipedec_cli.metrics.scoring import Scored
+from pipedec_cli.metrics.scoring import Difference, Scored
 from pipedec_cli.page.plots import (
-    Interval,
     Series,
     bars,
     cloud,
@@ -21,15 +20,13 @@ from pipedec_cli.page.plots import (
 )
 from pipedec_cli.page.report import report_page
 from tests.compare.decoders import scored, timing
-from tests.jobs.report.reports import ALL, CURVES, make_report
-
-ODD = [math.nan, math.inf, 1e308, -1e308, 0.0]
+from tests.jobs.report.reports import ALL, make_report
 
 
 def test_colours_are_variables_of_the_page_and_names_are_text():
     name = "<b> & $x_1$ 漢字 " + "long " * 40
     series = [Series(name, place, [(1, 2.0), (2, None)]) for place in range(9)]
-    plot = lines("A <title>", "", "x", "y", series)
+    (plot,) = lines("A <title>", "", "x", "y", series)
     assert plot.svg.startswith(
         '<svg class="plot" role="img" aria-label="A &lt;title&gt;" viewBox='
     )
@@ -43,41 +40,29 @@ def test_colours_are_variables_of_the_page_and_names_are_text():
 @pytest.mark.parametrize("count", [2, 4, 5, 7])
 def test_a_legend_is_read_line_by_line_in_the_order_of_what_is_drawn(count):
     names = [f"n{place}" for place in range(count)]
-    plot = lines(
-        "",
-        "",
-        "x",
-        "y",
-        [Series(name, place, [(1, place)]) for place, name in enumerate(names)],
-    )
-    found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
-    assert [
-        name for *_, name in sorted((float(y), float(x), name) for x, y, name in found)
-    ] == names
+    series = [Series(name, place, [(1, place)]) for place, name in enumerate(names)]
+    (plot,) = lines("", "", "x", "y", series)
+    places = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>(n\d)<', plot.svg)
+    read = sorted((float(y), float(x), name) for x, y, name in places)
+    assert [name for *_, name in read] == names
 
 
 def test_a_tenth_of_a_point_is_no_cliff():
-    flat = lines(
-        "", "", "x", "y", [Series("a", 0, [(1, 99.9), (2, 100.0)])], from_zero=False
-    )
+    series = [Series("a", 0, [(1, 99.9), (2, 100.0)])]
+    (flat,) = lines("", "", "x", "y", series, scores=True)
     assert ">99.0<" in flat.svg and ">100.5<" in flat.svg
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 1e308, -1e308, 0.0])
 def test_no_figure_is_too_odd_to_be_drawn(odd):
-    across, up = Interval(1.0, odd, 2.0), Interval(odd, None, odd)
-    made = [
-        lines(
-            "",
-            "",
-            "x",
-            "y",
-            [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")],
-        ),
+    points = {"a": (Difference(1.0, odd, 2.0), Difference(odd, None, odd))}
+    series = [Series("a", 0, [(1, odd), (2, 1.0)]), Series("b", 1, [(0, odd)], ":")]
+    plots = [
+        *lines("", "", "x", "y", series),
         bars("", "", "x", ["a", "b"], {"p": [abs(odd), 1.0]}),
-        cloud("", "", "x", "y", {"a": (across, up)}, good=(1.3, -0.5), chosen="a"),
+        cloud("", "", "x", "y", points, good=(1.3, -0.5), chosen="a"),
     ]
-    assert all(plot.svg.endswith("</svg> ") for plot in made)
+    assert all(plot.svg.endswith("</svg> ") for plot in plots)
 
 
 def test_a_report_is_drawn_for_each_batch_size_and_by_what_there_is():
@@ -120,25 +105,21 @@ def test_without_right_answers_agreement_stands_for_quality_and_untold_parts_are
     assert "not measured apart" in time.svg and ">400<" in time.svg
 
 
-def test_perfect_scores_need_no_plot(monkeypatch):
+def test_perfect_scores_need_no_plot():
     rows = (SizeRow(2, 12, 2.0, 3, 1.5, 100.0, 100.0),)
-    report = make_report(by_subsequences={"Δt = 1": rows})
-    assert report.entries[1].quality.scored.scores.values["rougeL"] == 100
-    assert not [
-        plot.title
-        for plot in report_plots(report)
-        if plot.title.startswith("ROUGE-L by")
-    ]
-    for right, drawn in ((True, 0), (False, 1)):
-        monkeypatch.setattr(Scored, "judged", [(0.9, True), (0.4, right)])
-        titles = [plot.title for plot in report_plots(make_report())]
-        assert titles.count("Confidence and truth") == drawn
+    plots = report_plots(make_report(by_subsequences={"Δt = 1": rows}))
+    assert not [plot for plot in plots if plot.title.startswith("ROUGE-L by")]
     for score, more in ((99.0, ["Dev score in training"]), (100.0, [])):
         curve = [{"update": 1, "loss": 1.0, "dev_score": score}]
-        assert [plot.title for plot in training_plots({"a": curve})] == [
-            "Loss in training",
-            *more,
-        ]
+        titles = [plot.title for plot in training_plots({"a": curve})]
+        assert titles == ["Loss in training", *more]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_confidence_is_drawn_where_a_value_is_wrong(monkeypatch, right):
+    monkeypatch.setattr(Scored, "judged", [(0.9, True), (0.4, right)])
+    titles = [plot.title for plot in report_plots(make_report())]
+    assert ("Confidence and truth" in titles) == (not right)
 
 
 def test_the_losses_on_train_and_on_dev_have_two_colours_and_two_names():
@@ -154,52 +135,32 @@ def test_the_losses_on_train_and_on_dev_have_two_colours_and_two_names():
         )
 
 
-def test_axes_are_named_in_words():
-    plots = [*report_plots(make_report(**ALL)), *training_plots(CURVES)]
-    labels = (
-        "times as fast as the baseline|ROUGE-L above baseline, points|milliseconds per example|ROUGE-L, points of 100|"
-        "subsequences in the target (10: 10 or more)|times fewer decoder steps|delay Δt between rows, in time-steps|"
-        "decoder steps per example|updates of the weights|loss per token|dev score, points of 100"
-    )
-    for label in labels.split("|"):
-        assert any(f">{label}<" in plot.svg for plot in plots), label
-    assert not any(re.search(">(Δt|times|loss|updates)<", plot.svg) for plot in plots)
-
-
-def test_text_is_large_enough_and_long_names_have_a_line_of_a_legend_each():
-    for name, lines_of_names in (
-        ("n{}", 2),
-        ("a longer name {}", 2),
-        ("a name that takes the line, {}", 4),
-    ):
-        series = [Series(name.format(place), place, [(1, place)]) for place in range(4)]
-        plot = lines("", "", "x", "y", series)
-        assert {
-            float(size) for size in re.findall(r"font-size: ([\d.]+)px", plot.svg)
-        } == {12}
-        heights = re.findall(
-            rf'y="([\d.]+)"[^>]*>{name[:4].format("")}[^<]*<', plot.svg
-        )
-        assert len(set(heights)) == lines_of_names
+@pytest.mark.parametrize(
+    ("name", "lines_of_names"),
+    [("n{}", 2), ("a longer name {}", 2), ("a name that takes the line, {}", 4)],
+)
+def test_text_is_large_enough_and_long_names_have_a_line_of_a_legend_each(
+    name, lines_of_names
+):
+    series = [Series(name.format(place), place, [(1, place)]) for place in range(4)]
+    (plot,) = lines("", "", "x", "y", series)
+    assert set(re.findall(r"font-size: ([\d.]+)px", plot.svg)) == {"12"}
+    begin = name[:4].format("")
+    heights = re.findall(rf'y="([\d.]+)"[^>]*>{begin}[^<]*<', plot.svg)
+    assert len(set(heights)) == lines_of_names
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
 def test_the_times_of_few_decoders_leave_no_empty_half_beside_other_plots(count):
-    other = lines(
-        "", "", "x", "y", [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])]
-    )
-    bar = bars(
-        "",
-        "",
-        "x",
-        [f"n{place}" for place in range(count)],
-        {"p": [1.0] * count, "q": [1.0] * count},
-    )
-    heights = [
-        float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1])
-        for plot in (other, bar)
-    ]
-    assert heights[1] >= heights[0]
+    series = [Series("a", 0, [(1, 1.0)]), Series("b", 1, [(1, 2.0)])]
+    (beside,) = lines("", "", "x", "y", series)
+    parts = {"p": [1.0] * count, "q": [1.0] * count}
+    times = bars("", "", "x", [f"n{place}" for place in range(count)], parts)
+
+    def height(plot):
+        return float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', plot.svg)[1])
+
+    assert height(times) >= height(beside)
 
 
 def test_the_most_important_figures_stand_large_below_the_advice():

@@ -1,16 +1,12 @@
 """What a page holds of a report's examples: their grids to be played back, and their texts, as far as they fit."""
 
-import json
-import re
 from dataclasses import replace
 
 from msgspec import structs
 
 from pipedec_cli.compare.entry import Quality
-from pipedec_cli.page import examples as examples_of
-from pipedec_cli.page import replay as replay_of
-from pipedec_cli.page.examples import examples, shortened
-from pipedec_cli.page.page import render
+from pipedec_cli.page.examples import LENGTH, MOST, MOST_PARTS, examples, shortened
+from pipedec_cli.page.page import block
 from pipedec_cli.page.replay import replay
 from pipedec_cli.pipeline.grid import Opening
 from tests.page.reports import EXAMPLES, METHODS, objects_report, traced_report
@@ -20,69 +16,69 @@ LONG = "word " * 100_000
 
 def test_every_decoders_grid_is_there_with_what_it_took_back_and_the_time_of_its_calls():
     data = replay(traced_report()).data
-    roles = {one["name"]: one["role"] for one in data["decoders"]}
-    pipelined = dict.fromkeys(("Δt = 1", "Δt = 2"), "pipelined")
-    assert roles == {"sequential": "baseline", **pipelined, "exact-source": "exact"}
-    assert data["decoders"][1]["clock"] == [
-        50.0,
-        50.0,
-    ]  # 0.5 s and 1 s of ten examples, in 20 calls
-    plain, own, _, exact = data["examples"][1]["runs"]
+    roles = {decoder["name"]: decoder["role"] for decoder in data["decoders"]}
+    assert roles == {
+        "sequential": "baseline",
+        "Δt = 1": "pipelined",
+        "Δt = 2": "pipelined",
+        "exact-source": "exact",
+    }
+    # 0.5 s and 1 s of ten examples, in 20 calls
+    assert data["decoders"][1]["clock"] == [50.0, 50.0]
+    _, ships, birds, _ = data["examples"]
+    plain, own, _, exact = ships["runs"]
     assert plain == {
         "rows": [(0, True, "One\nis\nred\n.\nTwo\nare\nblue\n.\nGo\n!")],
         "steps": 11,
     }
-    rows = [(0, True, "One\nis\nred\n."), (1, True, "One\nis\nred\n!"), (2, True, "")]
+    rows = [
+        (0, True, "One\nis\nred\n."),
+        (1, True, "One\nis\nred\n!"),
+        (2, True, ""),
+    ]
     assert own == {"rows": rows, "steps": 6}
-    assert (exact["steps"], exact["calls"], exact["gone"][-1]) == (
-        3,
-        (3, 4, 11),
-        (3, 1, 11, "<eos>"),
-    )
-    assert data["examples"][2]["runs"][1]["cut"] == "time_max"
+    assert exact["steps"] == 3
+    assert exact["calls"] == (3, 4, 11)
+    assert exact["gone"][-1] == (3, 1, 11, "<eos>")
+    assert birds["runs"][1]["cut"] == "time_max"
 
 
 def test_predictions_without_a_grid_or_with_another_number_of_calls_are_not_played_back():
     report = traced_report(untraced=["Δt = 1"])
     made = report.first.quality.scored.run.predictions
+    calls = tuple(range(1, made[2].steps + 1))
     odd = (
         {"steps": made[0].steps + 1},
         {"grid": ((10**9, (1,)),), "steps": 1},
-        {
-            "taken_back": ((1, 10**9, 0, 0),),
-            "calls": tuple(range(1, made[2].steps + 1)),
-        },
+        {"taken_back": ((1, 10**9, 0, 0),), "calls": calls},
+        {"grid": ((0, ()),), "steps": 0},
     )
     for place, change in enumerate(odd):
         made[place] = structs.replace(made[place], **change)
     section = replay(report)
     assert "not Δt = 1: the predictions have no grid" in section.body
-    assert [one["name"] for one in section.data["decoders"]] == [
-        "sequential",
-        "Δt = 2",
-        "exact-source",
-    ]
-    assert [example["runs"][0] is None for example in section.data["examples"]] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    names = [decoder["name"] for decoder in section.data["decoders"]]
+    assert names == ["sequential", "Δt = 2", "exact-source"]
+    assert {example["runs"][0] for example in section.data["examples"]} == {None}
     assert replay(traced_report(untraced=list(METHODS))) is None
-    blind = replace(
-        report, entries=tuple(replace(one, quality=Quality()) for one in report.entries)
-    )
-    assert replay(blind) is examples(blind) is None
+    entries = [replace(entry, quality=Quality()) for entry in report.entries]
+    unscored = replace(report, entries=tuple(entries))
+    assert replay(unscored) is None
+    assert examples(unscored) is None
 
 
 def test_rows_that_are_known_to_come_begin_with_what_is_known():
     report = traced_report()
     runner = report.entries[1].runner
-    known = ["One", "is"]
-    ids = tuple(runner.decoder.text.vocabulary.index(word) for word in known)
-    runner.method = replace(runner.method, openings=(Opening(ids), Opening(())))
-    first, second, third = replay(report).data["examples"][1]["runs"][1]["rows"]
-    assert (first[3:], second[3:], third[3:]) == (("One is",), ("",), ())
+    vocabulary = runner.decoder.text.vocabulary
+    ids = (vocabulary.index("One"), vocabulary.index("is"))
+    openings = (Opening(ids), Opening(()))
+    runner.method = replace(runner.method, openings=openings)
+    ships = replay(report).data["examples"][1]
+    first, second, third = ships["runs"][1]["rows"]
+    assert first[3:] == ("One is",)
+    assert second[3:] == ("",)
+    assert third[3:] == ()
 
 
 def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
@@ -90,77 +86,83 @@ def test_texts_stand_beside_the_targets_with_scores_and_what_went_wrong():
     assert data["decoders"] == ["sequential", "Δt = 1", "Δt = 2"]
     assert data["metrics"][data["metric"]] == "ROUGE-L"
     _, ships, birds, _ = data["examples"]
-    plain, own, _ = ships["runs"]
-    assert (ships["gold"], ships["count"], own["rows"], own["again"]) == (
-        EXAMPLES[1][1],
-        3,
-        [0, 1],
-        [1],
-    )
-    assert (own["duplicated"], own["dropped"], own["cut"], own["same"]) == (
-        1,
-        1,
-        None,
-        False,
-    )
-    assert (plain["duplicated"], plain["dropped"], plain["same"]) == (0, 0, True)
-    assert plain["scores"] == [100.0] * 4
-    assert 0 < own["scores"][data["metric"]] < 100
-    assert (birds["runs"][1]["cut"], birds["runs"][1]["again"]) == ("time_max", [2])
+    assert ships["gold"] == EXAMPLES[1][1]
+    assert ships["count"] == 3
+    plain, pipelined, _ = ships["runs"]
+    wanted = {
+        "rows": [0, 1],
+        "again": [1],
+        "duplicated": 1,
+        "dropped": 1,
+        "cut": None,
+        "same": False,
+    }
+    assert pipelined.items() >= wanted.items()
+    wanted = {
+        "duplicated": 0,
+        "dropped": 0,
+        "same": True,
+        "scores": [100.0] * 4,
+    }
+    assert plain.items() >= wanted.items()
+    assert 0 < pipelined["scores"][data["metric"]] < 100
+    wanted = {
+        "cut": "time_max",
+        "again": [2],
+    }
+    assert birds["runs"][1].items() >= wanted.items()
 
 
 def test_the_pairs_of_objects_stand_beside_their_keys_though_rows_are_in_the_schemas_order():
     report = objects_report()
     section = examples(report)
-    run = section.data["examples"][0]["runs"][1]
-    assert (run["rows"], run["mistaken"], run["wrong"]) == ([0, 2, 1], [0], 1)
-    for one in (section, replay(report)):
-        assert "subsequence" not in one.body and one.data["part"] == "field"
-    texts = examples(traced_report()).data["examples"]
-    assert {run["wrong"] for example in texts for run in example["runs"]} == {0}, (
-        "it may be in other words"
-    )
+    (example,) = section.data["examples"]
+    _, run = example["runs"]
+    wanted = {
+        "rows": [0, 2, 1],
+        "mistaken": [0],
+        "wrong": 1,
+    }
+    assert run.items() >= wanted.items()
+    for each in (section, replay(report)):
+        assert each.data["part"] == "field"
+        assert "subsequence" not in each.body
+
+
+def test_a_text_in_other_words_than_the_target_is_not_called_wrong():
+    for example in examples(traced_report()).data["examples"]:
+        for run in example["runs"]:
+            assert run["wrong"] == 0
 
 
 def test_what_is_too_long_is_shortened_and_says_by_how_much():
     assert shortened("a b c", 5) == "a b c"
-    assert shortened("one two three four", 9) == "one two … 2 more words"
     assert shortened("x" * 2000, 10) == "x" * 10 + " … 1,990 more characters"
-    told = examples(traced_report([(LONG, ["w " * 900, *["v"] * 300], ["w"])])).data[
-        "examples"
-    ][0]
-    assert told["source"].endswith("… 99,680 more words")
-    assert (len(told["gold"]) < 60, told["count"]) == (True, 301)
+    target = ["w " * 900, *["v"] * 60]
+    (told,) = examples(traced_report([(LONG, target, ["w"])])).data["examples"]
+    assert told["source"].endswith(f"… {len(LONG) - LENGTH:,} more characters")
+    assert told["gold"][0].endswith("more characters")
+    assert (len(told["gold"]), told["count"]) == (MOST_PARTS, 61)
     plain = told["runs"][0]
-    assert len(plain["texts"]) + plain["left"] == 301
+    assert len(plain["texts"]) + plain["left"] == 61
 
 
-def test_three_hundred_examples_fit_whatever_they_hold(monkeypatch):
-    text = ["The quick brown fox jumps over the lazy dog ."]
-    many = [("a source of some length " * 199, text, text)] * 320
-    report = traced_report(many, ["sequential", "Δt = 1"])
-    monkeypatch.setattr(replay_of, "BUDGET", 100_000)
-    sections = [replay(report), examples(report)]
-    assert len(sections[1].data["examples"]) == 300
-    assert "300 of 320 examples" in sections[1].body
-    page = render("x", sections)
-    assert examples_of.BUDGET / 2 < len(page.encode()) < examples_of.BUDGET + 150_000
-    fitting = len(sections[0].data["examples"])
-    assert 100 < fitting < 300
-    assert (
-        f"{fitting} examples of 320: more would make this page too large"
-        in sections[0].body
-    )
-    # the same with no room at all: every example has its place, none is played back
-    monkeypatch.setattr(examples_of, "BUDGET", 1)
-    monkeypatch.setattr(replay_of, "BUDGET", 1)
-    assert len(examples(report).data["examples"]) == 300
-    assert replay(report) is None
+def test_the_first_hundred_examples_are_shown():
+    row = ("a source of some length " * 199, ["a b ."], ["a b ."])
+    section = examples(traced_report([row] * (MOST + 1), ["sequential"]))
+    assert f"The first {MOST} of {MOST + 1} examples." in section.body
+    ids = [example["id"] for example in section.data["examples"]]
+    assert ids == [f"e{number}" for number in range(MOST)]
 
 
-def test_a_block_is_what_the_script_gets():
-    report = traced_report([("</script> & \u202e \x1b[31m", ["<b> . "], ["<b> . "])])
-    page = render("x", [replay(report), examples(report)])
-    for name in ("replay", "examples"):
-        (told,) = re.findall(rf'id="data-{name}">(.*?)</script>', page)
-        assert json.loads(told)["examples"][0]["source"] == "</script> & � ␛[31m"
+def test_whatever_a_text_holds_an_example_has_a_bound():
+    parts = ["x" * 9 * LENGTH] * MOST_PARTS
+    section = examples(traced_report([(LONG, parts, parts)], ["sequential", "Δt = 1"]))
+    assert len(block(section.data["examples"])) < 8 * LENGTH
+
+
+def test_a_grid_that_is_too_long_is_not_replayed_and_that_is_said(monkeypatch):
+    monkeypatch.setattr("pipedec_cli.page.replay.LONGEST", 10)
+    section = replay(traced_report(names=["sequential"]))
+    assert [example["at"] for example in section.data["examples"]] == [0, 2, 3]
+    assert "3 examples of 4" in section.body and "more than 10 tokens" in section.body

@@ -1,7 +1,6 @@
 """Progress: a bar on a terminal, a line now and then elsewhere; data stay on stdout."""
 
 import io
-import shlex
 import time
 from collections.abc import Iterator
 
@@ -9,14 +8,12 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.data.errors import log
-from pipedec_cli.data.records import Generated
 from pipedec_cli.jobs.events import Ended, Training, stage, track
-from pipedec_cli.jobs.tally import Tally
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed
 from pipedec_cli.training.hyperparameters import TrainingProgress
-from pipedec_cli.view.console import broken, write_stdout
+from pipedec_cli.view.console import write_stdout
 from pipedec_cli.view.progress import LINE_EVERY, GenerationProgress, Terminal
 from tests.fakes import BOS, EOS, ScriptedModel
 from tests.view.conftest import Clock, showing
@@ -50,14 +47,6 @@ def watch(
             clock.now += seconds
             progress.on(event)
             yield event
-
-
-def test_a_message_is_broken_between_words_and_its_command_can_be_pasted():
-    command = "pipedec train --data 'my  own folder' --workspace results --decoder sequential --delay 1"
-    text = broken(f"next: `{command}`, at Δt = 2 as well", 40)
-    assert max(map(len, text.split("\n"))) <= 40 and "Δt = 2" in text
-    _, pasted, _ = text.split("`")
-    assert shlex.split(pasted.replace("\\\n", "")) == shlex.split(command)
 
 
 def ticking(clock: Clock, *seconds: float) -> Iterator[int]:
@@ -202,43 +191,3 @@ def test_off_a_terminal_a_training_says_how_long_it_takes_and_whether_evaluation
         "update: 2 of 9, epoch 0.20, loss 2.500, about 2 min left without evaluations",
         "update: 3 of 9, epoch 0.30, loss 2.000, dev loss 1.500, dev F1 9.0, about 4 min left",
     ]
-
-
-@pytest.mark.parametrize(
-    ("steps", "drafts", "said"),
-    [
-        (12, 5, None),
-        (
-            13,
-            5,
-            "13 calls, the drafts' 5 among them, where the sequential model alone makes 13",
-        ),
-        (
-            18,
-            5,
-            "no guess has saved a decoder call: one more guess makes a call 3 times as long here",
-        ),
-    ],
-)
-def test_drafts_that_cost_more_calls_than_they_save_are_told_of(steps, drafts, said):
-    tally = Tally(examples=3, tokens=10, steps=steps, draft_steps=drafts)
-    told = tally.saved_none([1.0, 3.0])
-    assert told is None if said is None else told is not None and told.startswith(said)
-    assert tally.saved_none(None) is None
-
-
-def test_texts_that_were_stopped_on_repeat_are_counted_and_named(caplog):
-    caplog.set_level("INFO", "pipedec")
-    tally = Tally(seconds=1.0)
-    for stopped_on_repeat in (True, False, True):
-        made = Generated(
-            text="a",
-            segments=("a",),
-            steps=2,
-            tokens=1,
-            stopped_on_repeat=stopped_on_repeat,
-        )
-        tally.add(made, None, None)
-    assert tally.stopped_on_repeat == 2
-    tally.report({"max_source_tokens": 9, "sub_max": 9})
-    assert "2 of 3 began to repeat themselves: each ends there" in caplog.messages
