@@ -16,13 +16,12 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
-from pipedec_cli.objects.json_schema import (
+from pipedec_cli.objects.keywords import (
     FREE,
     HELD_FORMATS,
     OF_NUMBERS,
-    holds,
-    searched,
 )
+from pipedec_cli.objects.patterns import holds, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.objects.json_schema import checker, load_schema, tree_in
+from pipedec_cli.objects.checking import checker
+from pipedec_cli.objects.json_schema import load_schema, tree_in
 
 pytestmark = pytest.mark.extra("pydantic")
 

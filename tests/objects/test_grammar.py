@@ -16,11 +16,11 @@ from pipedec_cli.objects.grammar import (
     _strings,
     allowed_of,
     grammar_of,
-    searched,
     span_grammar,
     spelled,
 )
-from pipedec_cli.objects.json_schema import HELD, HELD_FORMATS, HOLD_NOTHING
+from pipedec_cli.objects.keywords import HELD, HELD_FORMATS, HOLD_NOTHING
+from pipedec_cli.objects.patterns import searched
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
 from tests.model.test_checkpoint import words_tokenizer

@@ -9,7 +9,8 @@ import pytest
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
-from pipedec_cli.objects.json_schema import checker, keys_of, read_schema, tree_in
+from pipedec_cli.objects.checking import checker
+from pipedec_cli.objects.json_schema import keys_of, read_schema, tree_in
 from pipedec_cli.objects.rows import Asked
 from pipedec_cli.objects.schema import read_short
 from pipedec_cli.objects.tree import CHOOSING, ObjectOf, Part
@@ -99,7 +100,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         ),
         (
             '{"properties": {"a": {"type": "array", "items": {"type": "array", "items": {"type": "object"}}}}}',
-            "'a' is",
+            "'a[]' is",
         ),
         (
             '{"properties": {"a": {"type": "array", "items": {"properties": {"b": {"type": "array", "items": '
@@ -124,7 +125,7 @@ def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
         ),
         (
             '{"properties": {"a": {}}, "required": [["a"]]}',
-            "the schema requires ['a'], which is no name",
+            "the schema has the required",
         ),
         ('{"properties": {"a": {"type": "null"}}}', "the property 'a' allows no value"),
         (
@@ -614,11 +615,11 @@ def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
         "type": [],
     }
     told = {
-        f"'p': the {word} {json.dumps(value)} is ": {word: value}
+        f"'p' has the {word} {json.dumps(value)}": {word: value}
         for word, value in faulty.items()
     }
     told |= {
-        "; name it in the list": {"required": True},
+        "a list of names": {"required": True},
         "write exact, words": {"x-metric": "mostly"},
     }
     told |= {"write true or false": {"x-free": "yes"}, "x-free 1": {"x-free": 1}}
@@ -838,7 +839,7 @@ def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
         "BaseModel": "models.py: it has no pydantic class 'BaseModel'",
         "": "models.py: which of its classes is meant is not said; give FILE.py:CLASS with one of",
         "Broken": "models.py: the file or its class 'Broken' cannot be used: Pydantic",
-        "Tree": "models.py:Tree: the property 'kids' refers to itself",
+        "Tree": "models.py:Tree: the property 'kids[]' refers to itself",
     }
     for name, told in refused.items():
         with pytest.raises(UserError) as refusal:

@@ -1,0 +1,62 @@
+"""Which values of a keyword can be used, and which are wrong in every draft."""
+
+import re
+from typing import Any, Final
+
+from pipedec_cli.objects.keywords import FREE, METRIC, OF_NUMBERS
+from pipedec_cli.objects.patterns import is_balanced
+
+#: How values may be scored; see `parse_metrics`.
+METRICS: Final = re.compile(r"exact|words|\d+(\.\d+)?%?", re.ASCII)
+_MINIMA: Final = ("minimum", "exclusiveMinimum")
+_MAXIMA: Final = ("maximum", "exclusiveMaximum")
+_LEAST: Final = ("minLength", "minItems", "minProperties")
+_MOST: Final = ("maxLength", "maxItems", "maxProperties")
+#: Of two of these that both hold, the greater holds, or the smaller.
+GREATER_HOLDS: Final = frozenset(_MINIMA + _LEAST)
+SMALLER_HOLDS: Final = frozenset(_MAXIMA + _MOST)
+#: The types of the values that can be used; older drafts have others too.
+_TYPES: Final[dict[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(OF_NUMBERS + _LEAST + _MOST, (int, float)),
+    **dict.fromkeys(("pattern", "format"), str),
+    **dict.fromkeys(("properties", "patternProperties"), dict),
+    **dict.fromkeys(("enum", "required"), list),
+    METRIC: (str, int, float),
+    FREE: bool,
+}
+
+
+def is_usable(word: str, value: Any) -> bool:
+    """Whether a keyword has a value of its kind; any has that is not looked at here."""
+    if word in (FREE, "uniqueItems"):
+        return value is True
+    if isinstance(value, bool):
+        return word not in _TYPES
+    if word in _LEAST + _MOST:
+        return isinstance(value, int)
+    return word != "nullable" and isinstance(value, _TYPES.get(word, object))
+
+
+def is_wrong(word: str, value: Any) -> bool:
+    """Whether the value of a keyword is wrong in every draft and for every engine."""
+    if word == "type":
+        return bool(value == [])
+    if word not in _TYPES or word == "enum":
+        return False
+    # Exclusive bounds are booleans in draft 4, and an empty object of PHP is a list.
+    if not isinstance(value, list | bool | None):
+        return not isinstance(value, _TYPES[word]) or _is_out_of_range(word, value)
+    if word != "required":
+        return False
+    names = value if isinstance(value, list) else []
+    return value is True or not all(isinstance(name, str) for name in names)
+
+
+def _is_out_of_range(word: str, value: Any) -> bool:
+    if word == METRIC:
+        return not METRICS.fullmatch(str(value))
+    if word == "pattern":
+        return not is_balanced(value)
+    if word == "multipleOf":
+        return bool(value <= 0)
+    return word in _LEAST + _MOST and value < 0
