@@ -45,11 +45,11 @@ def is_wrong(word: str, value: Any) -> bool:
         return False
     # Exclusive bounds are booleans in draft 4, and an empty object of PHP is a list.
     if not isinstance(value, list | bool | None):
-        return not isinstance(value, _TYPES[word]) or _is_out_of_range(word, value)
-    if word != "required":
-        return False
-    names = value if isinstance(value, list) else []
-    return value is True or not all(isinstance(name, str) for name in names)
+        is_fitting = isinstance(value, _TYPES[word])
+        return not is_fitting or _is_out_of_range(word, value)
+    if word == "required" and isinstance(value, list):
+        return not all(isinstance(name, str) for name in value)
+    return word == "required" and value is True
 
 
 def _is_out_of_range(word: str, value: Any) -> bool:

@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import structs
@@ -36,7 +34,6 @@ _NO_ENTRIES: Final = (
     "is an object without properties, or has another type",
     "give it properties",
 )
-_NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class SchemaReader:
@@ -67,7 +64,9 @@ class SchemaReader:
         if not self._trained and _has_alternatives(part):
             return self._choice(part)
         if part.is_object:
-            return self._map(part) if self._is_map(part) else self._object(part)
+            if self._is_map(part):
+                return self._map(part)
+            return self._object(part)
         if part.values is None and part.types <= {"array"}:
             return self._list(part)
         return self._value(part)
@@ -85,8 +84,11 @@ class SchemaReader:
         given = part.said.get("items", {"type": "string"})
         # An item that a row has named is there; of a trained model one more row says
         # that there is none.
-        absent = (*part.absent, "omit") if self._trained else _named(part)
-        items = self._resolver.resolved(given, (*part.keys, 0), part.trail, absent)
+        absent = _named(part)
+        if self._trained:
+            absent = (*part.absent, "omit")
+        keys = (*part.keys, 0)
+        items = self._resolver.resolved(given, keys, part.trail, absent)
         is_deep = ALTERNATIVES in items.said or "array" in items.types
         if items.is_object or (is_deep and not self._trained):
             return self._listed(part, items)
@@ -121,7 +123,7 @@ class SchemaReader:
 
     def _no_item(self, part: Subschema) -> Part:
         """A list that is always empty, which no row writes: its only place never has a value."""
-        part = replace(part, absent=(*part.absent[:-1], "never"))
+        part.absent = (*part.absent[:-1], "never")
         nothing = Field("", path=(*part.keys, 1), absent=(*part.absent, "omit"))
         self._notes.count("keys", 1)
         return _object_of(part, {1: Part(nothing, "object")})
@@ -143,9 +145,7 @@ class SchemaReader:
         path = part.keys if len(part.keys) > 1 else ()
         return Part(structs.replace(row, path=path, **value._asdict()))
 
-    def _row(
-        self, part: Subschema, keywords: Mapping[str, Any] = _NO_KEYWORDS
-    ) -> Field:
+    def _row(self, part: Subschema, keywords: Said | None = None) -> Field:
         """The row of a part, which counts, and so does what its name adds to the text that is read."""
         name = path_name(part.keys)
         if len(name) > _LONGEST_NAME:
@@ -159,7 +159,7 @@ class SchemaReader:
             path=part.keys,
             description=description if isinstance(description, str) else "",
             absent=part.absent,
-            keywords=tuple(keywords.items()),
+            keywords=tuple((keywords or {}).items()),
         )
 
     # Objects and maps
@@ -276,7 +276,8 @@ class SchemaReader:
             for inner_label, inner in tree.parts.items():
                 parts[f"{label}, {inner_label}"] = inner
         # At the root one of them is the object.
-        row = self._row(replace(part, absent=part.absent or _NEVER))
+        part.absent = part.absent or _NEVER
+        row = self._row(part)
         return Part(structs.replace(row, enum=tuple(parts)), "choice", parts)
 
     def _alternatives(self, part: Subschema) -> list[tuple[Said, Part]]:
@@ -331,14 +332,20 @@ def _object_of(part: Subschema, parts: Mapping[Any, Part]) -> Part:
 
 def _bounds(part: Subschema, least: str, most: str) -> Said:
     """The least and the most entries of a part, as those of a list."""
-    words = {"minItems": least, "maxItems": most}
-    return {word: part.said[own] for word, own in words.items() if own in part.said}
+    bounds = {}
+    if least in part.said:
+        bounds["minItems"] = part.said[least]
+    if most in part.said:
+        bounds["maxItems"] = part.said[most]
+    return bounds
 
 
 def _may_match(pattern: str, names: Iterable[str]) -> bool:
     """Whether a pattern may be that of a name. It is not matched, as that can take long."""
     start = re.fullmatch(r"\^([\w-]+)", pattern)
-    return start is None or any(name.startswith(start[1]) for name in names)
+    if start is None:
+        return True
+    return any(name.startswith(start[1]) for name in names)
 
 
 def _allows_no_item(part: Subschema) -> bool:
@@ -353,5 +360,6 @@ def _has_alternatives(part: Subschema) -> bool:
     """Whether a part has several alternatives, or types that no single row can hold."""
     if ALTERNATIVES in part.said:
         return True
-    is_mixed = len(part.types) > 1 and bool(part.types & {"array", "object"})
-    return is_mixed and part.values is None
+    if part.values is not None or len(part.types) < 2:
+        return False
+    return "array" in part.types or "object" in part.types

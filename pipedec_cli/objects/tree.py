@@ -5,6 +5,7 @@ each property. A list or a map has a row that names its items. A choice has a ro
 says which of its parts there is.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
@@ -51,7 +52,7 @@ class Part:
     @property
     def name_key(self) -> Field | None:
         """The key of a list's items that the row of names gives: a string if there is one; None without keys."""
-        if self.shape != "list" or self.item.shape != "object":
+        if not self.lists_objects:
             return None
         return naming_key(self.item.values(listed=True))
 
@@ -73,9 +74,15 @@ class Part:
 
     @property
     def _is_plain_itself(self) -> bool:
-        if self.shape == "list":
-            return 0 not in self.field.path and self.item.shape == "object"
-        return self.shape == "value" or (self.shape == "object" and 1 not in self.parts)
+        if self.shape == "object":
+            return 1 not in self.parts
+        is_outermost = 0 not in self.field.path
+        return self.shape == "value" or (self.lists_objects and is_outermost)
+
+    @property
+    def lists_objects(self) -> bool:
+        """Whether it is a list of objects."""
+        return self.shape == "list" and self.item.shape == "object"
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:
         """The values that a trained model can have: those of objects and, unless it is `listed`, of lists of objects."""
@@ -84,7 +91,7 @@ class Part:
         elif self.shape == "object":
             for part in self.parts.values():
                 yield from part.values(listed=listed)
-        elif self.shape == "list" and self.item.shape == "object" and not listed:
+        elif self.lists_objects and not listed:
             yield from self.item.values(listed=True)
 
 
@@ -123,12 +130,17 @@ def _grouped(fields: Sequence[Field], depth: int) -> Part:
     if fields and len(first.keys) == depth:
         return Part(first)
     path = first.keys[:depth]
-    row = Field(path_name(path), path=path, absent=first.absent[:depth])
-    groups: dict[str | int, list[Field]] = {}
+    absent = first.absent[:depth]
+    row = Field(path_name(path), path=path, absent=absent)
+    groups = defaultdict[str | int, list[Field]](list)
     for field in fields:
-        groups.setdefault(field.keys[depth], []).append(field)
-    parts = {key: _grouped(group, depth + 1) for key, group in groups.items()}
-    return list_part(parts[0], row) if 0 in parts else Part(row, "object", parts)
+        groups[field.keys[depth]].append(field)
+    parts = {}
+    for key, group in groups.items():
+        parts[key] = _grouped(group, depth + 1)
+    if 0 in parts:
+        return list_part(parts[0], row)
+    return Part(row, "object", parts)
 
 
 #: A value, or `NOTHING`, and whether a row has said any of it.
@@ -150,17 +162,20 @@ class ObjectOf:
     forms: Mapping[Field, Meant] = set_field(default_factory=dict)
     dropped: Collection[Keys] = ()
     lost: int = 0  # values that were cut, or that are of another kind
-    _below: dict[Keys, dict[str | int, None]] = set_field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # The steps right below each place, in order.
+        self._below = defaultdict[Keys, dict[str | int, None]](dict)
         for place in self.texts:
             for depth, step in enumerate(place):
-                self._below.setdefault(place[:depth], {})[step] = None
+                self._below[place[:depth]][step] = None
 
     def read(self) -> dict[str, Any]:
         """The object, without the keys that have no value where the schema wants nothing else."""
         value, _ = self._read(self.tree, (), must=True)
-        return {} if value is NOTHING else dict(value)
+        if value is NOTHING:
+            return {}
+        return dict(value)
 
     def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
         """The value at a place, or `NOTHING`, and whether a row has said any of it. With `must` there is an empty one, at least."""
@@ -170,13 +185,16 @@ class ObjectOf:
             return self._items(part, place, must=must)
         if part.shape == "choice":
             label = self._parsed(part.field, (*place, CHOOSING))
-            chosen = part.parts.get(str(label))
-            return self._read(chosen, place, must=must) if chosen else (NOTHING, False)
+            if label not in part.parts:
+                return NOTHING, False
+            return self._read(part.parts[label], place, must=must)
         value = self._value(part, place)
         field = part.field
-        if must and value is NOTHING and field.absent and field.may_be_empty:
-            return ([] if field.kind == "list" else ""), False
-        return value, value is not NOTHING
+        if value is not NOTHING:
+            return value, True
+        if must and field.absent and field.may_be_empty:
+            value = [] if field.kind == "list" else ""
+        return value, False
 
     def _value(self, part: Part, place: Keys) -> Any:
         value = self._parsed(part.field, place)
@@ -222,7 +240,7 @@ class ObjectOf:
             self.lost += 1
         # A row has named these items: they are there, even without a value.
         are_named = part.item.shape != "value" and names in self.texts
-        for step in self._below.get(place, ()):
+        for step in self._below[place]:
             if step in (NAMING, CHOOSING):
                 continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
@@ -299,11 +317,12 @@ def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> 
         for key, value in values.items():
             by_key[key] = numbers_at(value, numbers, (*place, key))
         return by_key
-    items = values if isinstance(values, list) else []
-    is_deep = any(isinstance(item, Mapping | list) for item in items)
-    if not items or not (is_deep or (*place, 1) in numbers):
+    if not isinstance(values, list) or not values:
+        return None
+    is_deep = any(isinstance(item, Mapping | list) for item in values)
+    if not is_deep and (*place, 1) not in numbers:
         return None
     in_order = []
-    for number, item in enumerate(items, start=1):
+    for number, item in enumerate(values, start=1):
         in_order.append(numbers_at(item, numbers, (*place, number)))
     return in_order
