@@ -20,7 +20,6 @@ from pipedec_cli.objects.grammar import (
     spelled,
 )
 from pipedec_cli.objects.keywords import HELD, HELD_FORMATS, HOLD_NOTHING
-from pipedec_cli.objects.patterns import searched
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
 from tests.model.test_checkpoint import words_tokenizer
@@ -269,36 +268,6 @@ def test_where_nothing_fits_the_row_ends():
     tokenizer = tokenizer_of("_gpt2")
     allowed = allowed_of(tokenizer, END, field("integer"))
     assert tokens_in(allowed([tokenizer.get_vocab()["a"]])) == [END]
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "^a$",
-        "a",
-        "a$",
-        "^a",
-        r"^[$^]\$$",
-        "^(a|b)$",
-        "a|b",
-        "^(?:a|(b|c))d",
-        "x^",
-        "^a|b$",
-    ],
-)
-def test_a_pattern_is_searched_as_python_does(pattern):
-    texts = ["", "a", "b", "ab", "ba", "xa", "ax", "$$", "^$", "ad", "cd", "c", "xad"]
-    if (expression := searched(pattern)) is None:
-        assert pattern in ("x^", "^a|b$")
-    else:
-        found = [
-            text
-            for text in texts
-            if re.search(
-                pattern.replace("$", r"\Z") if pattern.endswith("a$") else pattern, text
-            )
-        ]
-        assert [text for text in texts if re.fullmatch(expression, text)] == found
 
 
 def test_a_mask_is_a_function_of_the_tokens_however_many_states_are_kept(monkeypatch):

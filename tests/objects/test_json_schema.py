@@ -8,12 +8,8 @@ from itertools import product
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Field
-from pipedec_cli.objects.checking import checker
 from pipedec_cli.objects.json_schema import keys_of, read_schema, tree_in
-from pipedec_cli.objects.rows import Asked
-from pipedec_cli.objects.schema import read_short
-from pipedec_cli.objects.tree import CHOOSING, ObjectOf, Part
+from pipedec_cli.objects.tree import CHOOSING, ObjectOf
 
 
 def test_a_json_schema_is_read_as_tools_write_it(tmp_path):
@@ -321,24 +317,6 @@ def test_a_value_is_held_to_all_that_stands_beside_each_other(part, told):
     )
 
 
-def test_a_list_of_objects_is_described_in_the_question_for_its_names():
-    properties = {"price": {"type": "number"}, "dish": {"type": "string"}, "of": {}}
-    menu = {
-        "type": "array",
-        "items": {"properties": properties},
-        "description": "what they cook",
-    }
-    asked = Asked(
-        tree_in({"properties": {"menu": menu}}, "here").parts["menu"], ("menu",)
-    ).question()
-    assert asked.startswith("What is the dish of each of the menu (what they cook)?")
-    properties["dish"]["description"] = "its name"
-    assert (
-        tree_in({"properties": {"menu": menu}}, "here").parts["menu"].field.description
-        == "its name"
-    )
-
-
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
@@ -436,18 +414,6 @@ def test_what_stands_in_a_list_beside_const_and_in_one_alternative_alone_holds()
     ):
         with pytest.raises(UserError, match="allows no value"):
             read(**part)
-
-
-def test_a_question_names_a_share_of_many_choices_and_none_that_is_a_text():
-    few, many = [f"c{n}" for n in range(40)], [f"c{n}" for n in range(100)]
-    enums = (few, many, ["long " * 100] * 3, ["text " * 300, "b"])
-    told = [
-        Asked(Part(Field("a", enum=tuple(enum))), ("a",)).question() for enum in enums
-    ]
-    assert told[0].endswith(f"One of: {', '.join(few)}.")
-    assert told[1].endswith(f"One of: {', '.join(many[::3])}, …")
-    assert told[2].endswith(f"One of: {'long ' * 100}, {'long ' * 100}, …")
-    assert told[3].endswith("One of: b, …")
 
 
 def test_keywords_that_values_are_not_held_to_are_named_once(tmp_path, caplog):
@@ -598,13 +564,6 @@ def test_a_value_that_the_model_may_word_is_marked():
     assert said == []
 
 
-def test_objects_are_checked_by_the_draft_that_allows_the_schema():
-    check = checker({"properties": {"a": {"items": [{"type": "string"}]}}})
-    assert [place for place, _ in check({"a": [1]})] == [("a", 1)] and not check(
-        {"a": ["x"]}
-    )
-
-
 def test_a_faulty_value_of_a_keyword_is_refused_with_its_property():
     faulty = {
         "pattern": "(",
@@ -699,10 +658,13 @@ def test_nothing_stands_for_a_lost_label_or_number_that_must_be_there():
 
 
 def test_choices_that_are_no_scalars_or_read_alike_are_chosen_as_json():
-    part = {"enum": [[1], {"x": 2}, "1", 1, " a", None]}
-    field = tree_in({"properties": {"it": part}}, "here").parts["it"].field
-    assert (field.kind, field.enum) == ("json", ("[1]", '{"x": 2}', '"1"', "1", '" a"'))
-    assert [field.parsed(text) for text in field.enum] == [[1], {"x": 2}, "1", 1, " a"]
+    for values in ([[1], {"x": 2}, "1", 1, " a", None], ["1", 2], [[[1]], "a"]):
+        schema = {"properties": {"it": {"enum": values}}}
+        tree = tree_in(schema, "here")
+        field = tree.parts["it"].field
+        assert field.kind == "json"
+        written = [ObjectOf(tree, {("it",): text}).read()["it"] for text in field.enum]
+        assert written == [value for value in values if value is not None]
 
 
 def test_a_list_with_a_part_for_each_place_ends_where_an_optional_one_is_empty():
@@ -747,202 +709,33 @@ def test_optional_parts_that_no_row_can_hold_are_left_out_and_named_once():
     ]
 
 
-def test_what_an_object_violates_is_said_and_nothing_is_fetched():
-    warnings = []
+def test_the_row_of_names_is_described_by_the_key_that_names_the_items():
+    items = {"properties": {"price": {"type": "number"}, "dish": {"type": "string"}}}
+    menu = {"type": "array", "items": items, "description": "what they cook"}
+    schema = {"properties": {"menu": menu}}
+    field = tree_in(schema, "here").parts["menu"].field
+    assert field.description == "what they cook"
+    items["properties"]["dish"]["description"] = "its name"
+    field = tree_in(schema, "here").parts["menu"].field
+    assert field.description == "its name"
+
+
+def test_alternatives_without_titles_are_told_apart_by_their_numbers():
+    ways = [
+        {"properties": {key: {"type": "string"}}, "required": [key]} for key in "ab"
+    ]
+    tree = tree_in({"properties": {"it": {"anyOf": ways}}}, "here", pytest.fail)
+    found = {label: [*part.parts] for label, part in tree.parts["it"].parts.items()}
+    assert found == {"1": ["a"], "2": ["b"]}
+
+
+def test_a_required_property_that_is_always_null_is_written_by_no_row():
     schema = {
-        "properties": {
-            "day": {"type": "string", "format": "date"},
-            "of": {"items": {"properties": {"n": {"minimum": 3}}}},
-            "nick": {"type": "string", "enum": ["a"], "nullable": True},
-        },
-        "not": {"required": ["bad"]},
+        "properties": {"a": {"$ref": "#/$defs/Nothing"}, "b": {"type": "string"}},
+        "required": ["a"],
+        "$defs": {"Nothing": {"type": ["null"]}},
     }
-    violations = checker(schema, "here", warnings.append)
-    assert (
-        not violations({"day": "2026-11-27", "of": [{"n": 3}], "nick": None})
-        and not warnings
-    )
-    found = violations({"day": "soon", "of": [{"n": 4}, {"n": 1}], "bad": 1})
-    assert [keys for keys, _ in found] == [
-        ("day",),
-        ("of", 2, "n"),
-        (),
-    ] and "not allowed" in found[2][1]
-    assert (
-        len(checker({"additionalProperties": False})({str(n): n for n in range(99)}))
-        <= 10
-    )
-    assert not checker({"$ref": "http://127.0.0.1:9/a.json"}, "here", warnings.append)(
-        {}
-    )
-    assert (
-        warnings.pop().startswith("here: objects are not checked at the end")
-        and not warnings
-    )
-
-
-def test_objects_are_checked_but_for_keywords_that_the_validator_cannot_use():
-    warnings, odd = [], {"pattern": r"^[\w-\.]+$"}
-    parts = {"p": odd, "n": {"minimum": 1}, "no": {"not": odd}, "l": {"items": odd}}
-    schema = {
-        "properties": parts,
-        "patternProperties": {r"a\Z": {}},
-        "additionalProperties": False,
-    }
-    found = checker(schema, "here", warnings.append)(
-        {"p": "?", "n": 0, "no": "a", "other": 1}
-    )
-    assert found == [(("n",), "0 is less than the minimum of 1")]
-    assert "'p': the pattern \"^[" in warnings[0] and warnings[0].endswith(
-        "1 more, which cannot be checked"
-    )
-    old = {
-        "$schema": "http://json-schema.org/draft-04/schema#",
-        "exclusiveMinimum": True,
-        "minimum": 1,
-    }
-    assert checker(old)(1), "it is legal there"
-
-
-@pytest.mark.extra("pydantic")
-def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
-    (tmp_path / "kinds.py").write_text("KINDS = 1\n")
-    path = tmp_path / "models.py"
-    path.write_text(
-        "from typing import Literal\nfrom pydantic import BaseModel, Field\nfrom kinds import KINDS\n"
-        "print('it runs')\n"
-        "class At(BaseModel):\n    city: str\n"
-        "class Person(BaseModel):\n"
-        "    name: str = Field(description='the full name', min_length=2)\n"
-        "    age: int | None = None\n    at: At\n    old: list[At] = []\n    kind: Literal['a', 'b'] | None\n"
-        "class Broken(BaseModel):\n    f: 'Nowhere'\n"
-        "class Tree(BaseModel):\n    kids: list['Tree']\n"
-        "plain = dict\n"
-    )
-    fields = read_schema(f"{path}:Person")
-    assert [(one.name, one.kind, one.absent) for one in fields.values()] == [
-        ("name", "string", ("never",)),
-        ("age", "integer", ("omit",)),
-        ("at.city", "string", ("never", "never")),
-        ("old[].city", "string", ("omit", "omit", "never")),
-        ("kind", "string", ("null",)),
-    ]
-    assert fields["name"].description == "the full name" and fields["kind"].enum == (
-        "a",
-        "b",
-    )
-    assert (fields["name"].keywords, caplog.messages) == ((("minLength", 2),), [])
-    assert capsys.readouterr() == ("", "it runs\n"), "data alone go to stdout"
-    refused = {
-        "Nobody": "with one of its classes: At, Person, Broken, Tree",
-        "plain": "models.py: it has no pydantic class 'plain'",
-        "BaseModel": "models.py: it has no pydantic class 'BaseModel'",
-        "": "models.py: which of its classes is meant is not said; give FILE.py:CLASS with one of",
-        "Broken": "models.py: the file or its class 'Broken' cannot be used: Pydantic",
-        "Tree": "models.py:Tree: the property 'kids[]' refers to itself",
-    }
-    for name, told in refused.items():
-        with pytest.raises(UserError) as refusal:
-            read_schema(f"{path}:{name}" if name else str(path))
-        assert told in str(refusal.value) and "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "import nowhere_at_all",
-            "cannot be used: ModuleNotFoundError: No module named 'nowhere_at_all'",
-        ),
-        ("raise SystemExit(3)", "cannot be used: SystemExit: 3"),
-        ("def f(:", "cannot be used: SyntaxError"),
-        (None, "no such file"),
-    ],
-)
-def test_a_broken_class_is_refused_in_one_line(tmp_path, text, told):
-    if text:
-        (tmp_path / "models.py").write_text(text)
-    with pytest.raises(UserError) as refusal:
-        read_schema(f"{tmp_path / 'models.py'}:Person")
-    assert told in str(refusal.value) and "\n" not in str(refusal.value)
-
-
-def test_the_short_form_names_keys_kinds_and_choices():
-    text = "name, age int, tags list,, kind: pub | restaurant, at.city text, menu[].price float"
-    assert [
-        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
-    ] == [
-        ("name", "any", (), ()),
-        ("age", "integer", (), ()),
-        ("tags", "list", (), ()),
-        ("kind", "any", ("pub", "restaurant"), ()),
-        ("at.city", "string", (), ("at", "city")),
-        ("menu[].price", "number", (), ("menu", 0, "price")),
-    ]
-    with pytest.raises(
-        UserError, match="'a' is an object here and a value at a; give all values"
-    ):
-        read_short("a, a.b")
-
-
-def test_a_name_of_several_words_stands_in_quotes():
-    text = """ "customer rating", name,"unit, price: net" number, "menu[].unit price" float: 1|2.5, b: "x, y" | z """
-    assert [
-        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
-    ] == [
-        ("customer rating", "any", (), ()),
-        ("name", "any", (), ()),
-        ("unit, price: net", "number", (), ()),
-        ("menu[].unit price", "number", ("1", "2.5"), ("menu", 0, "unit price")),
-        ("b", "any", ("x, y", "z"), ()),
-    ]
-
-
-def test_a_date_of_the_short_form_is_a_string_with_its_format():
-    fields = read_short('day date, "sent at" datetime, from time, date')
-    assert [(one.name, one.kind, one.keywords) for one in fields.values()] == [
-        ("day", "string", (("format", "date"),)),
-        ("sent at", "string", (("format", "date-time"),)),
-        ("from", "string", (("format", "time"),)),
-        ("date", "any", ()),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "todo"),
-    [
-        (
-            "customer rating",
-            "'rating' is no kind",
-            """quotes: --fields '"customer rating"'""",
-        ),
-        (
-            "name, age itn",
-            "'itn' is no kind",
-            "string, number, integer, boolean, list, date, datetime, time",
-        ),
-        ('"unit price" numbre', "'numbre' is no kind", "write one of string"),
-        ("unit price: a|b", "'price' is no kind", "quotes"),
-        (
-            'name, "unit price',
-            "a quote that does not end",
-            """write for example --fields '"unit price\"""",
-        ),
-        ('menu[]."unit price"', "quotes within a name", '"menu[].unit price"'),
-        ('size: 12" | 14"', "quotes within a choice", "--schema"),
-        ("kind:", "names no choices", "kind: pub|restaurant"),
-        (': a|b, "" int', "a name is empty", "write for example"),
-        ("a..b", "a name is empty", "write for example"),
-        ("a, a int", "'a' twice", "leave one"),
-        ("menu[]", "no key of the list's objects", '"menu list"'),
-        (" ,", "names no key", "NAME,NAME"),
-    ],
-)
-def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(
-    text, what, todo
-):
-    with pytest.raises(UserError) as refusal:
-        read_short(text)
-    assert what in refusal.value.what
-    assert todo in str(refusal.value.todo)
-    assert "\n" not in str(refusal.value)
+    tree = tree_in(schema, "here", pytest.fail)
+    assert ObjectOf(tree, {("b",): "x"}).read() == {"a": None, "b": "x"}
+    with pytest.raises(UserError, match="'a' allows no value but null"):
+        keys_of(schema, "here")
