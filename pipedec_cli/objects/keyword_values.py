@@ -44,7 +44,7 @@ def is_wrong(word: str, value: Any) -> bool:
     if word not in _TYPES or word == "enum":
         return False
     # Exclusive bounds are booleans in draft 4, and an empty object of PHP is a list.
-    if not isinstance(value, list | bool | None):
+    if word in (FREE, METRIC) or not isinstance(value, list | bool | None):
         is_fitting = isinstance(value, _TYPES[word])
         return not is_fitting or _is_out_of_range(word, value)
     if word == "required" and isinstance(value, list):
@@ -59,4 +59,4 @@ def _is_out_of_range(word: str, value: Any) -> bool:
         return not is_balanced(value)
     if word == "multipleOf":
         return bool(value <= 0)
-    return word in _LEAST + _MOST and value < 0
+    return word in _LEAST + _MOST and (value < 0 or value % 1 != 0)
