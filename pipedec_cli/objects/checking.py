@@ -55,7 +55,7 @@ def _path_of(error: Any) -> Keys:
 
 
 def _is_among(named: Collection[Keys], error: Any, keys: Keys) -> bool:
-    """Whether a class has named, by its paths, what an error of its JSON Schema at these keys is about."""
+    """Whether a class has named, by its paths, what an error at these keys is about."""
     from jsonschema_rs import ValidationErrorKind as Kinds
 
     if isinstance(error.kind, Kinds.Required):
@@ -85,7 +85,10 @@ def _validator(schema: Any, where: str, warn: Callable[[str], None]) -> Any:
 
 
 def _validator_of(schema: Any) -> Any:
-    """The validator of the draft that a schema names, else of one that allows it. A ValueError if none does."""
+    """The validator of the draft that a schema names, else of one that allows it.
+
+    A ValueError if none does.
+    """
     from jsonschema_rs import Draft7Validator, validator_for
 
     fetch = dict[str, Any]().__getitem__  # nothing is fetched
@@ -96,7 +99,7 @@ def _validator_of(schema: Any) -> Any:
 
 
 def _take_out(schema: Any, path: Keys) -> None:
-    """Take a faulty keyword out of a schema, or the keyword that it stands in and that needs all its parts."""
+    """Take a faulty keyword out of a schema, or what it stands in and needs all its parts."""
     for step in path[:-1]:
         if step in _WHOLE:
             break

@@ -33,7 +33,10 @@ class UserClass:
     model: Any
 
     def json_schema(self) -> Any:
-        """Its JSON Schema, in which decimals are numbers. Raises whatever pydantic or the file raises."""
+        """Its JSON Schema, in which decimals are numbers.
+
+        Raises whatever pydantic or the file raises.
+        """
         with _running(self.module):
             return self.model.model_json_schema(schema_generator=_generator())
 
@@ -62,7 +65,10 @@ class UserClass:
 
 
 def load_class(file: str, name: str) -> UserClass:
-    """Run a Python file and take one of its classes. A UserError for a broken file, and if there is no such class."""
+    """Run a Python file and take one of its classes.
+
+    A UserError for a broken file, and if there is no such class.
+    """
     path = Path(file).resolve()
     spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:

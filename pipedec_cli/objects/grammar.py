@@ -74,7 +74,9 @@ _KEPT: Final = 64
 def grammar_of(
     field: Field, texts: Sequence[str] = (), *, may_be_empty: bool = False
 ) -> str | None:
-    """The grammar, in llguidance's Lark, of a row's text; None if the field holds its row to nothing.
+    """The grammar, in llguidance's Lark, of a row's text.
+
+    None if the field holds its row to nothing.
 
     `texts` are the choices as the tokenizer spells them. A row that `may_be_empty` can
     say that there is no value.
@@ -150,7 +152,10 @@ def _numbers(kinds: Sequence[str], keywords: Mapping[str, Any]) -> str:
 
 
 def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a number within bounds. Its digits are bounded as well, since some models repeat a digit."""
+    """The schema of a number within bounds.
+
+    Its digits are bounded as well, since some models repeat a digit.
+    """
     schema: dict[str, Any] = {"type": kind}
     if all(abs(bound) < _FAR for bound in bounds.values()):
         schema |= {"minimum": -_FAR, "maximum": _FAR}
@@ -173,7 +178,9 @@ def _more(keywords: Mapping[str, Any]) -> str:
 def plain_grammar(
     fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> str:
-    """The grammar of an object that a sequential model writes; see `plain_text`. Numbers are not held to bounds.
+    """The grammar of an object that a sequential model writes; see `plain_text`.
+
+    Numbers are not held to bounds.
 
     `keys` are the openings of the first item and `texts` the choices, both as the
     tokenizer spells them.
@@ -423,7 +430,10 @@ def plain_allowed_of(
     keys: Sequence[str],
     texts: Sequence[Sequence[str]],
 ) -> Allowed:
-    """Which tokens may follow in an object that a sequential model writes; see `plain_grammar` and `allowed_of`."""
+    """Which tokens may follow in an object that a sequential model writes.
+
+    See `plain_grammar` and `allowed_of`.
+    """
     free = [replace(field, keywords=()) for field in fields]
     grammars = (plain_grammar(held, keys, texts) for held in (fields, free))
     return _readable(tokenizer, end, grammars)

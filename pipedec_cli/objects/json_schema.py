@@ -36,7 +36,10 @@ _COMPARED: Final = 50
 
 
 class GivenSchema(NamedTuple):
-    """A JSON Schema that a user gave, and its place. Of a class also what an object violates in it."""
+    """A JSON Schema that a user gave, and its place.
+
+    Of a class also what an object violates in it.
+    """
 
     schema: Any
     where: str
@@ -44,13 +47,19 @@ class GivenSchema(NamedTuple):
 
 
 def read_schema(location: str) -> dict[str, Field]:
-    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``; see `keys_of`."""
+    """The keys of a JSON Schema, or of the pydantic class ``FILE.py:CLASS``.
+
+    See `keys_of`.
+    """
     given = load_schema(location)
     return keys_of(given.schema, given.where)
 
 
 def load_schema(location: str) -> GivenSchema:
-    """A JSON Schema, or that of a pydantic class. A UserError for a broken file or class."""
+    """A JSON Schema, or that of a pydantic class.
+
+    A UserError for a broken file or class.
+    """
     of_class = re.fullmatch(r"(.+\.py):?(\w*)", location)
     if of_class:
         file, name = of_class.groups()
@@ -68,7 +77,9 @@ def keys_of(
     warn: Callable[[str], None] = log.warning,
     most: tuple[int, int] = MOST,
 ) -> dict[str, Field]:
-    """The keys of a JSON Schema, by name and in order, that a model can be trained for; see `tree_in`.
+    """The keys of a JSON Schema, by name and in order, that a model can be trained for.
+
+    See `tree_in`.
 
     Nested objects and lists of objects give paths. A key without a type has the kind
     ``any``. Maps, alternatives and lists within lists cannot be held.
@@ -128,7 +139,7 @@ def _refuse_envelope(schema: Any) -> None:
 
 
 def _refuse_without_rows(tree: Part, schema: Any, notes: Notes) -> None:
-    """Raise a UserError for a schema that no rows are written for, or that is no object."""
+    """Raise a UserError for a schema that no rows are written for."""
     is_object = tree.shape == "object"
     has_rows = tree.parts and any(part.shape != "object" for part in tree.inner())
     if not has_rows and notes.left_out:

@@ -15,7 +15,7 @@ _COMPARED: Final = 50
 
 
 def labels_of(parts: Alternatives) -> list[str]:
-    """The constants of a key that each has, else their titles, their types or their numbers."""
+    """The constants of a key that each has, else their titles, types or numbers."""
     key = _telling_key(parts)
     if key is not None:
         return _constants(parts, key)
@@ -45,7 +45,10 @@ def _telling_key(parts: Alternatives) -> str | None:
 
 
 def _constants(parts: Alternatives, key: str) -> list[str]:
-    """The text of the only value of a key in each part; "" if it has none, or several."""
+    """The text of the only value of a key in each part.
+
+    "" if it has none, or several.
+    """
     texts = []
     for part in parts:
         schema = part["properties"][key]
@@ -79,7 +82,7 @@ def _have_own_types(parts: Alternatives) -> bool:
 
 
 def _require_own_keys(parts: Alternatives) -> bool:
-    """Whether each object that is written for a part lacks a key which every other part requires."""
+    """Whether an object that is written for a part lacks a key that any other requires."""
     if len(parts) > _COMPARED or not all("properties" in part for part in parts):
         return False
     for part, other in permutations(parts, 2):

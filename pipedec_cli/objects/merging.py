@@ -20,7 +20,10 @@ ALTERNATIVES: Final = " alternatives"
 
 
 def merged(first: Said, second: Said) -> Said:
-    """A part that says what two parts say. Titles and descriptions are those of the `second`."""
+    """A part that says what two parts say.
+
+    Titles and descriptions are those of the `second`.
+    """
     both = {**first, **second}
     for word in first.keys() & second.keys() & _MERGED.keys():
         both[word] = _MERGED[word](first[word], second[word])
@@ -70,7 +73,10 @@ def with_integer(types: Iterable[str]) -> set[str]:
 
 
 def fitting(part: Said) -> list[Any] | None:
-    """The values that a part may have and that are of its type; None if it has no list of them."""
+    """The values that a part may have and that are of its type.
+
+    None if it has no list of them.
+    """
     if "enum" not in part:
         return None
     types = part.get("type")
@@ -112,7 +118,10 @@ def allows_null(part: Said) -> bool:
 
 
 def without_null(parts: Iterable[Said]) -> list[Said]:
-    """The alternatives that are not null alone. Those within an alternative stand beside the others."""
+    """The alternatives that are not null alone.
+
+    Those within an alternative stand beside the others.
+    """
     others = list[Said]()
     for part in parts:
         if part.get("type") == ["null"] or part.get("enum") == [None]:

@@ -1,4 +1,4 @@
-"""What is noted while a schema is read: what is refused, left out, passed over, and how much was read."""
+"""What is refused, left out and passed over while a schema is read."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -24,7 +24,10 @@ def target_of(reference: Any, schema: Any, keys: Keys) -> Any:
 
 
 def inner_of(schema: Any, steps: Iterable[str]) -> Any:
-    """What stands within a schema at the end of some steps; None if there is nothing."""
+    """What stands within a schema at the end of some steps.
+
+    None if there is nothing.
+    """
     for step in steps:
         schema = schema.get(step) if isinstance(schema, dict) else None
     return schema

@@ -1,4 +1,4 @@
-"""Reads the parts of a JSON Schema by their kinds: values, objects, maps, lists and alternatives."""
+"""Reads the parts of a JSON Schema by their kinds, such as values, objects and lists."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -107,7 +107,10 @@ class SchemaReader:
         return list_part(self._read(items), self._row(part, bounds))
 
     def _places(self, part: Subschema, prefix: Any) -> Part:
-        """A list with a part for each place. Behind a place without a value, which is not required, it ends."""
+        """A list with a part for each place.
+
+        Behind a place without a value, which is not required, it ends.
+        """
         if self._trained or not isinstance(prefix, list):
             fault = "has the keyword prefixItems, or `items` for each place"
             refuse(part.keys, fault, "give it one for all items")
@@ -122,7 +125,7 @@ class SchemaReader:
         return _object_of(part, parts)
 
     def _no_item(self, part: Subschema) -> Part:
-        """A list that is always empty, which no row writes: its only place never has a value."""
+        """A list that no row writes, as it is empty: its only place never has a value."""
         part.absent = (*part.absent[:-1], "never")
         nothing = Field("", path=(*part.keys, 1), absent=(*part.absent, "omit"))
         self._notes.count("keys", 1)
@@ -146,7 +149,7 @@ class SchemaReader:
         return Part(structs.replace(row, path=path, **value._asdict()))
 
     def _row(self, part: Subschema, keywords: Said | None = None) -> Field:
-        """The row of a part, which counts, and so does what its name adds to the text that is read."""
+        """The row of a part, which counts, and so does the length of its name."""
         name = path_name(part.keys)
         if len(name) > _LONGEST_NAME:
             fault = f"has a name of more than {_LONGEST_NAME} characters"
@@ -241,7 +244,7 @@ class SchemaReader:
         return self._read(part)
 
     def _note_names(self, said: Said, names: Collection[str], required: int) -> None:
-        """Pass over what is said of the names of properties, unless any of these names hold to it."""
+        """Note what is said of the names of properties, unless these hold to it."""
         passed = self._notes.passed
         if said.get("minProperties", 0) > required:
             passed.add("minProperties")
@@ -281,7 +284,7 @@ class SchemaReader:
         return Part(structs.replace(row, enum=tuple(parts)), "choice", parts)
 
     def _alternatives(self, part: Subschema) -> list[tuple[Said, Part]]:
-        """The alternatives that rows can hold, each with what stands beside them, and their trees."""
+        """The alternatives that rows can hold, with what stands beside them, and their trees."""
         alternatives = []
         several, beside = _split(part)
         for schema in several:
@@ -301,7 +304,7 @@ class SchemaReader:
 
 
 def _split(part: Subschema) -> tuple[list[Said], Said]:
-    """The alternatives of a part, or one for each of its types, and what stands beside them."""
+    """The alternatives of a part, or one for each type, and what stands beside them."""
     beside = {**part.said}
     for word in ("oneOf", "nullable"):
         beside.pop(word, None)
@@ -320,7 +323,7 @@ def _split(part: Subschema) -> tuple[list[Said], Said]:
 
 
 def _named(part: Subschema) -> Absents:
-    """What is wanted at the keys that lead to an item or entry which a row has named."""
+    """What is wanted at the keys of an item or entry which a row has named."""
     return _NEVER * (len(part.keys) + 1)
 
 
@@ -341,7 +344,10 @@ def _bounds(part: Subschema, least: str, most: str) -> Said:
 
 
 def _may_match(pattern: str, names: Iterable[str]) -> bool:
-    """Whether a pattern may be that of a name. It is not matched, as that can take long."""
+    """Whether a pattern may be that of a name.
+
+    It is not matched, as that can take long.
+    """
     start = re.fullmatch(r"\^([\w-]+)", pattern)
     if start is None:
         return True

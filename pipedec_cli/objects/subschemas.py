@@ -127,7 +127,9 @@ class Resolver:
         return both
 
     def _flat(self, part: Any, keys: Keys, trail: Trail, seen: list[str]) -> Said:
-        """A part without references, alternatives and parts of parts. All that stands side by side holds.
+        """A part without references, alternatives and parts of parts.
+
+        All that stands side by side holds.
 
         The references that it has are added to those `seen`.
         """
@@ -245,7 +247,10 @@ def _opened(part: Any, keys: Keys) -> Said:
 
 
 def _types_in(part: Said, keys: Keys) -> list[str]:
-    """The types that a part names. It is blamed for what is no type, and for an enum that is no list."""
+    """The types that a part names.
+
+    It is blamed for what is no type, and for an enum that is no list.
+    """
     types = part.get("type", [])
     if isinstance(types, str):
         types = [types]
@@ -264,7 +269,10 @@ def _is_listed(part: Said) -> bool:
 
 
 def subschema(said: Said, keys: Keys, trail: Trail, absent: Absents) -> Subschema:
-    """A part without references, with what it allows. It is refused if it allows no value but null or an empty one."""
+    """A part without references, with what it allows.
+
+    It is refused if it allows no value but null or an empty one.
+    """
     types = said.get("type", [])
     values = fitting(said)
     if values is not None:

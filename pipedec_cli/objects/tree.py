@@ -35,7 +35,10 @@ NOTHING: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a schema. Its `field` is its path, and what its row may say: a value, names, or a label."""
+    """A part of a schema.
+
+    Its `field` is its path, and what its row may say: a value, names, or a label.
+    """
 
     field: Field
     shape: Shape = "value"
@@ -69,7 +72,7 @@ class Part:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has values and lists of objects alone, which a model can be trained for."""
+        """Whether it has values and lists of objects alone, as a trained model can have."""
         return all(part._is_plain_itself for part in self.inner())
 
     @property
@@ -105,7 +108,7 @@ def naming_key(keys: Iterable[Field]) -> Field | None:
 
 
 def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
-    """A list whose `row` gives the names of all items or, with a field of `names`, a map."""
+    """A list whose `row` names all items or, with a field of `names`, a map."""
     plain = Part(row, "map" if names else "list", {"": item})
     key = names or plain.name_key or Field("")
     row = replace(
@@ -125,7 +128,7 @@ def tree_of(fields: Sequence[Field]) -> Part:
 
 
 def _grouped(fields: Sequence[Field], depth: int) -> Part:
-    """The part that fields share whose first keys, as many as the `depth`, are the same."""
+    """The part of fields whose first keys, as many as the `depth`, are the same."""
     first = fields[0] if fields else Field("")
     if fields and len(first.keys) == depth:
         return Part(first)
@@ -171,14 +174,17 @@ class ObjectOf:
                 self._below[place[:depth]][step] = None
 
     def read(self) -> dict[str, Any]:
-        """The object, without the keys that have no value where the schema wants nothing else."""
+        """The object, without keys that have no value, unless the schema wants something else."""
         value, _ = self._read(self.tree, (), must=True)
         if value is NOTHING:
             return {}
         return dict(value)
 
     def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
-        """The value at a place, or `NOTHING`, and whether a row has said any of it. With `must` there is an empty one, at least."""
+        """The value at a place, or `NOTHING`, and whether a row has said any of it.
+
+        With `must` there is an empty one, at least.
+        """
         if part.shape == "object":
             return self._object(part, place, must=must)
         if part.shape in ("list", "map"):
@@ -266,7 +272,10 @@ class ObjectOf:
 
 
 def _meant_value(field: Field, text: str, meant: Meant) -> Value | None:
-    """The value of a text; None if it is none. Choices, also those in a list, are as the schema has them."""
+    """The value of a text; None if it is none.
+
+    Choices, also those in a list, are as the schema has them.
+    """
     if field.kind == "json":
         return field.parsed(meant.get(text.strip(), ""))
     value = replace(field, enum=tuple(meant)).parsed(text)
@@ -309,7 +318,10 @@ def read_values(
 
 
 def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> Any:
-    """A structure of the same shape as the values, with the numbers of their places; None where there is no number."""
+    """A structure of the same shape as the values, with the numbers of their places.
+
+    None where there is no number.
+    """
     if place in numbers:
         return numbers[place]
     if isinstance(values, Mapping):

@@ -1,4 +1,4 @@
-"""The kinds of values that a schema describes, and the keywords that no row of such values is held to."""
+"""The kinds of values of a schema, and the keywords that no row is held to."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,10 @@ def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKin
 def _types_and_scalars(
     part: Subschema, values: Sequence[Any]
 ) -> tuple[set[str], tuple[Kind, ...]]:
-    """The types of a part, or of its values, and the scalars that it may have. Each integer is a number."""
+    """The types of a part, or of its values, and the scalars that it may have.
+
+    Each integer is a number.
+    """
     kinds: set[str] = {kind for kind in map(kind_of, values) if kind}
     types = {*part.types} or {*kinds} or {"string"}
     if "number" in types:
@@ -75,7 +78,7 @@ def _types_and_scalars(
 def _fault_of_choices(
     values: Sequence[Any], scalars: Sequence[Kind]
 ) -> tuple[str, str] | None:
-    """Why the texts of some values are not told apart in a row, and what to do about it."""
+    """Why the texts of some values are not told apart, and what to do about it."""
     if any(isinstance(value, list | dict) for value in values):
         return _NO_SCALAR
     words = [value for value in values if isinstance(value, str)]
@@ -92,7 +95,7 @@ def _fault_of_choices(
 
 
 def unheld_words(value: ValueKind, keywords: Mapping[str, Any]) -> set[str]:
-    """The keywords of a value that no row is held to; the object is checked at the end."""
+    """The keywords that no row is held to; the object is checked at the end."""
     words = set[str]()
     if value.kind == "any" or "string" in value.scalars:
         words.update(keywords.keys() - HOLD_NOTHING)
