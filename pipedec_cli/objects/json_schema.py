@@ -15,9 +15,9 @@ from pipedec_cli.objects.classes import load_class, refusing
 from pipedec_cli.objects.keywords import KNOWN
 from pipedec_cli.objects.notes import Notes, some_of
 from pipedec_cli.objects.references import inner_of
+from pipedec_cli.objects.resolver import EXAMPLE
 from pipedec_cli.objects.schema import MOST_KEYS, check_names
 from pipedec_cli.objects.schema_reader import SchemaReader
-from pipedec_cli.objects.subschemas import EXAMPLE
 from pipedec_cli.objects.tree import Part
 
 #: The most keys of a schema, and the most choices of all its keys.

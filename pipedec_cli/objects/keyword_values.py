@@ -8,16 +8,15 @@ from pipedec_cli.objects.patterns import is_balanced
 
 #: How values may be scored; see `parse_metrics`.
 METRICS: Final = re.compile(r"exact|words|\d+(\.\d+)?%?", re.ASCII)
-_MINIMA: Final = ("minimum", "exclusiveMinimum")
-_MAXIMA: Final = ("maximum", "exclusiveMaximum")
 _LEAST: Final = ("minLength", "minItems", "minProperties")
 _MOST: Final = ("maxLength", "maxItems", "maxProperties")
+_COUNTS: Final = _LEAST + _MOST
 #: Of two of these that both hold, the greater holds, or the smaller.
-GREATER_HOLDS: Final = frozenset(_MINIMA + _LEAST)
-SMALLER_HOLDS: Final = frozenset(_MAXIMA + _MOST)
+GREATER_HOLDS: Final = frozenset(["minimum", "exclusiveMinimum", *_LEAST])
+SMALLER_HOLDS: Final = frozenset(["maximum", "exclusiveMaximum", *_MOST])
 #: The types of the values that can be used; older drafts have others too.
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
-    **dict.fromkeys(OF_NUMBERS + _LEAST + _MOST, (int, float)),
+    **dict.fromkeys(OF_NUMBERS + _COUNTS, (int, float)),
     **dict.fromkeys(("pattern", "format"), str),
     **dict.fromkeys(("properties", "patternProperties"), dict),
     **dict.fromkeys(("enum", "required"), list),
@@ -32,9 +31,11 @@ def is_usable(word: str, value: Any) -> bool:
         return value is True
     if isinstance(value, bool):
         return word not in _TYPES
-    if word in _LEAST + _MOST:
+    if word in _COUNTS:
         return isinstance(value, int)
-    return word != "nullable" and isinstance(value, _TYPES.get(word, object))
+    if word == "nullable":
+        return False
+    return isinstance(value, _TYPES.get(word, object))
 
 
 def is_wrong(word: str, value: Any) -> bool:
@@ -59,4 +60,6 @@ def _is_out_of_range(word: str, value: Any) -> bool:
         return not is_balanced(value)
     if word == "multipleOf":
         return bool(value <= 0)
-    return word in _LEAST + _MOST and (value < 0 or value % 1 != 0)
+    if word not in _COUNTS:
+        return False
+    return bool(value < 0 or value % 1 != 0)

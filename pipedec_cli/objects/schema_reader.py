@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from pipedec_cli.data.fields import DEEPEST, SCALARS, Absent, Field, path_name
+from pipedec_cli.data.fields import DEEPEST, Absent, Field, path_name
 from pipedec_cli.objects.keywords import FREE, HELD, METRIC, Said
 from pipedec_cli.objects.labels import are_apart, labels_of
 from pipedec_cli.objects.merging import ALTERNATIVES
@@ -17,17 +17,20 @@ from pipedec_cli.objects.notes import (
     blame,
     refuse,
 )
+from pipedec_cli.objects.resolver import Resolver
 from pipedec_cli.objects.subschemas import (
-    Absents,
-    Resolver,
+    NEVER,
     Subschema,
+    absents_of_named,
+    allows_no_item,
+    bounds_of,
+    has_alternatives,
+    split_alternatives,
     subschema,
 )
 from pipedec_cli.objects.tree import Part, list_part
 from pipedec_cli.objects.value_kinds import ValueKind, unheld_words, value_kind
 
-#: What is wanted at a key that leads to a part which a row has named: there is one.
-_NEVER: Final[Absents] = ("never",)
 #: A name is read in a question.
 _LONGEST_NAME: Final = 1_000
 _NO_ENTRIES: Final = (
@@ -61,7 +64,7 @@ class SchemaReader:
         if len(part.keys) > DEEPEST:
             fault = f"has more than {DEEPEST} levels"
             refuse(part.keys[:1], fault, "write a flatter schema")
-        if not self._trained and _has_alternatives(part):
+        if not self._trained and has_alternatives(part):
             return self._choice(part)
         if part.is_object:
             if self._is_map(part):
@@ -75,7 +78,7 @@ class SchemaReader:
 
     def _list(self, part: Subschema) -> Part:
         """A list, or a value of any type."""
-        if part.keys and not self._trained and _allows_no_item(part):
+        if part.keys and not self._trained and allows_no_item(part):
             return self._no_item(part)
         if part.said.get("prefixItems"):
             return self._places(part, part.said["prefixItems"])
@@ -84,7 +87,7 @@ class SchemaReader:
         given = part.said.get("items", {"type": "string"})
         # An item that a row has named is there; of a trained model one more row says
         # that there is none.
-        absent = _named(part)
+        absent = absents_of_named(part)
         if self._trained:
             absent = (*part.absent, "omit")
         keys = (*part.keys, 0)
@@ -99,7 +102,7 @@ class SchemaReader:
         if self._trained and 0 in part.keys:
             fault = "is a list of objects within another"
             refuse(part.keys, fault, "make it a list of values")
-        bounds = _bounds(part, "minItems", "maxItems")
+        bounds = bounds_of(part, "minItems", "maxItems")
         if self._trained:
             self._notes.passed.update(bounds)
         if "uniqueItems" in part.said:
@@ -183,7 +186,9 @@ class SchemaReader:
         if patterns:
             values = {"anyOf": [*patterns.values()]}
         keys = (*part.keys, 0)
-        entry = self._resolver.resolved(values, keys, part.trail, _named(part))
+        entry = self._resolver.resolved(
+            values, keys, part.trail, absents_of_named(part)
+        )
         item = self._read(entry)
         named = {"type": "string"}
         if len(patterns) == 1:
@@ -191,7 +196,7 @@ class SchemaReader:
         both = {"allOf": [named, part.said.get("propertyNames", {})]}
         names = self._resolver.resolved(both, part.keys, part.trail, part.absent)
         name = self._read(names).field
-        row = self._row(part, _bounds(part, "minProperties", "maxProperties"))
+        row = self._row(part, bounds_of(part, "minProperties", "maxProperties"))
         return list_part(item, row, name)
 
     def _object(self, part: Subschema) -> Part:
@@ -279,19 +284,19 @@ class SchemaReader:
             for inner_label, inner in tree.parts.items():
                 parts[f"{label}, {inner_label}"] = inner
         # At the root one of them is the object.
-        part.absent = part.absent or _NEVER
+        part.absent = part.absent or NEVER
         row = self._row(part)
         return Part(structs.replace(row, enum=tuple(parts)), "choice", parts)
 
     def _alternatives(self, part: Subschema) -> list[tuple[Said, Part]]:
         """The alternatives that rows can hold, with what stands beside them, and their trees."""
         alternatives = []
-        several, beside = _split(part)
+        several, beside = split_alternatives(part)
         for schema in several:
             try:
                 said = self._resolver.both(schema, beside, part.keys)
                 # Where a row has chosen it, there is one.
-                absent = _NEVER * len(part.keys)
+                absent = NEVER * len(part.keys)
                 tree = self._read(subschema(said, part.keys, part.trail, absent))
                 if not part.keys and tree.shape in ("value", "list"):
                     fault = "has an alternative that is no object"
@@ -303,44 +308,10 @@ class SchemaReader:
         return alternatives
 
 
-def _split(part: Subschema) -> tuple[list[Said], Said]:
-    """The alternatives of a part, or one for each type, and what stands beside them."""
-    beside = {**part.said}
-    for word in ("oneOf", "nullable"):
-        beside.pop(word, None)
-    if ALTERNATIVES in beside:
-        return beside.pop(ALTERNATIVES), beside
-    types = beside.pop("type")
-    alternatives: list[Said] = []
-    scalars = [kind for kind in types if kind in SCALARS]
-    if scalars:
-        alternatives.append({"type": scalars})
-    if "array" in types:
-        alternatives.append({"type": ["array"]})
-    if "object" in types:
-        alternatives.append({"type": ["object"]})
-    return alternatives, beside
-
-
-def _named(part: Subschema) -> Absents:
-    """What is wanted at the keys of an item or entry which a row has named."""
-    return _NEVER * (len(part.keys) + 1)
-
-
 def _object_of(part: Subschema, parts: Mapping[Any, Part]) -> Part:
     """An object, or a list with a part for each place."""
     row = Field(path_name(part.keys), path=part.keys, absent=part.absent)
     return Part(row, "object", parts)
-
-
-def _bounds(part: Subschema, least: str, most: str) -> Said:
-    """The least and the most entries of a part, as those of a list."""
-    bounds = {}
-    if least in part.said:
-        bounds["minItems"] = part.said[least]
-    if most in part.said:
-        bounds["maxItems"] = part.said[most]
-    return bounds
 
 
 def _may_match(pattern: str, names: Iterable[str]) -> bool:
@@ -352,20 +323,3 @@ def _may_match(pattern: str, names: Iterable[str]) -> bool:
     if start is None:
         return True
     return any(name.startswith(start[1]) for name in names)
-
-
-def _allows_no_item(part: Subschema) -> bool:
-    """Whether a part is a list that is always empty."""
-    said = part.said
-    is_closed = said.get("items") is False and not said.get("prefixItems")
-    is_empty = is_closed or said.get("maxItems") == 0
-    return part.types == {"array"} and is_empty and not said.get("minItems")
-
-
-def _has_alternatives(part: Subschema) -> bool:
-    """Whether a part has several alternatives, or types that no single row can hold."""
-    if ALTERNATIVES in part.said:
-        return True
-    if part.values is not None or len(part.types) < 2:
-        return False
-    return "array" in part.types or "object" in part.types
