@@ -2,7 +2,7 @@
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.decoding.decoder import Decoder
-from pipedec_cli.objects.json_schema import checker
+from pipedec_cli.objects.checking import checker
 from pipedec_cli.objects.reader import ObjectReader
 from pipedec_cli.objects.rows import BlindPlan, Rows
 

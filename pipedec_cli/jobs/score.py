@@ -18,7 +18,8 @@ from pipedec_cli.data.reading import keep_apart, real, require_place, require_wr
 from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 from pipedec_cli.metrics import TASK_OF, ProtocolName, Task
-from pipedec_cli.objects.json_schema import METRIC, METRICS
+from pipedec_cli.objects.keyword_values import METRICS
+from pipedec_cli.objects.keywords import METRIC
 
 if TYPE_CHECKING:
     from pipedec_cli.data.workspace import Workspace

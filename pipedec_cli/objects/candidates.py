@@ -22,7 +22,7 @@ from pipedec_cli.data.fields import Field, Keys, any_item, mapped, text_of
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
 from pipedec_cli.data.places import places_in, places_of
 from pipedec_cli.data.records import Record
-from pipedec_cli.objects.json_schema import FREE
+from pipedec_cli.objects.keywords import FREE
 
 #: What a value is read as. An ``amount`` is a number as it stands, with the currency or
 #: percent sign beside it, and a ``price`` such an amount with two decimals; the

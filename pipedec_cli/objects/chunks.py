@@ -27,8 +27,8 @@ from pipedec_cli.data.fields import (
 from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import Generated
 from pipedec_cli.model.text import TextCodec
+from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import FieldCodec
-from pipedec_cli.objects.json_schema import Check
 from pipedec_cli.objects.reader import in_words
 from pipedec_cli.objects.tree import naming_key, read_values
 

@@ -33,7 +33,10 @@ class UserClass:
     model: Any
 
     def json_schema(self) -> Any:
-        """Its JSON Schema, in which decimals are numbers. Raises whatever pydantic or the file raises."""
+        """Its JSON Schema, in which decimals are numbers.
+
+        Raises whatever pydantic or the file raises.
+        """
         with _running(self.module):
             return self.model.model_json_schema(schema_generator=_generator())
 
@@ -62,7 +65,10 @@ class UserClass:
 
 
 def load_class(file: str, name: str) -> UserClass:
-    """Run a Python file and take one of its classes. A UserError for a broken file, and if there is no such class."""
+    """Run a Python file and take one of its classes.
+
+    A UserError for a broken file, and if there is no such class.
+    """
     path = Path(file).resolve()
     spec = spec_from_file_location(f"pipedec_schema_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
@@ -72,11 +78,9 @@ def load_class(file: str, name: str) -> UserClass:
         spec.loader.exec_module(module)
         models = _models_in(module)
     if name not in models:
-        what = (
-            f"it has no pydantic class {name!r}"
-            if name
-            else "which of its classes is meant is not said"
-        )
+        what = "which of its classes is meant is not said"
+        if name:
+            what = f"it has no pydantic class {name!r}"
         todo = "give FILE.py:CLASS with a class made of pydantic.BaseModel"
         if models:
             todo = f"give FILE.py:CLASS with one of its classes: {some_names(models)}"
@@ -90,11 +94,11 @@ def _generator() -> Any:
 
     class Generator(base):  # type: ignore[misc]
         def decimal_schema(self, schema: Any) -> Any:
-            made = super().decimal_schema(schema)
-            numbers = [
-                way for way in made.get("anyOf", ()) if way.get("type") == "number"
-            ]
-            return numbers[0] if numbers else made
+            usual = super().decimal_schema(schema)
+            for alternative in usual.get("anyOf", ()):
+                if alternative.get("type") == "number":
+                    return alternative
+            return usual
 
     return Generator
 
@@ -115,7 +119,8 @@ def refusing(file: str, name: str) -> Iterator[None]:
 def _running(module: ModuleType) -> Iterator[None]:
     """Let code of a file run: it finds its neighbours and itself, and what it prints goes to stderr."""
     folder = str(Path(str(module.__file__)).parent)
-    before, known = sys.path, sys.modules.get(module.__name__)
+    before = sys.path
+    known = sys.modules.get(module.__name__)
     sys.path = [folder, *sys.path]
     sys.modules[module.__name__] = module  # pydantic looks up names of types there
     try:
@@ -131,15 +136,14 @@ def _running(module: ModuleType) -> Iterator[None]:
 def _models_in(module: ModuleType) -> dict[str, Any]:
     """The pydantic classes of a file by their names, without those of pydantic itself."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", ())
-    classes = {
-        name: value for name, value in vars(module).items() if isinstance(value, type)
-    }
-    return {
-        name: value
-        for name, value in classes.items()
-        if issubclass(value, base)
-        and value.__module__.partition(".")[0] not in _NOT_THE_USERS
-    }
+    models = {}
+    for name, value in vars(module).items():
+        if not isinstance(value, type) or not issubclass(value, base):
+            continue
+        package, _, _ = value.__module__.partition(".")
+        if package not in _NOT_THE_USERS:
+            models[name] = value
+    return models
 
 
 def _violation(detail: Any, value: Any) -> tuple[Keys, str]:

@@ -6,7 +6,7 @@ value as it likes.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import SimpleNamespace
@@ -16,13 +16,12 @@ import regex
 from msgspec.structs import replace
 
 from pipedec_cli.data.fields import Field, doubled, text_of
-from pipedec_cli.objects.json_schema import (
+from pipedec_cli.objects.keywords import (
     FREE,
     HELD_FORMATS,
     OF_NUMBERS,
-    holds,
-    searched,
 )
+from pipedec_cli.objects.patterns import holds, searched
 from pipedec_cli.pipeline.grid import Allowed, any_token, mask_of
 
 _INTEGER: Final = "-?(?:0|[1-9][0-9]{0,29})"  # bounded: some models repeat a digit
@@ -65,6 +64,8 @@ _FORMATS: Final = {
 _WIDER: Final = {"idn-email": "email", "idn-hostname": "hostname"} | dict.fromkeys(
     ("iri", "iri-reference", "uri-reference", "uri-template"), "uri"
 )
+#: Keywords that llguidance cannot always read.
+_UNREADABLE: Final = ("pattern", "multipleOf")
 _HEAD: Final = '%llguidance {"no_forcing": true}'
 #: States of a grammar that are kept.
 _KEPT: Final = 64
@@ -73,12 +74,15 @@ _KEPT: Final = 64
 def grammar_of(
     field: Field, texts: Sequence[str] = (), *, may_be_empty: bool = False
 ) -> str | None:
-    """The grammar, in llguidance's Lark, of a row's text; None if the field holds its row to nothing.
+    """The grammar, in llguidance's Lark, of a row's text.
+
+    None if the field holds its row to nothing.
 
     `texts` are the choices as the tokenizer spells them. A row that `may_be_empty` can
     say that there is no value.
     """
-    if (held := _value(field, texts)) is None:
+    held = _value(field, texts)
+    if held is None:
         return None
     # Terminals alone become one automaton, which needs no look ahead where an item
     # ends.
@@ -94,46 +98,64 @@ def grammar_of(
 
 def _value(field: Field, texts: Sequence[str]) -> tuple[str, str] | None:
     """What a value, or an item of a list, may be, and how more items follow, which names the item as {}."""
-    keywords, is_list = dict(field.keywords), field.kind == "list"
-    kinds = (
-        (field.scalars or ("string",))
-        if field.kind in ("string", "list")
-        else (field.kind,)
-    )
-    counted = is_list and {"minItems", "maxItems"} & keywords.keys()
+    keywords = dict(field.keywords)
+    more = _more(keywords) if field.kind == "list" else ""
+    kinds: Sequence[str] = (field.kind,)
+    if field.kind in ("string", "list"):
+        kinds = field.scalars or ("string",)
     if texts:
-        value = " | ".join(
-            json.dumps(text_of([text]) if is_list else text, ensure_ascii=False)
-            for text in texts
+        return _choices(texts, is_list=field.kind == "list"), more
+    if "string" not in kinds and "any" not in kinds:
+        return _numbers(kinds, keywords), more
+    value = _text(field, keywords)
+    return None if value is None else (value, more)
+
+
+def _choices(texts: Sequence[str], *, is_list: bool) -> str:
+    """What a value may be that is one of some texts, or an item that is."""
+    if is_list:
+        texts = [text_of([text]) for text in texts]
+    return " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+
+
+def _text(field: Field, keywords: Mapping[str, Any]) -> str | None:
+    """What a string or an item may be; None if it is held to nothing."""
+    is_list = field.kind == "list"
+    expressions = list[str]()
+    if field.kind != "any" and len(field.scalars) < 2:
+        expressions += _strings(keywords)
+    if expressions and is_list:
+        expressions.append("[^|]*")
+    if expressions:
+        slashed = (
+            re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", text) for text in expressions
         )
-    elif {"string", "any"} & {*kinds}:
-        expressions = (
-            [] if len(kinds) > 1 or field.kind == "any" else [*_strings(keywords)]
-        )
-        if not (expressions or counted):
-            return None
-        expressions += [r"[^|]*"] if is_list and expressions else []
-        slashed = (re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", one) for one in expressions)
-        # A model that wants to end before the least number of items would write on in
-        # its last one.
-        most = "{0,200}" if keywords.get("minItems", 1) > 1 else "*"
-        value = " & ".join(f"/{one}/" for one in slashed) or rf"/\S([^|\n]|\|\|){most}/"
-    else:
-        bounds: dict[str, Any] = {
-            word: keywords[word] for word in OF_NUMBERS if word in keywords
-        }
-        bounded = [kind for kind in kinds if bounds and kind != "boolean"]
-        value = " | ".join(
-            f"%json {json.dumps(_bounded(kind, bounds))}"
-            if kind in bounded
-            else _WRITTEN[kind]
-            for kind in kinds
-        )
-    return value, _more(keywords) if is_list else ""
+        return " & ".join(f"/{text}/" for text in slashed)
+    if not is_list or not {"minItems", "maxItems"} & keywords.keys():
+        return None
+    # A model that wants to end before the least number of items would write on in its
+    # last one.
+    most = "{0,200}" if keywords.get("minItems", 1) > 1 else "*"
+    return rf"/\S([^|\n]|\|\|){most}/"
+
+
+def _numbers(kinds: Sequence[str], keywords: Mapping[str, Any]) -> str:
+    """What a number or a boolean may be."""
+    bounds = {word: keywords[word] for word in OF_NUMBERS if word in keywords}
+    ways = []
+    for kind in kinds:
+        if bounds and kind != "boolean":
+            ways.append(f"%json {json.dumps(_bounded(kind, bounds))}")
+        else:
+            ways.append(_WRITTEN[kind])
+    return " | ".join(ways)
 
 
 def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a number within bounds. Its digits are bounded as well, since some models repeat a digit."""
+    """The schema of a number within bounds.
+
+    Its digits are bounded as well, since some models repeat a digit.
+    """
     schema: dict[str, Any] = {"type": kind}
     if all(abs(bound) < _FAR for bound in bounds.values()):
         schema |= {"minimum": -_FAR, "maximum": _FAR}
@@ -144,75 +166,89 @@ def _bounded(kind: str, bounds: Mapping[str, Any]) -> dict[str, Any]:
 
 def _more(keywords: Mapping[str, Any]) -> str:
     """How more items follow, which names the item as {}."""
-    least, most = max(1, keywords.get("minItems", 1)), keywords.get("maxItems", "")
-    most = most and max(most, least)
-    return (
-        "" if most == 1 else rf" (/ ?\| ?/ {{}}){{{{{least - 1},{most and most - 1}}}}}"
-    )
+    least = max(1, keywords.get("minItems", 1))
+    most = ""
+    if "maxItems" in keywords:
+        most = str(max(keywords["maxItems"], least) - 1)
+    if most == "0":
+        return ""
+    return rf" (/ ?\| ?/ {{}}){{{{{least - 1},{most}}}}}"
 
 
 def plain_grammar(
     fields: Sequence[Field], keys: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> str:
-    """The grammar of an object that a sequential model writes; see `plain_text`. Numbers are not held to bounds.
+    """The grammar of an object that a sequential model writes; see `plain_text`.
+
+    Numbers are not held to bounds.
 
     `keys` are the openings of the first item and `texts` the choices, both as the
     tokenizer spells them.
     """
-    lines, pairs = list[str](), [f"PAIR{number}" for number in range(len(fields))]
-    for number, (field, key, choices) in enumerate(
-        zip(fields, keys, texts, strict=True)
-    ):
-        keywords = tuple(pair for pair in field.keywords if pair[0] not in OF_NUMBERS)
-        held = _value(
-            replace(field, keywords=keywords), [doubled(text) for text in choices]
-        )
-        value, more = held or (r"/[^; ]([^;]|;;)*/", "")
-        parts = (json.dumps(part, ensure_ascii=False) for part in key.split("[1]"))
-        opening = (
-            r" /\[[1-9][0-9]{0,3}\]/ ".join(parts)
-            if field.listed
-            else json.dumps(key, ensure_ascii=False)
-        )
-        lines += [
-            f"VALUE{number}: {value}",
-            f"ROW{number}: VALUE{number}{more.format(f'VALUE{number}')}",
-        ]
-        lines += [
-            f"TEXT{number}: ROW{number} & /([^;]|;;)*/",
-            f"PAIR{number}: {opening} / ?/ TEXT{number}",
-        ]
-    items = " | ".join(
-        pair for pair, field in zip(pairs, fields, strict=True) if field.listed
-    )
-    lines += (
-        [f"REST{len(fields)}: ITEM (/; ?/ ITEM)*", f"ITEM: {items}"] if items else []
-    )
-    there, must = bool(items), False
+    lines = list[str]()
+    for number, (field, key) in enumerate(zip(fields, keys, strict=True)):
+        lines += _pair(number, field, key, texts[number])
+    listed = [f"PAIR{number}" for number, field in enumerate(fields) if field.listed]
+    if listed:
+        lines.append(f"REST{len(fields)}: ITEM (/; ?/ ITEM)*")
+        lines.append(f"ITEM: {' | '.join(listed)}")
+    has_rest = bool(listed)
+    optional = "?"
     for number in reversed(range(len(fields))):
-        rest = f" (/; ?/ REST{number + 1}){'' if must else '?'}" if there else ""
-        skipped = f" | REST{number + 1}" if there and not fields[number].forced else ""
-        lines.append(f"REST{number}: {pairs[number]}{rest}{skipped}")
-        there, must = True, must or fields[number].forced
-    return "\n".join([_HEAD, f"start: (/ ?/ REST0){'' if must else '?'}", *lines])
+        line = f"REST{number}: PAIR{number}"
+        if has_rest:
+            line += f" (/; ?/ REST{number + 1}){optional}"
+        if has_rest and not fields[number].forced:
+            line += f" | REST{number + 1}"
+        if fields[number].forced:
+            optional = ""
+        lines.append(line)
+        has_rest = True
+    return "\n".join([_HEAD, f"start: (/ ?/ REST0){optional}", *lines])
 
 
-def _strings(keywords: dict[str, Any]) -> Iterator[str]:
+def _pair(number: int, field: Field, key: str, texts: Sequence[str]) -> Iterator[str]:
+    """The lines of a key and its value."""
+    keywords = tuple(pair for pair in field.keywords if pair[0] not in OF_NUMBERS)
+    plain = replace(field, keywords=keywords)
+    held = _value(plain, [doubled(text) for text in texts])
+    value, more = held or (r"/[^; ]([^;]|;;)*/", "")
+    before = key.split("[1]") if field.listed else [key]
+    quoted = (json.dumps(text, ensure_ascii=False) for text in before)
+    opening = r" /\[[1-9][0-9]{0,3}\]/ ".join(quoted)
+    name = f"VALUE{number}"
+    yield f"{name}: {value}"
+    yield f"ROW{number}: {name}{more.format(name)}"
+    yield f"TEXT{number}: ROW{number} & /([^;]|;;)*/"
+    yield f"PAIR{number}: {opening} / ?/ TEXT{number}"
+
+
+def format_expression(name: str) -> str:
+    """The expression of the strings of a format; "" if no row is held to it."""
+    return _FORMATS.get(_WIDER.get(name, name), "").replace(r"\d", "[0-9]")
+
+
+def _strings(keywords: Mapping[str, Any]) -> Iterator[str]:
     """The expressions that all hold for a string with these keywords."""
-    name = keywords.get("format", "")
-    if expression := _FORMATS.get(_WIDER.get(name, name)):
-        yield expression.replace(r"\d", "[0-9]")
-    found = searched(keywords["pattern"]) if "pattern" in keywords else None
+    expression = format_expression(keywords.get("format", ""))
+    if expression:
+        yield expression
+    found = None
+    if "pattern" in keywords:
+        found = searched(keywords["pattern"])
     if found:
         yield found
-    if found or {"minLength", "maxLength"} & keywords.keys():
-        least, most = (
-            max(1, keywords.get("minLength", 1)),
-            keywords.get("maxLength", ""),
-        )
-        # A value has no white space around it.
-        longer = rf"\S.{{{max(0, least - 2)},{most and max(0, most - 2)}}}\S"
-        yield r"\S" if most == 1 else longer if least > 1 else rf"\S|{longer}"
+    if found or "minLength" in keywords or "maxLength" in keywords:
+        yield _length(keywords.get("minLength", 1), keywords.get("maxLength"))
+
+
+def _length(least: int, most: int | None) -> str:
+    """The expression of texts of such a length, which have no white space around them."""
+    if most == 1:
+        return r"\S"
+    inner = "" if most is None else max(0, most - 2)
+    longer = rf"\S.{{{max(0, least - 2)},{inner}}}\S"
+    return longer if least > 1 else rf"\S|{longer}"
 
 
 def is_free(field: Field) -> bool:
@@ -221,16 +257,12 @@ def is_free(field: Field) -> bool:
     A format that is not known and a pattern that cannot be read hold a row to nothing.
     """
     keywords = dict(field.keywords)
-    if (
-        field.kind not in ("string", "list")
-        or field.enum
-        or (FREE, True) in field.keywords
-    ):
+    is_scalar = field.scalars and "string" not in field.scalars
+    if field.kind not in ("string", "list") or field.enum or is_scalar:
         return False
-    if field.scalars and "string" not in field.scalars:
+    if FREE in keywords or keywords.get("format") in HELD_FORMATS:
         return False
-    has_pattern = "pattern" in keywords and holds(keywords["pattern"])
-    return not has_pattern and keywords.get("format") not in HELD_FORMATS
+    return "pattern" not in keywords or not holds(keywords["pattern"])
 
 
 def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> str:
@@ -262,57 +294,67 @@ def span_grammar(source: str, field: Field, *, may_be_empty: bool = False) -> st
 @lru_cache(maxsize=8)
 def spelled(tokenizer: Any) -> list[bytes]:
     """The bytes that each token of a tokenizer writes within a text; none of special tokens."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = (
-        str(json.loads(backend.to_str()).get("decoder")) if backend is not None else ""
-    )
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = (byte for byte in range(256) if byte not in printable)
-    letters = {chr(byte): byte for byte in printable} | {
-        chr(256 + n): byte for n, byte in enumerate(others)
-    }
-    special = {
-        *tokenizer.all_special_ids,
-        *(n for n, token in tokenizer.added_tokens_decoder.items() if token.special),
-    }
+    added = tokenizer.added_tokens_decoder.items()
+    special = {*tokenizer.all_special_ids}
+    special.update(number for number, token in added if token.special)
     vocabulary = tokenizer.get_vocab()
+    bytes_of = _bytes_of_tokens(tokenizer)
     texts = [b""] * (1 + max(vocabulary.values()))
-    written = partial(
+    for piece, number in vocabulary.items():
+        if number not in special:
+            texts[number] = bytes_of(piece, number)
+    return texts
+
+
+def _bytes_of_tokens(tokenizer: Any) -> Callable[[str, int], bytes]:
+    """A function that gives the bytes of a token, by its piece and its number."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = ""
+    if backend is not None:
+        decoder = str(json.loads(backend.to_str()).get("decoder"))
+    write = partial(
         tokenizer.decode, skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
     anchor = tokenizer("1", add_special_tokens=False)["input_ids"][-1:]
-    before = len(written(anchor))
-    for piece, number in vocabulary.items():
-        if number in special:
-            continue
+    before = len(write(anchor))
+    letters = _letters_of_bytes()
+
+    def bytes_of(piece: str, number: int) -> bytes:
         if "ByteLevel" in decoder and letters.keys() >= {*piece}:
-            texts[number] = bytes(map(letters.__getitem__, piece))
-        elif "▁" in decoder:
-            byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
-            texts[number] = (
-                bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode()
-            )
-        else:
-            texts[number] = written([*anchor, number])[before:].encode()
-    return texts
+            return bytes(letters[letter] for letter in piece)
+        if "▁" not in decoder:
+            return str(write([*anchor, number])[before:]).encode()
+        byte = re.fullmatch("<0x([0-9A-F]{2})>", piece)
+        return bytes.fromhex(byte[1]) if byte else piece.replace("▁", " ").encode()
+
+    return bytes_of
+
+
+def _letters_of_bytes() -> dict[str, int]:
+    """The bytes by the letters that stand for them in tokens of bytes, as GPT-2 has them."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    letters = {chr(byte): byte for byte in printable}
+    others = sorted({*range(256)} - printable)
+    for number, byte in enumerate(others, start=256):
+        letters[chr(number)] = byte
+    return letters
 
 
 @lru_cache(maxsize=8)
 def _trie(tokenizer: Any, end: int) -> Any:
     """The tokens as llguidance reads them."""
-    from llguidance import (
-        LLTokenizer,
-        TokenizerWrapper,
-    )  # late: most models write no values
+    # Imported late: most models write no values.
+    from llguidance import LLTokenizer, TokenizerWrapper
 
     tokens = spelled(tokenizer)
-    special = [
-        number for number, text in enumerate(tokens) if not text or number == end
-    ]
-    made = SimpleNamespace(
-        tokens=tokens, eos_token_id=end, bos_token_id=None, special_token_ids=special
+    special = {number for number, text in enumerate(tokens) if not text}
+    namespace = SimpleNamespace(
+        tokens=tokens,
+        eos_token_id=end,
+        bos_token_id=None,
+        special_token_ids=sorted(special | {end}),
     )
-    return LLTokenizer(TokenizerWrapper(made), n_vocab=len(tokens))
+    return LLTokenizer(TokenizerWrapper(namespace), n_vocab=len(tokens))
 
 
 class Grammar:
@@ -368,17 +410,17 @@ def allowed_of(
     See `grammar_of` and `span_grammar`. A pattern that llguidance cannot read holds
     nothing.
     """
-    plain = tuple(
-        pair for pair in field.keywords if pair[0] not in ("pattern", "multipleOf")
-    )
-    held = [
-        replace(field, keywords=keywords) for keywords in (field.keywords, plain, ())
-    ]
-    if source is None:
-        grammars = (grammar_of(one, texts, may_be_empty=may_be_empty) for one in held)
-        return _readable(tokenizer, end, grammars)
-    spans = (span_grammar(source, one, may_be_empty=may_be_empty) for one in held)
-    return _readable(tokenizer, end, spans)
+    plain = [pair for pair in field.keywords if pair[0] not in _UNREADABLE]
+
+    def grammars() -> Iterator[str | None]:
+        for keywords in (field.keywords, tuple(plain), ()):
+            held = replace(field, keywords=keywords)
+            if source is None:
+                yield grammar_of(held, texts, may_be_empty=may_be_empty)
+            else:
+                yield span_grammar(source, held, may_be_empty=may_be_empty)
+
+    return _readable(tokenizer, end, grammars())
 
 
 def plain_allowed_of(
@@ -388,11 +430,13 @@ def plain_allowed_of(
     keys: Sequence[str],
     texts: Sequence[Sequence[str]],
 ) -> Allowed:
-    """Which tokens may follow in an object that a sequential model writes; see `plain_grammar` and `allowed_of`."""
+    """Which tokens may follow in an object that a sequential model writes.
+
+    See `plain_grammar` and `allowed_of`.
+    """
     free = [replace(field, keywords=()) for field in fields]
-    return _readable(
-        tokenizer, end, (plain_grammar(held, keys, texts) for held in (fields, free))
-    )
+    grammars = (plain_grammar(held, keys, texts) for held in (fields, free))
+    return _readable(tokenizer, end, grammars)
 
 
 def _readable(tokenizer: Any, end: int, grammars: Iterable[str | None]) -> Allowed:

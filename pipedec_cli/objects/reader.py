@@ -7,8 +7,8 @@ from operator import attrgetter
 
 from pipedec_cli.data.fields import Keys, path_name
 from pipedec_cli.data.records import Generated
+from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import Answers, FieldCodec
-from pipedec_cli.objects.json_schema import Check
 from pipedec_cli.pipeline.decode import Finished
 
 

@@ -63,9 +63,9 @@ from pipedec_cli.objects.candidates import (
     as_number,
     learnt_reading,
 )
+from pipedec_cli.objects.checking import Check
 from pipedec_cli.objects.codec import Answered, FieldCodec, RowRule
 from pipedec_cli.objects.grammar import is_free
-from pipedec_cli.objects.json_schema import Check
 from pipedec_cli.objects.tree import Part, tree_of
 from pipedec_cli.pipeline.answers import Answer
 from pipedec_cli.pipeline.attention import APART

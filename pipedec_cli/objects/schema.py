@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from msgspec.structs import replace
 
@@ -40,66 +40,99 @@ def learn_schema(
     with the kind of its values; else the keys that at least the share `keep` of the
     records fill.
     """
-    filled, kinds, total = Counter[str](), dict[str, tuple[Kind, str]](), 0
-    items = defaultdict[str, set[str | None]](
-        set
-    )  # the kinds of the items of each list
-    paths, places = dict[str, Keys](), dict[Keys, tuple[str, str]]()
+    targets = _Targets(known)
     for record in records:
-        total += 1
-        once = set[str]()
+        targets.add(record)
+    if known is None:
+        wanted = [Field(name, "any") for name in targets.filled_in(keep)]
+    else:
+        wanted = [*known.values()]
+        _require_values(wanted, targets.filled)
+    if not wanted:
+        todo = "give --schema FILE"
+        if targets.filled:
+            todo = f"lower the key keep, or {todo}"
+        raise UserError("no key of the training targets has values enough", todo=todo)
+    fields = tuple(map(targets.learnt, wanted))
+    check_names(fields, {name: place for name, (_, place) in targets.kinds.items()})
+    others = targets.filled.copy()
+    for field in fields:
+        del others[field.name]
+    return fields, others
+
+
+class _Targets:
+    """What training targets say of the keys that are `known`, or of all, by the names of the keys."""
+
+    def __init__(self, known: Mapping[str, Field] | None) -> None:
+        self.filled = Counter[str]()  # the number of records that have a value
+        self.kinds: dict[str, tuple[Kind, str]] = {}  # each with its first place
+        self._known = known
+        self._total = 0
+        self._items = defaultdict[str, set[str | None]](set)  # the kinds of items
+        self._paths: dict[str, Keys] = {}
+        self._shapes: dict[Keys, tuple[str, str]] = {}
+
+    def add(self, record: Record) -> None:
+        """Add a record. Raises a UserError if it does not go with those before."""
+        self._total += 1
+        names = dict[str, None]()
         for keys, value in leaves(object_of(record)):
+            name = path_name(any_item(keys))
             if kind_of(value) is None:
                 continue
-            path = any_item(keys)
-            name = path_name(path)
-            filled[name] += name not in once
-            once.add(name)
-            if known is not None and name not in known:
-                continue
-            kind = require_kind(path_name(keys), value, record.where)
-            kind = "number" if kind == "integer" else kind
-            items[name] |= {*map(kind_of, value)} if isinstance(value, list) else set()
-            before, place = kinds.setdefault(name, (kind, record.where))
-            if before != kind and (known is None or known[name].kind == "any"):
-                what = f"{name!r} is of kind {kind} here and {before} at {place}"
-                raise UserError(what, where=record.where, todo=_SAME)
-            if name not in paths:
-                _check_shapes(path, places, record.where)
-            if paths.setdefault(name, path) != path:
-                what = f"two keys read {name!r}, one of them with a point in it"
-                raise UserError(what, where=record.where, todo="rename one")
-    if known is None:
-        known = {
-            name: Field(name, "any") for name in filled if filled[name] >= keep * total
-        }
-    elif lacking := [
-        one.name for one in known.values() if not filled[one.name] and one.kind == "any"
-    ]:
-        what = f"no training target has a value for {lacking[0]!r}"
-        raise UserError(what, todo=f"its keys are: {some_names(filled)}")
-    elif filled and not any(filled[name] for name in known):
-        what = "no training target has a value for any key of the schema"
-        raise UserError(what, todo=f"the targets' keys are: {some_names(filled)}")
-    if not known:
-        todo = (
-            "lower the key keep, or give --schema FILE"
-            if filled
-            else "give --schema FILE"
+            names[name] = None
+            if self._known is None or name in self._known:
+                self._add_value(name, keys, value, record.where)
+        self.filled.update([*names])
+
+    def _add_value(self, name: str, keys: Keys, value: object, where: str) -> None:
+        kind = require_kind(path_name(keys), value, where)
+        if kind == "integer":
+            kind = "number"
+        if isinstance(value, list):
+            self._items[name].update(map(kind_of, value))
+        before, place = self.kinds.setdefault(name, (kind, where))
+        is_open = self._known is None or self._known[name].kind == "any"
+        if before != kind and is_open:
+            what = f"{name!r} is of kind {kind} here and {before} at {place}"
+            raise UserError(what, where=where, todo=_SAME)
+        path = any_item(keys)
+        if name not in self._paths:
+            _check_shapes(path, self._shapes, where)
+        if self._paths.setdefault(name, path) != path:
+            what = f"two keys read {name!r}, one of them with a point in it"
+            raise UserError(what, where=where, todo="rename one")
+
+    def filled_in(self, share: float) -> list[str]:
+        """The keys that at least such a share of the records fill."""
+        least = share * self._total
+        return [name for name, count in self.filled.items() if count >= least]
+
+    def learnt(self, field: Field) -> Field:
+        """A field with what its values say of it."""
+        name = field.name
+        path = self._paths.get(name, field.keys)
+        return replace(
+            field,
+            kind=self.kinds[name][0] if field.kind == "any" else field.kind,
+            share=round(self.filled[name] / max(1, self._total), 6),
+            path=path if len(path) > 1 else (),
+            scalars=field.scalars or scalars_of(self._items[name]),
         )
-        raise UserError("no key of the training targets has values enough", todo=todo)
-    fields = []
-    for name, one in known.items():
-        path = paths.get(name, one.keys)
-        kind = kinds[name][0] if one.kind == "any" else one.kind
-        share = round(filled[name] / max(1, total), 6)
-        path = path if len(path) > 1 else ()
-        scalars = one.scalars or scalars_of(items[name])
-        fields.append(replace(one, kind=kind, share=share, path=path, scalars=scalars))
-    check_names(fields, {name: place for name, (_, place) in kinds.items()})
-    return tuple(fields), Counter(
-        {name: times for name, times in filled.items() if name not in known}
-    )
+
+
+def _require_values(fields: Iterable[Field], filled: Mapping[str, int]) -> None:
+    """Raise a UserError if no target has a value for any key, or for one whose kind is to be learnt."""
+    todo = f"keys are: {some_names(filled)}"
+    lacking = [field for field in fields if field.name not in filled]
+    for field in lacking:
+        if field.kind == "any":
+            what = f"no training target has a value for {field.name!r}"
+            raise UserError(what, todo=f"its {todo}")
+    if filled and len(lacking) == len([*fields]):
+        what = "no training target has a value for any key of the schema"
+        raise UserError(what, todo=f"the targets' {todo}")
 
 
 def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -> None:
@@ -111,32 +144,26 @@ def _check_shapes(path: Keys, places: dict[Keys, tuple[str, str]], where: str) -
             raise UserError(what, where=where, todo=_SAME)
     if path.count(0) > 1:
         what = f"{path_name(path)!r} is a list of objects within another"
-        raise UserError(
-            what,
-            where=where,
-            todo="leave it out with --fields, or make it a list of values",
-        )
+        todo = "leave it out with --fields, or make it a list of values"
+        raise UserError(what, where=where, todo=todo)
 
 
 def check_names(fields: Sequence[Field], places: Mapping[str, str]) -> None:
     """Refuse too many keys, a blank key, keys that read alike, and a key that is a value and an object; `places` are by name."""
     if len(fields) > MOST_KEYS:
         what = f"{len(fields):,} keys would be as many rows"
-        raise UserError(
-            what,
-            todo="choose with --fields",
-        )
-    seen, known = dict[str, Field](), dict[Keys, tuple[str, str]]()
+        raise UserError(what, todo="choose with --fields")
+    seen = dict[str, Field]()
+    known = dict[Keys, tuple[str, str]]()
     for field in fields:
-        name, where = field.name, places.get(field.name)
+        name = field.name
+        where = places.get(name)
         if not alike(name):
             raise UserError(f"the key {name!r} is blank", where=where, todo="rename it")
-        if (other := seen.setdefault(alike(name), field)) is not field:
-            raise UserError(
-                f"the keys {other.name!r} and {name!r} read alike",
-                where=where,
-                todo="rename one",
-            )
+        other = seen.setdefault(alike(name), field)
+        if other is not field:
+            what = f"the keys {other.name!r} and {name!r} read alike"
+            raise UserError(what, where=where, todo="rename one")
         _check_shapes(field.keys, known, where or name)
 
 
@@ -168,7 +195,9 @@ _WORDS: Final[dict[str, Kind]] = KINDS | {
 _FORMATS: Final = {"date": "date", "datetime": "date-time", "time": "time"}
 #: The kinds of the short form that a refusal names.
 _KINDS_TOLD: Final = "string, number, integer, boolean, list, date, datetime, time"
-_SHORT_EXAMPLE: Final = "name, age int, tags list, kind: pub|restaurant"
+_TODO: Final = (
+    'write for example --fields "name, age int, tags list, kind: pub|restaurant"'
+)
 
 
 def read_short(text: str) -> dict[str, Field]:
@@ -187,9 +216,8 @@ def read_short(text: str) -> dict[str, Field]:
     for entry in _unquoted(" ".join(text.split()), ","):
         field = _short_field(entry)
         if field.name in fields:
-            raise UserError(
-                f"--fields names {field.name!r} twice", todo="leave one of the two out"
-            )
+            what = f"--fields names {field.name!r} twice"
+            raise UserError(what, todo="leave one of the two out")
         fields[field.name] = field
     if not fields:
         raise UserError("--fields names no key", todo="write --fields NAME,NAME")
@@ -216,32 +244,35 @@ def _short_field(entry: str) -> Field:
             what, todo=f'write "{head.strip()} {enum[0]}" without the colon'
         )
     path = _short_path(name, entry)
-    keywords = (("format", _FORMATS[word]),) if word in _FORMATS else ()
-    kind = _WORDS.get(word, "string" if keywords else "any")
-    return Field(
-        name, kind, enum, path=path if len(path) > 1 else (), keywords=keywords
-    )
+    if len(path) == 1:
+        path = ()
+    if word in _FORMATS:
+        keywords = (("format", _FORMATS[word]),)
+        return Field(name, "string", enum, path=path, keywords=keywords)
+    return Field(name, _WORDS.get(word, "any"), enum, path=path)
+
+
+def _refuse_entry(entry: str, why: str, todo: str) -> NoReturn:
+    raise UserError(f"--fields has {entry!r}, {why}", todo=todo)
 
 
 def _short_name(head: str, entry: str) -> tuple[str, str]:
     """The name of an entry, without its quotes, and the word of its kind, which is "" without one."""
-    if quoted := re.fullmatch(r'"([^"]*)"(?:\s+(\S+))?', head):
-        name, word = quoted[1].strip(), quoted[2] or ""
+    quoted = re.fullmatch(r'"([^"]*)"(?:\s+(\S+))?', head)
+    if quoted:
+        name, word = quoted.groups("")
     elif '"' in head:
         todo = 'put the whole name in quotes, such as "menu[].unit price", and the kind behind it'
-        raise UserError(
-            f"--fields has {entry!r}, which has quotes within a name", todo=todo
-        )
+        _refuse_entry(entry, "which has quotes within a name", todo)
     else:
         name, word = (*head.rsplit(maxsplit=1), "", "")[:2]
     if word and word not in _WORDS and word not in _FORMATS:
         todo = f"write one of {_KINDS_TOLD}"
         if not quoted:
-            todo += (
-                f""", or put a name of several words in quotes: --fields '"{head}"'"""
-            )
-        raise UserError(f"--fields has {entry!r}, and {word!r} is no kind", todo=todo)
-    return name, word
+            in_quotes = f"""--fields '"{head}"'"""
+            todo += f", or put a name of several words in quotes: {in_quotes}"
+        _refuse_entry(entry, f"and {word!r} is no kind", todo)
+    return name.strip(), word
 
 
 def _short_path(name: str, entry: str) -> Keys:
@@ -250,19 +281,13 @@ def _short_path(name: str, entry: str) -> Keys:
     for step in name.split("."):
         key = step.removesuffix("[]")
         if not key.strip():
-            todo = f'write for example --fields "{_SHORT_EXAMPLE}"'
-            raise UserError(
-                f"--fields has {entry!r}, in which a name is empty", todo=todo
-            )
+            _refuse_entry(entry, "in which a name is empty", _TODO)
         path.append(key)
         if step != key:
             path.append(0)
     if path[-1] == 0:
         todo = f'write "{name[:-2]} list" for a list of values, or "{name}.price" for a key of its objects'
-        raise UserError(
-            f"--fields has {entry!r}, which names no key of the list's objects",
-            todo=todo,
-        )
+        _refuse_entry(entry, "which names no key of the list's objects", todo)
     return tuple(path)
 
 
@@ -273,14 +298,11 @@ def _short_choices(text: str, entry: str) -> tuple[str, ...]:
         whole = re.fullmatch(r'"([^"]*)"', choice)
         if '"' in choice and not whole:
             todo = "put the whole choice in quotes, or give it in a --schema"
-            raise UserError(
-                f"--fields has {entry!r}, which has quotes within a choice", todo=todo
-            )
+            _refuse_entry(entry, "which has quotes within a choice", todo)
         choices[whole[1].strip() if whole else choice] = None
     choices.pop("", None)
     if not choices:
-        todo = f'write for example --fields "{_SHORT_EXAMPLE}"'
-        raise UserError(f"--fields has {entry!r}, which names no choices", todo=todo)
+        _refuse_entry(entry, "which names no choices", _TODO)
     return tuple(choices)
 
 

@@ -5,6 +5,7 @@ each property. A list or a map has a row that names its items. A choice has a ro
 says which of its parts there is.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as set_field
@@ -34,7 +35,10 @@ NOTHING: Final = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A part of a schema. Its `field` is its path, and what its row may say: a value, names, or a label."""
+    """A part of a schema.
+
+    Its `field` is its path, and what its row may say: a value, names, or a label.
+    """
 
     field: Field
     shape: Shape = "value"
@@ -51,12 +55,9 @@ class Part:
     @property
     def name_key(self) -> Field | None:
         """The key of a list's items that the row of names gives: a string if there is one; None without keys."""
-        keys = (
-            self.item.values(listed=True)
-            if self.shape == "list" and self.item.shape == "object"
-            else ()
-        )
-        return naming_key(keys)
+        if not self.lists_objects:
+            return None
+        return naming_key(self.item.values(listed=True))
 
     @property
     def absent(self) -> Absent:
@@ -71,25 +72,29 @@ class Part:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has values and lists of objects alone, which a model can be trained for."""
-        has_places = any(
-            isinstance(key, int) for part in self.inner() for key in part.parts
-        )
-        lists = (part for part in self.inner() if part.shape not in ("value", "object"))
-        return not has_places and all(
-            part.shape == "list"
-            and 0 not in part.field.path
-            and part.item.shape == "object"
-            for part in lists
-        )
+        """Whether it has values and lists of objects alone, as a trained model can have."""
+        return all(part._is_plain_itself for part in self.inner())
+
+    @property
+    def _is_plain_itself(self) -> bool:
+        if self.shape == "object":
+            return 1 not in self.parts
+        is_outermost = 0 not in self.field.path
+        return self.shape == "value" or (self.lists_objects and is_outermost)
+
+    @property
+    def lists_objects(self) -> bool:
+        """Whether it is a list of objects."""
+        return self.shape == "list" and self.item.shape == "object"
 
     def values(self, *, listed: bool = False) -> Iterator[Field]:
         """The values that a trained model can have: those of objects and, unless it is `listed`, of lists of objects."""
         if self.shape == "value":
             yield self.field
-        for part in self.parts.values() if self.shape == "object" else ():
-            yield from part.values(listed=listed)
-        if self.shape == "list" and self.item.shape == "object" and not listed:
+        elif self.shape == "object":
+            for part in self.parts.values():
+                yield from part.values(listed=listed)
+        elif self.lists_objects and not listed:
             yield from self.item.values(listed=True)
 
 
@@ -103,45 +108,48 @@ def naming_key(keys: Iterable[Field]) -> Field | None:
 
 
 def list_part(item: Part, row: Field, names: Field | None = None) -> Part:
-    """A list whose `row` gives the names of all items or, with a field of `names`, a map."""
-    made = Part(row, "map" if names else "list", {"": item})
-    key = names or made.name_key or Field("")
-    kinds, said = (
-        scalars_of({key.kind} - {"string", "list", "any"}),
-        key.description or row.description,
-    )
-    keywords = (*key.keywords, *row.keywords)
+    """A list whose `row` names all items or, with a field of `names`, a map."""
+    plain = Part(row, "map" if names else "list", {"": item})
+    key = names or plain.name_key or Field("")
     row = replace(
         row,
         kind="list",
         enum=key.enum,
-        description=said,
-        scalars=kinds,
-        keywords=keywords,
+        description=key.description or row.description,
+        scalars=scalars_of({key.kind} - {"string", "list", "any"}),
+        keywords=key.keywords + row.keywords,
     )
-    return Part(row, made.shape, made.parts)
+    return Part(row, plain.shape, plain.parts)
 
 
 def tree_of(fields: Sequence[Field]) -> Part:
     """The tree of the fields of a trained model: objects, and lists of objects that are in no other list."""
-    return _grouped([(one.keys, one) for one in fields], ())
+    return _grouped(fields, 0)
 
 
-def _grouped(fields: Sequence[tuple[Keys, Field]], path: Keys) -> Part:
-    """The part at a path; each field comes with its keys below the path."""
-    keys, first = fields[0] if fields else ((), Field(""))
-    if fields and not keys:
+def _grouped(fields: Sequence[Field], depth: int) -> Part:
+    """The part of fields whose first keys, as many as the `depth`, are the same."""
+    first = fields[0] if fields else Field("")
+    if fields and len(first.keys) == depth:
         return Part(first)
-    row = Field(path_name(path), path=path, absent=first.absent[: len(path)])
-    if keys[:1] == (0,):
-        return list_part(
-            _grouped([(keys[1:], one) for keys, one in fields], (*path, 0)), row
-        )
-    groups: dict[str, list[tuple[Keys, Field]]] = {}
-    for keys, one in fields:
-        groups.setdefault(str(keys[0]), []).append((keys[1:], one))
-    parts = {key: _grouped(group, (*path, key)) for key, group in groups.items()}
+    path = first.keys[:depth]
+    absent = first.absent[:depth]
+    row = Field(path_name(path), path=path, absent=absent)
+    groups = defaultdict[str | int, list[Field]](list)
+    for field in fields:
+        groups[field.keys[depth]].append(field)
+    parts = {}
+    for key, group in groups.items():
+        parts[key] = _grouped(group, depth + 1)
+    if 0 in parts:
+        return list_part(parts[0], row)
     return Part(row, "object", parts)
+
+
+#: A value, or `NOTHING`, and whether a row has said any of it.
+_Said = tuple[Any, bool]
+#: The values of an enum by the texts that stand for them.
+Meant = Mapping[str, str]
 
 
 @dataclass
@@ -154,111 +162,131 @@ class ObjectOf:
 
     tree: Part
     texts: Mapping[Keys, str | None]
-    forms: Mapping[Field, Mapping[str, str]] = set_field(default_factory=dict)
+    forms: Mapping[Field, Meant] = set_field(default_factory=dict)
     dropped: Collection[Keys] = ()
     lost: int = 0  # values that were cut, or that are of another kind
-    _below: dict[Keys, dict[str | int, None]] = set_field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # The steps right below each place, in order.
+        self._below = defaultdict[Keys, dict[str | int, None]](dict)
         for place in self.texts:
             for depth, step in enumerate(place):
-                self._below.setdefault(place[:depth], {})[step] = None
+                self._below[place[:depth]][step] = None
 
     def read(self) -> dict[str, Any]:
-        """The object, without the keys that have no value where the schema wants nothing else."""
-        made, _ = self._read(self.tree, (), must=True)
-        return {} if made is NOTHING else dict(made)
+        """The object, without keys that have no value, unless the schema wants something else."""
+        value, _ = self._read(self.tree, (), must=True)
+        if value is NOTHING:
+            return {}
+        return dict(value)
 
-    def _read(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
-        """The value at a place, or `NOTHING`, and whether a row has said any of it. With `must` there is an empty one, at least."""
+    def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
+        """The value at a place, or `NOTHING`, and whether a row has said any of it.
+
+        With `must` there is an empty one, at least.
+        """
         if part.shape == "object":
             return self._object(part, place, must=must)
         if part.shape in ("list", "map"):
             return self._items(part, place, must=must)
         if part.shape == "choice":
-            chosen = part.parts.get(str(self._parsed(part.field, (*place, CHOOSING))))
-            return self._read(chosen, place, must=must) if chosen else (NOTHING, False)
+            label = self._parsed(part.field, (*place, CHOOSING))
+            if label not in part.parts:
+                return NOTHING, False
+            return self._read(part.parts[label], place, must=must)
         value = self._value(part, place)
-        if must and value is NOTHING and part.field.absent and part.field.may_be_empty:
-            return ([] if part.field.kind == "list" else ""), False
-        return value, value is not NOTHING
+        field = part.field
+        if value is not NOTHING:
+            return value, True
+        if must and field.absent and field.may_be_empty:
+            value = [] if field.kind == "list" else ""
+        return value, False
 
     def _value(self, part: Part, place: Keys) -> Any:
         value = self._parsed(part.field, place)
-        listed = any(isinstance(step, int) for step in place)
-        if (
-            place in self.dropped
-            and value is not NOTHING
-            and not listed
-            and part.absent != "never"
-        ):
+        is_listed = any(isinstance(step, int) for step in place)
+        may_go = part.absent != "never" and not is_listed
+        if value is not NOTHING and may_go and place in self.dropped:
             self.lost += 1
             return NOTHING
         # A lost value is null where nothing else is wanted.
         return NOTHING if value is None and part.field.absent else value
 
-    def _object(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
-        # An object that lacks a value is none, unless there must be one: then the rest
-        # is kept, and what it violates is named.
-        made, filled, is_whole = dict[Any, Any](), False, True
+    def _object(self, part: Part, place: Keys, *, must: bool) -> _Said:
+        """An object. One that lacks a value is none, unless there must be one.
+
+        Then the rest is kept, and what it violates is named.
+        """
+        values: dict[Any, Any] = {}
+        filled = False
+        is_whole = True
         for key, inner in part.parts.items():
-            wanted = inner.absent
-            value, is_filled = self._read(inner, (*place, key), must=wanted == "never")
+            is_needed = inner.absent == "never"
+            value, is_filled = self._read(inner, (*place, key), must=is_needed)
             filled = filled or is_filled
-            if value is NOTHING and wanted == "null":
+            if value is NOTHING and inner.absent == "null":
                 value = None
             if value is not NOTHING:
-                made[key] = value
-            elif wanted == "never":
+                values[key] = value
+            elif is_needed:
                 is_whole = False
-        is_kept = not place or must or (is_whole and filled)
-        whole = (
-            [made[n] for n in takewhile(made.__contains__, part.parts)]
-            if 1 in part.parts
-            else made
-        )
-        return (whole if is_kept else NOTHING), filled
+        if place and not must and not (is_whole and filled):
+            return NOTHING, filled
+        if 1 not in part.parts:
+            return values, filled
+        numbers = takewhile(values.__contains__, part.parts)
+        return [values[number] for number in numbers], filled
 
-    def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
+    def _items(self, part: Part, place: Keys, *, must: bool) -> _Said:
         """A list or a map, of the items that a row has said something of."""
-        made, filled = dict[str | int, Any](), False
-        self.lost += self.texts.get((*place, NAMING), "") is None
+        items: dict[str | int, Any] = {}
+        filled = False
+        names = (*place, NAMING)
+        if self.texts.get(names, "") is None:
+            self.lost += 1
         # A row has named these items: they are there, even without a value.
-        are_named = part.item.shape != "value" and (*place, NAMING) in self.texts
-        for step in self._below.get(place, ()):
+        are_named = part.item.shape != "value" and names in self.texts
+        for step in self._below[place]:
             if step in (NAMING, CHOOSING):
                 continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled
             if (is_filled or are_named) and value is not NOTHING:
-                made[step] = value
-        whole = made if part.shape == "map" else [made[step] for step in sorted(made)]
-        return (whole if must or made else NOTHING), filled
+                items[step] = value
+        if not items and not must:
+            return NOTHING, filled
+        if part.shape == "map":
+            return items, filled
+        return [items[number] for number in sorted(items)], filled
 
-    def _parsed(self, of: Field, place: Keys) -> Value | Any:
+    def _parsed(self, field: Field, place: Keys) -> Value | Any:
         """The value of a row's text; None if it is lost, `NOTHING` without a text."""
         text = self.texts.get(place, "")
         if text is not None and not text.strip():
             return NOTHING
-        meant = self.forms.get(of) or {choice: choice for choice in of.enum}
-        spelled = of
-        if of.kind == "json":
-            text = meant.get((text or "").strip())
-        else:
-            spelled = replace(of, enum=tuple(meant))
-        parsed = spelled.parsed(text) if text else None
-        self.lost += parsed is None
-        if isinstance(parsed, list):
-            return _items_once(parsed, meant, of)
-        return meant.get(parsed, parsed) if isinstance(parsed, str) else parsed
+        meant = self.forms.get(field) or {choice: choice for choice in field.enum}
+        value = _meant_value(field, text, meant) if text else None
+        if value is None:
+            self.lost += 1
+        return value
 
 
-def _items_once(items: Sequence[Any], meant: Mapping[str, str], of: Field) -> list[Any]:
-    """The items of a list as the schema has them; each once if it wants them unique."""
-    values = [meant.get(item, item) for item in items]
-    if ("uniqueItems", True) not in of.keywords:
+def _meant_value(field: Field, text: str, meant: Meant) -> Value | None:
+    """The value of a text; None if it is none.
+
+    Choices, also those in a list, are as the schema has them.
+    """
+    if field.kind == "json":
+        return field.parsed(meant.get(text.strip(), ""))
+    value = replace(field, enum=tuple(meant)).parsed(text)
+    if isinstance(value, str):
+        return meant.get(value, value)
+    if not isinstance(value, list):
+        return value
+    values = [meant.get(item, item) for item in value]
+    if ("uniqueItems", True) not in field.keywords:
         return values
-    once = {(isinstance(value, bool), value): value for value in values}
+    once = {(isinstance(item, bool), item): item for item in values}
     return [*once.values()]
 
 
@@ -279,33 +307,34 @@ def lacking(part: Part, value: Any, place: Keys = ()) -> Iterator[tuple[Keys, st
 def read_values(
     texts: Sequence[str | None],
     fields: Sequence[Field],
-    forms: Mapping[Field, Mapping[str, str]] | None = None,
+    forms: Mapping[Field, Meant] | None = None,
 ) -> tuple[dict[str, Any], int]:
     """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
-    places = (one.at(item) for one, item in rows_of(fields, len(texts)))
-    reading = ObjectOf(
-        tree_of(fields), dict(zip(places, texts, strict=True)), forms or {}
-    )
+    rows = rows_of(fields, len(texts))
+    places = (field.at(item) for field, item in rows)
+    by_place = dict(zip(places, texts, strict=True))
+    reading = ObjectOf(tree_of(fields), by_place, forms or {})
     return reading.read(), reading.lost
 
 
 def numbers_at(values: Any, numbers: Mapping[Keys, float], place: Keys = ()) -> Any:
-    """A structure of the same shape as the values, with the numbers of their places; None where there is no number."""
+    """A structure of the same shape as the values, with the numbers of their places.
+
+    None where there is no number.
+    """
     if place in numbers:
         return numbers[place]
     if isinstance(values, Mapping):
-        return {
-            key: numbers_at(value, numbers, (*place, key))
-            for key, value in values.items()
-        }
-    parts = (
-        [isinstance(item, Mapping | list) for item in values]
-        if isinstance(values, list)
-        else []
-    )
-    if any(parts) or (parts and (*place, 1) in numbers):
-        return [
-            numbers_at(item, numbers, (*place, number))
-            for number, item in enumerate(values, 1)
-        ]
-    return None
+        by_key = {}
+        for key, value in values.items():
+            by_key[key] = numbers_at(value, numbers, (*place, key))
+        return by_key
+    if not isinstance(values, list) or not values:
+        return None
+    is_deep = any(isinstance(item, Mapping | list) for item in values)
+    if not is_deep and (*place, 1) not in numbers:
+        return None
+    in_order = []
+    for number, item in enumerate(values, start=1):
+        in_order.append(numbers_at(item, numbers, (*place, number)))
+    return in_order

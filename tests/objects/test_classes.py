@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.objects.json_schema import checker, load_schema, tree_in
+from pipedec_cli.objects.checking import checker
+from pipedec_cli.objects.json_schema import load_schema, read_schema, tree_in
 
 pytestmark = pytest.mark.extra("pydantic")
 
@@ -237,3 +238,65 @@ def test_types_of_pydantic_are_the_kinds_that_the_page_says(tmp_path):
         "secret": "password",
         "file": "path",
     }
+
+
+def test_a_pydantic_class_is_a_schema(tmp_path, capsys, caplog):
+    (tmp_path / "kinds.py").write_text("KINDS = 1\n")
+    path = tmp_path / "models.py"
+    path.write_text(
+        "from typing import Literal\nfrom pydantic import BaseModel, Field\nfrom kinds import KINDS\n"
+        "print('it runs')\n"
+        "class At(BaseModel):\n    city: str\n"
+        "class Person(BaseModel):\n"
+        "    name: str = Field(description='the full name', min_length=2)\n"
+        "    age: int | None = None\n    at: At\n    old: list[At] = []\n    kind: Literal['a', 'b'] | None\n"
+        "class Broken(BaseModel):\n    f: 'Nowhere'\n"
+        "class Tree(BaseModel):\n    kids: list['Tree']\n"
+        "plain = dict\n"
+    )
+    fields = read_schema(f"{path}:Person")
+    assert [(one.name, one.kind, one.absent) for one in fields.values()] == [
+        ("name", "string", ("never",)),
+        ("age", "integer", ("omit",)),
+        ("at.city", "string", ("never", "never")),
+        ("old[].city", "string", ("omit", "omit", "never")),
+        ("kind", "string", ("null",)),
+    ]
+    assert fields["name"].description == "the full name" and fields["kind"].enum == (
+        "a",
+        "b",
+    )
+    assert (fields["name"].keywords, caplog.messages) == ((("minLength", 2),), [])
+    assert capsys.readouterr() == ("", "it runs\n"), "data alone go to stdout"
+    refused = {
+        "Nobody": "with one of its classes: At, Person, Broken, Tree",
+        "plain": "models.py: it has no pydantic class 'plain'",
+        "BaseModel": "models.py: it has no pydantic class 'BaseModel'",
+        "": "models.py: which of its classes is meant is not said; give FILE.py:CLASS with one of",
+        "Broken": "models.py: the file or its class 'Broken' cannot be used: Pydantic",
+        "Tree": "models.py:Tree: the property 'kids[]' refers to itself",
+    }
+    for name, told in refused.items():
+        with pytest.raises(UserError) as refusal:
+            read_schema(f"{path}:{name}" if name else str(path))
+        assert told in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "import nowhere_at_all",
+            "cannot be used: ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
+        ("raise SystemExit(3)", "cannot be used: SystemExit: 3"),
+        ("def f(:", "cannot be used: SyntaxError"),
+        (None, "no such file"),
+    ],
+)
+def test_a_broken_class_is_refused_in_one_line(tmp_path, text, told):
+    if text:
+        (tmp_path / "models.py").write_text(text)
+    with pytest.raises(UserError) as refusal:
+        read_schema(f"{tmp_path / 'models.py'}:Person")
+    assert told in str(refusal.value) and "\n" not in str(refusal.value)

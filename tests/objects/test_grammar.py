@@ -13,14 +13,13 @@ from pipedec_cli.data.fields import Field
 from pipedec_cli.model.text import TextCodec
 from pipedec_cli.objects.grammar import (
     Grammar,
-    _strings,
     allowed_of,
+    format_expression,
     grammar_of,
-    searched,
     span_grammar,
     spelled,
 )
-from pipedec_cli.objects.json_schema import HELD, HELD_FORMATS, HOLD_NOTHING
+from pipedec_cli.objects.keywords import HELD, HELD_FORMATS, HOLD_NOTHING
 from pipedec_cli.pipeline.grid import any_token
 from tests.fakes import tokens_in
 from tests.model.test_checkpoint import words_tokenizer
@@ -228,7 +227,7 @@ FORMATS = "date time date-time duration email idn-email hostname idn-hostname ip
 @settings(max_examples=30)
 @given(data=st.data())
 def test_texts_of_a_format_validate(name, data):
-    written = re.compile(next(_strings({"format": name})), re.ASCII)
+    written = re.compile(format_expression(name), re.ASCII)
     validator = jsonschema_rs.validator_for(
         {"type": "string", "format": name}, validate_formats=True
     )
@@ -269,36 +268,6 @@ def test_where_nothing_fits_the_row_ends():
     tokenizer = tokenizer_of("_gpt2")
     allowed = allowed_of(tokenizer, END, field("integer"))
     assert tokens_in(allowed([tokenizer.get_vocab()["a"]])) == [END]
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "^a$",
-        "a",
-        "a$",
-        "^a",
-        r"^[$^]\$$",
-        "^(a|b)$",
-        "a|b",
-        "^(?:a|(b|c))d",
-        "x^",
-        "^a|b$",
-    ],
-)
-def test_a_pattern_is_searched_as_python_does(pattern):
-    texts = ["", "a", "b", "ab", "ba", "xa", "ax", "$$", "^$", "ad", "cd", "c", "xad"]
-    if (expression := searched(pattern)) is None:
-        assert pattern in ("x^", "^a|b$")
-    else:
-        found = [
-            text
-            for text in texts
-            if re.search(
-                pattern.replace("$", r"\Z") if pattern.endswith("a$") else pattern, text
-            )
-        ]
-        assert [text for text in texts if re.fullmatch(expression, text)] == found
 
 
 def test_a_mask_is_a_function_of_the_tokens_however_many_states_are_kept(monkeypatch):

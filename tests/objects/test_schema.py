@@ -5,7 +5,7 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.data.records import record_of
-from pipedec_cli.objects.schema import learn_schema
+from pipedec_cli.objects.schema import learn_schema, read_short
 
 FACTS = [
     {"name": "The Mill", "food": "Thai", "stars": 3},
@@ -147,3 +147,100 @@ def test_nested_objects_and_lists_give_paths_and_a_share_for_each_record():
         records({"a.b": 1}), {"a.b": Field("a.b", "any", path=("a", "b"))}
     )
     assert dotted.keys == ("a.b",), "a key that has a point in it is meant"
+
+
+def test_the_short_form_names_keys_kinds_and_choices():
+    text = "name, age int, tags list,, kind: pub | restaurant, at.city text, menu[].price float"
+    assert [
+        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
+    ] == [
+        ("name", "any", (), ()),
+        ("age", "integer", (), ()),
+        ("tags", "list", (), ()),
+        ("kind", "any", ("pub", "restaurant"), ()),
+        ("at.city", "string", (), ("at", "city")),
+        ("menu[].price", "number", (), ("menu", 0, "price")),
+    ]
+    with pytest.raises(
+        UserError, match="'a' is an object here and a value at a; give all values"
+    ):
+        read_short("a, a.b")
+
+
+def test_a_name_of_several_words_stands_in_quotes():
+    text = """ "customer rating", name,"unit, price: net" number, "menu[].unit price" float: 1|2.5, b: "x, y" | z """
+    assert [
+        (one.name, one.kind, one.enum, one.path) for one in read_short(text).values()
+    ] == [
+        ("customer rating", "any", (), ()),
+        ("name", "any", (), ()),
+        ("unit, price: net", "number", (), ()),
+        ("menu[].unit price", "number", ("1", "2.5"), ("menu", 0, "unit price")),
+        ("b", "any", ("x, y", "z"), ()),
+    ]
+
+
+def test_a_date_of_the_short_form_is_a_string_with_its_format():
+    fields = read_short('day date, "sent at" datetime, from time, date')
+    assert [(one.name, one.kind, one.keywords) for one in fields.values()] == [
+        ("day", "string", (("format", "date"),)),
+        ("sent at", "string", (("format", "date-time"),)),
+        ("from", "string", (("format", "time"),)),
+        ("date", "any", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "todo"),
+    [
+        (
+            "customer rating",
+            "'rating' is no kind",
+            """quotes: --fields '"customer rating"'""",
+        ),
+        (
+            "name, age itn",
+            "'itn' is no kind",
+            "string, number, integer, boolean, list, date, datetime, time",
+        ),
+        ('"unit price" numbre', "'numbre' is no kind", "write one of string"),
+        ("unit price: a|b", "'price' is no kind", "quotes"),
+        (
+            'name, "unit price',
+            "a quote that does not end",
+            """write for example --fields '"unit price\"""",
+        ),
+        ('menu[]."unit price"', "quotes within a name", '"menu[].unit price"'),
+        ('size: 12" | 14"', "quotes within a choice", "--schema"),
+        ("kind:", "names no choices", "kind: pub|restaurant"),
+        (': a|b, "" int', "a name is empty", "write for example"),
+        ("a..b", "a name is empty", "write for example"),
+        ("a, a int", "'a' twice", "leave one"),
+        ("menu[]", "no key of the list's objects", '"menu list"'),
+        (" ,", "names no key", "NAME,NAME"),
+    ],
+)
+def test_what_is_no_key_of_the_short_form_is_refused_with_what_to_write(
+    text, what, todo
+):
+    with pytest.raises(UserError) as refusal:
+        read_short(text)
+    assert what in refusal.value.what
+    assert todo in str(refusal.value.todo)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("entry", ["age:int", "day: date", '"a b": number'])
+def test_a_kind_behind_a_colon_is_refused_as_the_only_choice(entry):
+    with pytest.raises(UserError) as refusal:
+        read_short(f"name, {entry}")
+    assert repr(entry) in refusal.value.what and refusal.value.todo
+    (field,) = read_short("kind: date|number").values()
+    assert field.enum == ("date", "number")
+
+
+@pytest.mark.parametrize("name", ["person.json", " models.PY"])
+def test_a_file_given_as_the_short_form_is_refused(name):
+    with pytest.raises(UserError) as refusal:
+        read_short(name)
+    assert "--schema" in str(refusal.value.todo)

@@ -26,7 +26,8 @@ from pipedec_cli.data.fields import Keys
 from pipedec_cli.decoding.blind import blind_decoder
 from pipedec_cli.decoding.decoder import Decoder, load
 from pipedec_cli.objects.asked import Asked, asked_of, names_in, numbered
-from pipedec_cli.objects.json_schema import MOST, checker, tree_in
+from pipedec_cli.objects.checking import checker
+from pipedec_cli.objects.json_schema import MOST, tree_in
 from pipedec_cli.objects.rows import Rows
 from pipedec_cli.objects.tree import ObjectOf
 from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings

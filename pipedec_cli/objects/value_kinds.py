@@ -1,0 +1,113 @@
+"""The kinds of values of a schema, and the keywords that no row is held to."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pipedec_cli.data.fields import SCALARS, Field, Kind, kind_of, scalars_of, text_of
+from pipedec_cli.objects.keywords import (
+    HELD_FORMATS,
+    HOLD_NOTHING,
+    OF_NUMBERS,
+)
+from pipedec_cli.objects.notes import refuse
+from pipedec_cli.objects.patterns import holds
+from pipedec_cli.objects.schema import KINDS
+from pipedec_cli.objects.subschemas import Subschema
+
+#: The largest bounds of a number, and the largest step, that llguidance holds a row to.
+_WIDEST: Final = {**dict.fromkeys(OF_NUMBERS, 10**16), "multipleOf": 10**5}
+_NO_SCALAR: Final = (
+    "is no string, number, boolean, object, or list of these",
+    "give it one `type`, and an `enum` of values of that type",
+)
+
+
+class ValueKind(NamedTuple):
+    """The kind, the choices and the scalars of a `Field`."""
+
+    kind: Kind
+    enum: tuple[str, ...] = ()
+    scalars: tuple[Kind, ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is any text, or a list of such texts."""
+        return self.kind in ("string", "list") and not (self.enum or self.scalars)
+
+
+def value_kind(part: Subschema, *, is_item: bool, may_be_json: bool) -> ValueKind:
+    """The kind of a value, or of a list with such items.
+
+    Choices that are no scalars, or that read alike, are refused unless they may be JSON.
+    """
+    if not (part.values or part.types or is_item):
+        return ValueKind("any")
+    values = [value for value in part.values or () if value is not None]
+    types, scalars = _types_and_scalars(part, values)
+    fault = _fault_of_choices(values, scalars)
+    if fault and may_be_json:
+        quoted = (json.dumps(value, ensure_ascii=False) for value in values)
+        return ValueKind("json", tuple(dict.fromkeys(quoted)))
+    if fault or not types <= {*SCALARS}:
+        refuse(part.keys, *(fault or _NO_SCALAR))
+    texts = filter(None, map(text_of, values))
+    enum = tuple(dict.fromkeys(texts))
+    if is_item:
+        return ValueKind("list", enum, scalars)
+    if len(types) == 1:
+        return ValueKind(KINDS[types.pop()], enum)
+    return ValueKind("string", enum, scalars)
+
+
+def _types_and_scalars(
+    part: Subschema, values: Sequence[Any]
+) -> tuple[set[str], tuple[Kind, ...]]:
+    """The types of a part, or of its values, and the scalars that it may have.
+
+    Each integer is a number.
+    """
+    kinds: set[str] = {kind for kind in map(kind_of, values) if kind}
+    types = {*part.types} or {*kinds} or {"string"}
+    if "number" in types:
+        types.discard("integer")
+        kinds = {"number" if kind == "integer" else kind for kind in kinds}
+    return types, scalars_of(kinds or types)
+
+
+def _fault_of_choices(
+    values: Sequence[Any], scalars: Sequence[Kind]
+) -> tuple[str, str] | None:
+    """Why the texts of some values are not told apart, and what to do about it."""
+    if any(isinstance(value, list | dict) for value in values):
+        return _NO_SCALAR
+    words = [value for value in values if isinstance(value, str)]
+    for word in words:
+        if word != word.strip():
+            fault = f"has the choice {word!r} with spaces around it"
+            return fault, "leave the spaces out"
+    for kind in scalars:
+        texts = words if kind != "string" else ()
+        if any(Field("", kind).parsed(text) is not None for text in texts):
+            fault = "has a choice that reads like one of another type"
+            return fault, "leave one of the two out"
+    return None
+
+
+def unheld_words(value: ValueKind, keywords: Mapping[str, Any]) -> set[str]:
+    """The keywords that no row is held to; the object is checked at the end."""
+    words = set[str]()
+    if value.kind == "any" or "string" in value.scalars:
+        words.update(keywords.keys() - HOLD_NOTHING)
+    if value.is_text and keywords.get("format", "date") not in HELD_FORMATS:
+        words.add("format")
+    if keywords.get("maxItems") == 0:  # the row writes an item
+        words.add("maxItems")
+    if "pattern" in keywords and not holds(keywords["pattern"]):
+        words.add("pattern")
+    for word, widest in _WIDEST.items():
+        if abs(keywords.get(word, 0)) > widest:
+            words.add(word)
+    if "uniqueItems" in keywords and keywords.get("minItems", 0) > 1:
+        words.add("uniqueItems")  # too few may remain without doubles
+    return words
