@@ -170,21 +170,6 @@ def _joined(text: str, date: Quantity, time: Quantity) -> Quantity:
     return quantity(text, start, end, *values)
 
 
-def read_date(text: str) -> tuple[str, ...]:
-    """What a whole text means as a date; () if it is none."""
-    return whole(dates_in(text.strip()), text)
-
-
-def read_time(text: str) -> tuple[str, ...]:
-    """What a whole text means as a time of day; () if it is none."""
-    return whole(times_in(text.strip()), text)
-
-
-def read_datetime(text: str) -> tuple[str, ...]:
-    """What a whole text means as a date with its time; () if it is none."""
-    return whole(datetimes_in(text.strip()), text)
-
-
 def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
     """The values of the quantity that is all of a text, without white space around it; () if none is."""
     length = len(text.strip())

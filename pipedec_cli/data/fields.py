@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -25,6 +25,15 @@ from pipedec_cli.data.errors import UserError
 #: a schema it is `ANY_ITEM`.
 Keys = tuple[str | int, ...]
 ANY_ITEM: Final = 0
+
+
+class RowAddress(NamedTuple):
+    """Where the answer of a row belongs: a value, the names of a list's items or of a map's entries, or a choice's label."""
+
+    path: Keys
+    role: Literal["value", "names", "label"] = "value"
+
+
 #: What a schema wants where a key has no value: the key is left out, it is null, or it
 #: must have a value.
 Absent = Literal["omit", "null", "never"]

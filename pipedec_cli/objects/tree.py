@@ -17,6 +17,7 @@ from pipedec_cli.data.fields import (
     Absent,
     Field,
     Keys,
+    RowAddress,
     Value,
     path_name,
     rows_of,
@@ -24,9 +25,6 @@ from pipedec_cli.data.fields import (
 )
 
 Shape = Literal["value", "object", "list", "map", "choice"]
-#: Behind the path of a list or map the place of the row that names its items or
-#: entries, and of a choice that of its label.
-NAMING, CHOOSING = 0, -1
 #: The value of a key that has none, and of an object that lacks a value which it must
 #: have.
 NOTHING: Final = object()
@@ -153,16 +151,16 @@ class ObjectOf:
     """
 
     tree: Part
-    texts: Mapping[Keys, str | None]
+    texts: Mapping[RowAddress, str | None]
     forms: Mapping[Field, Mapping[str, str]] = set_field(default_factory=dict)
     dropped: Collection[Keys] = ()
     lost: int = 0  # values that were cut, or that are of another kind
     _below: dict[Keys, dict[str | int, None]] = set_field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for place in self.texts:
-            for depth, step in enumerate(place):
-                self._below.setdefault(place[:depth], {})[step] = None
+        for address in self.texts:
+            for depth, step in enumerate(address.path):
+                self._below.setdefault(address.path[:depth], {})[step] = None
 
     def read(self) -> dict[str, Any]:
         """The object, without the keys that have no value where the schema wants nothing else."""
@@ -176,7 +174,8 @@ class ObjectOf:
         if part.shape in ("list", "map"):
             return self._items(part, place, must=must)
         if part.shape == "choice":
-            chosen = part.parts.get(str(self._parsed(part.field, (*place, CHOOSING))))
+            label = self._parsed(part.field, RowAddress(place, "label"))
+            chosen = part.parts.get(str(label))
             return self._read(chosen, place, must=must) if chosen else (NOTHING, False)
         value = self._value(part, place)
         if must and value is NOTHING and part.field.absent and part.field.may_be_empty:
@@ -184,7 +183,7 @@ class ObjectOf:
         return value, value is not NOTHING
 
     def _value(self, part: Part, place: Keys) -> Any:
-        value = self._parsed(part.field, place)
+        value = self._parsed(part.field, RowAddress(place))
         listed = any(isinstance(step, int) for step in place)
         if (
             place in self.dropped
@@ -222,12 +221,11 @@ class ObjectOf:
     def _items(self, part: Part, place: Keys, *, must: bool) -> tuple[Any, bool]:
         """A list or a map, of the items that a row has said something of."""
         made, filled = dict[str | int, Any](), False
-        self.lost += self.texts.get((*place, NAMING), "") is None
+        naming = RowAddress(place, "names")
+        self.lost += self.texts.get(naming, "") is None
         # A row has named these items: they are there, even without a value.
-        are_named = part.item.shape != "value" and (*place, NAMING) in self.texts
+        are_named = part.item.shape != "value" and naming in self.texts
         for step in self._below.get(place, ()):
-            if step in (NAMING, CHOOSING):
-                continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled
             if (is_filled or are_named) and value is not NOTHING:
@@ -235,9 +233,9 @@ class ObjectOf:
         whole = made if part.shape == "map" else [made[step] for step in sorted(made)]
         return (whole if must or made else NOTHING), filled
 
-    def _parsed(self, of: Field, place: Keys) -> Value | Any:
+    def _parsed(self, of: Field, address: RowAddress) -> Value | Any:
         """The value of a row's text; None if it is lost, `NOTHING` without a text."""
-        text = self.texts.get(place, "")
+        text = self.texts.get(address, "")
         if text is not None and not text.strip():
             return NOTHING
         meant = self.forms.get(of) or {choice: choice for choice in of.enum}
@@ -282,7 +280,7 @@ def read_values(
     forms: Mapping[Field, Mapping[str, str]] | None = None,
 ) -> tuple[dict[str, Any], int]:
     """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
-    places = (one.at(item) for one, item in rows_of(fields, len(texts)))
+    places = (RowAddress(one.at(item)) for one, item in rows_of(fields, len(texts)))
     reading = ObjectOf(
         tree_of(fields), dict(zip(places, texts, strict=True)), forms or {}
     )
