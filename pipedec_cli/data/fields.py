@@ -26,14 +26,10 @@ from pipedec_cli.data.errors import UserError
 Keys = tuple[str | int, ...]
 ANY_ITEM: Final = 0
 
-
-class RowAddress(NamedTuple):
-    """Where the answer of a row belongs: a value, the names of a list's items or of a map's entries, or a choice's label."""
-
-    path: Keys
-    role: Literal["value", "names", "label"] = "value"
-
-
+#: An object; its values may be objects, and lists of objects.
+Object = Mapping[str, Any]
+#: Object, each with its path.
+Leaves = Iterator[tuple[Keys, Any]]
 #: What a schema wants where a key has no value: the key is left out, it is null, or it
 #: must have a value.
 Absent = Literal["omit", "null", "never"]
@@ -65,6 +61,13 @@ _ONE_KIND: Final = "give all values of a key the same kind"
 
 
 # --- Paths
+
+
+class RowAddress(NamedTuple):
+    """Where the answer of a row belongs: a value, the names of a list's items or of a map's entries, or a choice's label."""
+
+    path: Keys
+    role: Literal["value", "names", "label"] = "value"
 
 
 def path_name(keys: Keys) -> str:
@@ -100,7 +103,7 @@ def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
     yield keys, "a value"
 
 
-def leaves(value: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def leaves(value: Object, above: Keys = ()) -> Leaves:
     """The values that are no objects, each with its path. Items of a list of objects are counted without empty ones."""
     for key, inner in value.items():
         here = (*above, key)
@@ -114,7 +117,7 @@ def leaves(value: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, A
             yield here, inner
 
 
-def _leaves_of_items(items: Sequence[Any], place: Keys) -> Iterator[tuple[Keys, Any]]:
+def _leaves_of_items(items: Sequence[Any], place: Keys) -> Leaves:
     number = 1
     for item in items:
         values = list(leaves(item or {}, (*place, number)))
@@ -131,7 +134,7 @@ def _lists_objects(value: Any) -> bool:
 
 
 def mapped(
-    values: Mapping[str, Any], change: Callable[[Keys, Any], Any], above: Keys = ()
+    values: Object, change: Callable[[Keys, Any], Any], above: Keys = ()
 ) -> dict[str, Any]:
     """An object of the same shape, whose values are `change`, called with each path and value."""
     changed: dict[str, Any] = {}
@@ -147,14 +150,14 @@ def mapped(
     return changed
 
 
-def by_path(values: Mapping[str, Any]) -> dict[Keys, Any]:
+def by_path(values: Object) -> dict[Keys, Any]:
     """The values of an object by their paths; each item of a list has its own number, also an empty one."""
     found: dict[Keys, Any] = {}
     mapped(values, found.setdefault)
     return found
 
 
-# --- Values and their texts
+# --- Object and their texts
 
 
 def scalars_of(kinds: Collection[str | None]) -> tuple[Kind, ...]:
@@ -364,9 +367,7 @@ def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
     return list(places.values())
 
 
-def value_texts(
-    target: Mapping[str, object], fields: Sequence[Field], where: str
-) -> tuple[str, ...]:
+def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[str, ...]:
     """The text of each row's value, see `rows_of`, "" without one; a UserError for a value that does not fit."""
     values = _filled(target)
     _check_shapes(values, fields, where)
@@ -377,14 +378,14 @@ def value_texts(
     return texts_of(target, fields)
 
 
-def texts_of(target: Mapping[str, object], fields: Sequence[Field]) -> tuple[str, ...]:
+def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
     """The texts of an object that fits; see `value_texts`."""
     values = _filled(target)
     places = [field.at(item) for field, item in _rows_in(values, fields)]
     return tuple(text_of(values.get(place)) for place in places)
 
 
-def _filled(target: Mapping[str, object]) -> dict[Keys, Any]:
+def _filled(target: Object) -> dict[Keys, Any]:
     return {keys: value for keys, value in leaves(target) if kind_of(value)}
 
 
@@ -432,7 +433,7 @@ def _rows_in(paths: Iterable[Keys], fields: Sequence[Field]) -> list[Row]:
 # --- Plain texts
 
 
-def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
+def pairs_of(values: Object) -> tuple[str, ...]:
     """The pairs ``path: value`` of an object, with or without a schema; each item of a list is a pair.
 
     Whole numbers are written without a point, and values without a kind as JSON.
