@@ -14,7 +14,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
@@ -52,7 +52,6 @@ _NUMBER: Final = re.compile(
     r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE][+-]?[0-9]{1,3})?"
 )
 _KIND_OF_TYPE: Final[dict[type, Kind]] = {
-    str: "string",
     bool: "boolean",
     int: "integer",
     float: "number",
@@ -98,8 +97,10 @@ def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
     for depth in range(1, len(keys)):
         if isinstance(keys[depth - 1], int):
             continue
-        is_list = isinstance(keys[depth], int)
-        yield keys[:depth], "a list of objects" if is_list else "an object"
+        if isinstance(keys[depth], int):
+            yield keys[:depth], "a list of objects"
+        else:
+            yield keys[:depth], "an object"
     yield keys, "a value"
 
 
@@ -130,7 +131,8 @@ def _lists_objects(value: Any) -> bool:
     if not isinstance(value, list):
         return False
     items = [item for item in value if item is not None]
-    return bool(items) and all(isinstance(item, Mapping) for item in items)
+    are_objects = all(isinstance(item, Mapping) for item in items)
+    return bool(items) and are_objects
 
 
 def mapped(
@@ -143,8 +145,10 @@ def mapped(
         if isinstance(value, Mapping):
             changed[key] = mapped(value, change, here)
         elif _lists_objects(value):
-            items = enumerate(value, start=1)
-            changed[key] = [mapped(item or {}, change, (*here, n)) for n, item in items]
+            items = []
+            for number, item in enumerate(value, start=1):
+                items.append(mapped(item or {}, change, (*here, number)))
+            changed[key] = items
         else:
             changed[key] = change(here, value)
     return changed
@@ -199,7 +203,10 @@ class Field(Struct, frozen=True):
     @property
     def list_path(self) -> Keys:
         """The keys that lead to the list whose items have it; () if there is no such list."""
-        return self.path[: self.path.index(ANY_ITEM)] if self.listed else ()
+        if not self.listed:
+            return ()
+        end = self.path.index(ANY_ITEM)
+        return self.path[:end]
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -256,7 +263,9 @@ class Field(Struct, frozen=True):
 
     def enum_holds(self, items: Iterable[str]) -> bool:
         """Whether there is no enum, or all of these texts are in it."""
-        return not self.enum or set(items) <= set(self.enum)
+        if not self.enum:
+            return True
+        return set(items) <= set(self.enum)
 
 
 #: A key, and the item whose row it has: 0 of a key that no list has.
@@ -281,15 +290,20 @@ def _read_as(text: str, kind: Kind) -> Any:
     if not _NUMBER.fullmatch(text):
         return None
     number = json.loads(text)
-    if isinstance(number, float) and (kind == "integer" or math.isinf(number)):
+    if isinstance(number, int):
+        return number
+    if kind == "integer" or math.isinf(number):
         return None
     return number
 
 
 def kind_of(value: object) -> Kind | Literal["other"] | None:
     """The kind of a JSON value: ``other`` if no row can hold it; None for null, white space, and a list of such items."""
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if value is None:
         return None
+    if isinstance(value, str):
+        is_blank = not value.strip()
+        return None if is_blank else "string"
     if isinstance(value, list):
         return _kind_of_list(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -298,8 +312,10 @@ def kind_of(value: object) -> Kind | Literal["other"] | None:
 
 
 def _kind_of_list(items: Sequence[object]) -> Literal["list", "other"] | None:
-    kinds = {kind_of(item) for item in items}
-    if "other" in kinds or any(isinstance(item, list) for item in items):
+    kinds = set()
+    for item in items:
+        kinds.add("other" if isinstance(item, list) else kind_of(item))
+    if "other" in kinds:
         return "other"
     return "list" if any(kinds) else None
 
@@ -321,14 +337,17 @@ def text_of(value: object) -> str:
         return value.strip()
     if not isinstance(value, list):
         return json.dumps(value)
-    items = [doubled(text_of(item), _ITEM) for item in value if kind_of(item)]
-    return f" {_ITEM} ".join(items)
+    texts = [text_of(item) for item in value if kind_of(item)]
+    return f" {_ITEM} ".join(doubled(text, _ITEM) for text in texts)
 
 
 def items_of(text: str) -> list[str]:
     """The texts of a list's items, which ``|`` separates."""
-    items = _split(text, _ITEM)
-    return [item.replace(_ITEM * 2, _ITEM).strip() for item in items]
+    items = []
+    for item in _split(text, _ITEM):
+        single = item.replace(_ITEM * 2, _ITEM)
+        items.append(single.strip())
+    return items
 
 
 # --- The rows of an object
@@ -341,8 +360,8 @@ def rows_of(fields: Sequence[Field], texts: int) -> list[Row]:
     on.
     """
     listed = sum(field.listed for field in fields)
-    items = 1 + (texts - len(fields)) // max(1, listed)
-    rows = rows_with(fields, items)
+    later = texts - len(fields)
+    rows = rows_with(fields, 1 + later // max(1, listed))
     if len(rows) != texts:
         raise ValueError(f"{texts} texts for {len(fields)} keys")
     return rows
@@ -362,8 +381,8 @@ def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
     places: dict[Keys, tuple[int, ...]] = {}
     for place, field in enumerate(fields):
         if field.listed:
-            before = places.get(field.list_path, ())
-            places[field.list_path] = (*before, place)
+            path = field.list_path
+            places[path] = (*places.get(path, ()), place)
     return list(places.values())
 
 
@@ -381,21 +400,31 @@ def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[st
 def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
     """The texts of an object that fits; see `value_texts`."""
     values = _filled(target)
-    places = [field.at(item) for field, item in _rows_in(values, fields)]
-    return tuple(text_of(values.get(place)) for place in places)
+    texts = []
+    for field, item in _rows_in(values, fields):
+        texts.append(text_of(values.get(field.at(item))))
+    return tuple(texts)
 
 
 def _filled(target: Object) -> dict[Keys, Any]:
-    return {keys: value for keys, value in leaves(target) if kind_of(value)}
+    filled = {}
+    for keys, value in leaves(target):
+        if kind_of(value):
+            filled[keys] = value
+    return filled
 
 
 def _check_shapes(paths: Iterable[Keys], fields: Sequence[Field], where: str) -> None:
     """Raise a UserError for a value where the fields have an object or a list, or the reverse."""
-    known = dict(chain.from_iterable(shapes(field.keys) for field in fields))
+    known: dict[Keys, str] = {}
+    for field in fields:
+        known.update(shapes(field.keys))
     for path in paths:
         for above, shape in shapes(any_item(path)):
-            if known.get(above, shape) != shape:
-                what = f"{path_name(above)!r} is {shape} here and {known[above]} in the fields"
+            wanted = known.get(above, shape)
+            if shape != wanted:
+                name = path_name(above)
+                what = f"{name!r} is {shape} here and {wanted} in the fields"
                 raise UserError(what, where=where, todo=_ONE_KIND)
 
 
@@ -405,7 +434,9 @@ def _check_value(name: str, value: object, field: Field, where: str) -> None:
     kinds = field.kinds
     if "number" in kinds:
         kinds = (*kinds, "integer")
-    fitting = ("list",) if field.kind == "list" else (field.kind, *kinds)
+    fitting: tuple[Kind, ...] = (field.kind, *kinds)
+    if field.kind == "list":
+        fitting = ("list",)
     if kind not in fitting:
         what = f"{name!r} is of kind {kind} here and {field.kind} in the fields"
         raise UserError(what, where=where, todo=_ONE_KIND)
@@ -426,8 +457,11 @@ def _check_value(name: str, value: object, field: Field, where: str) -> None:
 def _rows_in(paths: Iterable[Keys], fields: Sequence[Field]) -> list[Row]:
     """The rows of an object with values at these paths: as many items as the longest of its lists has."""
     listed = {field.keys for field in fields if field.listed}
-    items = [item_number(path) for path in paths if any_item(path) in listed]
-    return rows_with(fields, max(items, default=1))
+    items = 1
+    for path in paths:
+        if any_item(path) in listed:
+            items = max(items, item_number(path))
+    return rows_with(fields, items)
 
 
 # --- Plain texts
@@ -457,22 +491,27 @@ def _said(value: Any) -> str:
 
 def split_pair(pair: str) -> tuple[str, str]:
     """Key and value of a pair; "" without a value."""
-    key, *value = _split(pair, _KEY, most=1)
-    return key.replace(_KEY * 2, _KEY).strip(), "".join(value).strip()
+    key, *values = _split(pair, _KEY, most=1)
+    key = key.replace(_KEY * 2, _KEY)
+    value = values[0] if values else ""
+    return key.strip(), value.strip()
 
 
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
     """The texts of all rows as a sequential model writes them."""
     pairs = []
-    for (field, item), text in zip(rows_of(fields, len(texts)), texts, strict=True):
+    rows = rows_of(fields, len(texts))
+    for (field, item), text in zip(rows, texts, strict=True):
         if text:
-            pairs.append(f"{plain_opening(field, item)} {doubled(text)}")
+            opening = plain_opening(field, item)
+            pairs.append(f"{opening} {doubled(text)}")
     return f"{_PAIR} ".join(pairs)
 
 
 def plain_opening(field: Field, item: int = 1) -> str:
     """How the value of an item begins in a plain text."""
-    return doubled(f"{doubled(path_name(field.at(item)), _KEY)}{_KEY}")
+    key = doubled(path_name(field.at(item)), _KEY)
+    return doubled(f"{key}{_KEY}")
 
 
 def read_plain(
@@ -495,7 +534,8 @@ def read_plain(
             item = 1 + sorted(numbers[field.list_path]).index(number)
             most = max(most, item)
         values[field, item] = value
-    return tuple(values.get(row, "") for row in rows_with(fields, most))
+    rows = rows_with(fields, most)
+    return tuple(values.get(row, "") for row in rows)
 
 
 def _written_values(
@@ -504,14 +544,15 @@ def _written_values(
     """The values of a plain text by their fields and items, as these are numbered there; None for one that was cut."""
     names = {alike(field.name): field for field in fields}
     values: dict[Row, str | None] = {}
-    pairs = [piece.replace(_PAIR * 2, _PAIR) for piece in _split(text, _PAIR)]
+    pairs = list(_split(text, _PAIR))
     for number, pair in enumerate(pairs, start=1):
-        key, value = split_pair(pair)
+        key, written = split_pair(pair.replace(_PAIR * 2, _PAIR))
+        is_cut = cut and number == len(pairs)
+        value = None if is_cut else written
         for name, item in _names_of(key):
             field = names.get(alike(name))
             if field and field.listed == bool(item):
-                is_cut = cut and number == len(pairs)
-                values.setdefault((field, item), None if is_cut else value)
+                values.setdefault((field, item), value)
     return values
 
 
@@ -519,7 +560,9 @@ def _names_of(key: str) -> Iterator[tuple[str, int]]:
     """The names that a key of a plain text may stand for, and the item: ``menu[].price`` for ``menu[2].price``."""
     yield key, 0
     for match in _ITEM_NUMBER.finditer(key):
-        yield f"{key[: match.start()]}[]{key[match.end() :]}", int(match[1])
+        before = key[: match.start()]
+        behind = key[match.end() :]
+        yield f"{before}[]{behind}", int(match[1])
 
 
 def alike(name: str) -> str:
@@ -535,9 +578,10 @@ def doubled(text: str, mark: str = _PAIR) -> str:
 def _split(text: str, mark: str, most: int | None = None) -> Iterator[str]:
     """The text cut at separators, at most `most` of them. The last of an odd run of marks separates; others are doubled."""
     once = re.escape(mark)
-    odd_runs = re.finditer(rf"(?<!{once})(?:{once}{once})*{once}(?!{once})", text)
+    odd_run = rf"(?<!{once})(?:{once}{once})*{once}(?!{once})"
+    runs = re.finditer(odd_run, text)
     start = 0
-    for run in islice(odd_runs, most):
+    for run in islice(runs, most):
         yield text[start : run.end() - 1]
         start = run.end()
     yield text[start:]
@@ -551,4 +595,5 @@ class FieldSegmenter:
 
     def cut(self, text: str) -> tuple[str, ...]:
         """One text for each key of the schema."""
-        return tuple(value or "" for value in read_plain(text, self.fields))
+        texts = read_plain(text, self.fields)
+        return tuple(text or "" for text in texts)

@@ -34,7 +34,8 @@ def places_in(text: str, source: str) -> list[Place]:
     words = text.split()
     if not words:
         return []
-    expression = r"\s+".join(re.escape(word) for word in words)
+    escaped = [re.escape(word) for word in words]
+    expression = r"\s+".join(escaped)
     if re.match(_LETTER, words[0]):
         expression = f"(?<!{_LETTER}){expression}"
     if re.match(_LETTER, words[-1][-1]):

@@ -42,9 +42,15 @@ def question_of(field: Field) -> str:
 
 def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
     """The choices that a question names."""
-    short = [choice for choice in choices if len(choice) <= _NAMED_CHARACTERS]
-    length = sum(len(choice) for choice in short)
-    every = 1 + max((len(short) - 1) // _NAMED, length // _NAMED_CHARACTERS)
+    short = []
+    length = 0
+    for choice in choices:
+        if len(choice) <= _NAMED_CHARACTERS:
+            short.append(choice)
+            length += len(choice)
+    too_many = (len(short) - 1) // _NAMED
+    too_long = length // _NAMED_CHARACTERS
+    every = 1 + max(too_many, too_long)
     return tuple(short[::every])
 
 
@@ -58,7 +64,9 @@ class Name(NamedTuple):
     @property
     def printed(self) -> str:
         """What the item is called in its rows: the second one of a name is ``name (2)``."""
-        return self.name if self.number == 1 else f"{self.name} ({self.number})"
+        if self.number == 1:
+            return self.name
+        return f"{self.name} ({self.number})"
 
 
 def numbered(names: Iterable[tuple[int | str, str]]) -> list[Name]:
@@ -113,8 +121,9 @@ class Asked:
         """The question for the value, for the names of all items, or for the kind of what there is."""
         name = self.name
         if self.part.shape in ("list", "map"):
-            within = path_name(self.named(1)[len(self.place) + 1 :])
-            name = f"{within or 'name'} of each of the {name}"
+            item = len(self.place) + 1
+            within = path_name(self.named(1)[item:]) or "name"
+            name = f"{within} of each of the {name}"
         elif self.part.shape == "choice":
             name = f"kind of the {name}"
         if self.of:
@@ -136,7 +145,9 @@ class Asked:
         """The rows of items and entries, whose names are known."""
         for name in names:
             place = (*self.place, name.key)
-            called = f"{name.printed} of {self.of}" if self.of else name.printed
+            called = name.printed
+            if self.of:
+                called += f" of {self.of}"
             lines = self.lines
             if self.part.shape == "list":
                 lines += f"{self.line_of(name)}\n"
@@ -146,13 +157,16 @@ class Asked:
 
     def line_of(self, name: Name) -> str:
         """The line that says what an item is called."""
-        return f"{path_name(self.named(name.key))}: {name.printed}"
+        place = self.named(name.key)
+        return f"{path_name(place)}: {name.printed}"
 
     def named(self, key: int | str) -> Keys:
         """The place of the name of an item; of the item itself if no key of it is the name."""
         name = self.part.name_key
-        inner = name.path[len(self.part.field.path) + 1 :] if name else ()
-        return (*self.place, key, *inner)
+        if name is None:
+            return (*self.place, key)
+        item = len(self.part.field.path) + 1
+        return (*self.place, key, *name.path[item:])
 
 
 def asked_of(asked: Asked) -> Iterator[Asked]:
@@ -161,7 +175,8 @@ def asked_of(asked: Asked) -> Iterator[Asked]:
         yield asked
         return
     for key, part in asked.part.parts.items():
-        yield from asked_of(replace(asked, part=part, place=(*asked.place, key)))
+        place = (*asked.place, key)
+        yield from asked_of(replace(asked, part=part, place=place))
 
 
 def sample_of(asked: Asked) -> Iterator[Asked]:
@@ -170,14 +185,16 @@ def sample_of(asked: Asked) -> Iterator[Asked]:
         for label in asked.part.parts:
             yield from asked.chosen(label)
     elif asked.part.shape != "value":
-        yield from asked.items([Name(1 if asked.part.shape == "list" else "a", "a")])
+        key = 1 if asked.part.shape == "list" else "a"
+        yield from asked.items([Name(key, "a")])
 
 
 def shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The lines of a row in an example whose object has these texts."""
     asked = replace(asked, lines="")
     if asked.part.shape == "value":
-        yield f"{asked.opening()} {values.get(asked.place) or NONE}"
+        text = values.get(asked.place) or NONE
+        yield f"{asked.opening()} {text}"
     elif asked.part.shape == "choice":
         yield from _shown_choice(asked, values)
     else:
@@ -186,7 +203,8 @@ def shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 
 def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The line that says which alternative there is, and those of the alternative."""
-    if not values.get(asked.place) and not _keys_below(asked.place, values):
+    is_there = values.get(asked.place) or _keys_below(asked.place, values)
+    if not is_there:
         yield f"{asked.opening()} {NONE}"
         return
 
@@ -201,11 +219,14 @@ def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 
 def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The line with the names of all items, and those of each item."""
-    keys = _keys_below(asked.place, values)
-    names = numbered([(key, values.get(asked.named(key), str(key))) for key in keys])
-    named = [name for name in names if name.name]
-    yield f"{asked.opening()} {text_of([name.name for name in named]) or NONE}"
-    for name in named:
+    names = []
+    for key in _keys_below(asked.place, values):
+        text = values.get(asked.named(key), str(key))
+        if text:
+            names.append((key, text))
+    answer = text_of([text for _, text in names]) or NONE
+    yield f"{asked.opening()} {answer}"
+    for name in numbered(names):
         if asked.part.shape == "list":
             yield asked.line_of(name)
         for row in asked.items([name]):
@@ -215,8 +236,11 @@ def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
 def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:
     """The keys right below a place, as far as they lead to texts, in order."""
     depth = len(place)
-    below = [path for path, text in values.items() if text and path[:depth] == place]
-    return list(dict.fromkeys(path[depth] for path in below if len(path) > depth))
+    keys: dict[int | str, None] = {}
+    for path, text in values.items():
+        if text and len(path) > depth and path[:depth] == place:
+            keys[path[depth]] = None
+    return list(keys)
 
 
 def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
@@ -224,7 +248,8 @@ def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
     text = values.get(asked.place, "")
     if not text or asked.part.shape != "value":
         return 0
-    return -1 if asked.part.field.parsed(text) is None else 1
+    value = asked.part.field.parsed(text)
+    return -1 if value is None else 1
 
 
 def names_in(answer: str) -> list[str]:

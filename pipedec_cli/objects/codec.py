@@ -174,9 +174,7 @@ class FieldCodec:
         A single part of the source ends where that is most probable. A list has all
         items that the model writes: the more they are, the less probable is each end.
         """
-        known = choices(field) or None
-        if known is None and grounded and not is_worded(field):
-            known = candidates(field, source, learnt)
+        known = _known_answers(field, source, learnt, grounded=grounded)
         if known is not None and (field.kind != "list" or not known):
             return RowRule(tuple(known))
         items = dict(known or ())
@@ -318,6 +316,16 @@ class FieldCodec:
             empty = not field.forced
             rows.append(allowed_of(tokenizer, eos, field, texts, may_be_empty=empty))
         return rows
+
+
+def _known_answers(
+    field: Field, source: str, learnt: Reading | None, *, grounded: bool
+) -> list[Known] | None:
+    """The choices of a schema, or what stands in a source; None where a field has no known answers."""
+    named = choices(field)
+    if named or is_worded(field) or not grounded:
+        return named or None
+    return candidates(field, source, learnt)
 
 
 def _counted(field: Field) -> Field:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import takewhile
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
@@ -109,5 +108,9 @@ def _check_question(template: str, text: str) -> None:
 
 def common(*rows: Sequence[int]) -> list[int]:
     """What all rows begin with."""
-    columns = zip(*rows, strict=False)
-    return [column[0] for column in takewhile(lambda same: len({*same}) == 1, columns)]
+    tokens = []
+    for column in zip(*rows, strict=False):
+        if len(set(column)) > 1:
+            break
+        tokens.append(column[0])
+    return tokens
