@@ -142,20 +142,6 @@ def test_names_of_special_tokens_in_keys_and_choices_are_text(place):
         assert {line["fields"][special] for line in lines} <= {special, "x"}
 
 
-def test_lists_of_objects_fit_the_schema_in_any_batch(place):
-    items = {"properties": {"name": {}, "stars": INTEGER}}
-    properties = {"food": {"enum": ["Thai"]}, "menu": {"type": "array", "items": items}}
-    schema = {"properties": properties, "required": ["menu"]}
-    how = (*written(place, schema, "menu.json"), "--confidence")
-    how = (*how, "--set", "time_max=12", "--batch-size")
-    _, lines = generate(place, *how, 4)
-    _, alone = generate(place, *how, 1)
-    assert fields_of(lines) == fields_of(alone)
-    for line, single in zip(lines, alone, strict=True):
-        jsonschema.validate(line["fields"], schema)
-        assert line["confidence"] == single["confidence"]
-
-
 OF = {"enum": ["food", "near", "river", "Mill", "Aromi"]}
 DISH = {"properties": {"dish": OF, "price": NUMBER, "kind": OF}, "required": ["dish"]}
 CITY = {
@@ -257,22 +243,6 @@ def test_every_value_has_a_confidence_and_a_place(place):
     assert not plain[0].keys() & {"confidence", "spans"}
 
 
-def test_lists_and_maps_with_bounds_are_taken_out_of_the_source(place):
-    words = {"type": "string", "maxLength": 20}
-    tags = {"type": "array", "items": words, "minItems": 2, "maxItems": 3}
-    names = {"type": "object", "minProperties": 1, "maxProperties": 2}
-    names["additionalProperties"] = tags
-    schema = written(place, {"properties": {"it": names}, "required": ["it"]})
-    _, lines = generate(place, *schema, "--confidence", "--set", "time_max=40")
-    for line in lines:
-        found = line["fields"]["it"]
-        items = [*found]
-        for tags in found.values():
-            items += tags
-        assert items and all(item in line["source"] for item in items)
-        assert line["confidence"]["it"].keys() == found.keys()
-
-
 def test_a_choice_that_is_longer_than_a_row_may_be_is_made_whole(place):
     """It is scored in one call, so that no limit cuts it."""
     long = {"properties": {"n": {"enum": ["a" * 99]}}, "required": ["n"]}
@@ -296,25 +266,15 @@ def test_a_value_that_its_keywords_do_not_allow_stands_among_the_violations_if_i
         assert [*line["fields"]] == ["open"]
 
 
-def test_thresholds_of_confidence_say_when_there_is_no_value(place):
-    """The answers to one key are right, and those to the others are wrong: only the one keeps its values."""
-    few = ("--fields", "name, food: Thai|Greek, stars int, open boolean")
-    _, before = generate(place, *few)
-    key = min(key for fields in fields_of(before) for key in fields)
-    rows = []
-    for line in before:
-        target = {key: line["fields"].get(key)}
-        rows.append({"source": line["source"], "target": target})
-    dev = write_lines(place / "dev.jsonl", *rows)
-    told, lines = generate(place, *few, "--calibrate", dev)
+def test_thresholds_are_fitted_to_right_answers_and_told_in_the_manifest(place):
+    few = ("--fields", "name, food: Thai|Greek, stars int", "--calibrate")
+    rows = [{"source": "The Mill", "target": {"name": "Mill"}}] * 5
+    told, _ = generate(place, *few, write_lines(place / "dev.jsonl", *rows))
     assert "5 records cannot carry a threshold" in told
-    for line, row in zip(lines, rows, strict=True):
-        assert line["fields"].keys() <= {key}
-        assert line["fields"].get(key) == row["target"][key]
     fitted = read_json(place / "out.manifest.json")["settings"]["rows"]["thresholds"]
-    assert sorted(fitted)[1:] == [2, 2, 2] and min(fitted) < 1
-    wrong = again_with(place, *few, "--calibrate", place / "docs.jsonl")
-    assert "records with an object" in refused(*wrong)
+    assert fitted[1:] == [2, 2], "no record has a value of these keys"
+    wrong = refused(*again_with(place, *few, place / "docs.jsonl"))
+    assert "records with an object" in wrong
 
 
 def test_questions_are_answered_as_they_are_whatever_delay_a_recipe_has(place):
