@@ -126,7 +126,8 @@ def times_in(text: str) -> list[Quantity]:
     """
     quantities = []
     for match in _TIME.finditer(western(text)):
-        if value := _time_value(match):
+        value = _time_value(match)
+        if value:
             quantities.append(quantity(text, *match.span(), value))
     return quantities
 
@@ -248,17 +249,20 @@ def _readings(match: Any) -> list[_Reading]:
     if match["m"]:
         return [_Reading("year", year, int(match["m"]), int(match["d"]))]
     if match["name"]:
-        first = _named_first(match)
+        order = _named_first(match)
         day = int(match["d"])
         months = month_names().get(_bare(match["name"]), [])
-        return [_Reading(first, year, month, day) for month in months]
-    one = int(match["a"])
-    two = int(match["b"])
-    if one == two:
-        return [_Reading("either", year, one, one)]
-    readings = [_Reading("day", year, two, one), _Reading("month", year, one, two)]
+        return [_Reading(order, year, month, day) for month in months]
+    first = int(match["a"])
+    second = int(match["b"])
+    if first == second:
+        return [_Reading("either", year, first, second)]
+    readings = [
+        _Reading("day", year, month=second, day=first),
+        _Reading("month", year, month=first, day=second),
+    ]
     if len(match["y"]) == 2 and not any(_iso(reading) for reading in readings):
-        return [_Reading("year", _whole_year(match["a"]), two, int(match["y"]))]
+        return [_Reading("year", _whole_year(match["a"]), second, int(match["y"]))]
     return readings
 
 

@@ -156,9 +156,9 @@ def mapped(
 
 def by_path(values: Object) -> dict[Keys, Any]:
     """The values of an object by their paths; each item of a list has its own number, also an empty one."""
-    found: dict[Keys, Any] = {}
-    mapped(values, found.setdefault)
-    return found
+    paths: dict[Keys, Any] = {}
+    mapped(values, paths.setdefault)
+    return paths
 
 
 # --- Object and their texts

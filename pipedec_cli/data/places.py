@@ -62,5 +62,8 @@ def places_of(value: Any, source: str) -> list[Place]:
 
 def _places_meant(value: Any, source: str, find: Finder) -> list[Place]:
     """The places of what may mean a value."""
-    quantities = found_in(source, find)
-    return [(found.start, found.end) for found in quantities if value in found.values]
+    places = []
+    for quantity in found_in(source, find):
+        if value in quantity.values:
+            places.append((quantity.start, quantity.end))
+    return places

@@ -189,7 +189,7 @@ def sample_of(asked: Asked) -> Iterator[Asked]:
         yield from asked.items([Name(key, "a")])
 
 
-def shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
+def example_lines(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The lines of a row in an example whose object has these texts."""
     asked = replace(asked, lines="")
     if asked.part.shape == "value":
@@ -214,7 +214,7 @@ def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     label = max(asked.part.parts, key=fit)
     yield f"{asked.opening()} {label}"
     for row in asked.chosen(label):
-        yield from shown(row, values)
+        yield from example_lines(row, values)
 
 
 def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
@@ -230,7 +230,7 @@ def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
         if asked.part.shape == "list":
             yield asked.line_of(name)
         for row in asked.items([name]):
-            yield from shown(row, values)
+            yield from example_lines(row, values)
 
 
 def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:

@@ -96,12 +96,12 @@ class RowRule:
         kept = []
         for name in names:
             counts[name] += 1
-            if counts[name] <= times_in(name, source):
+            if counts[name] <= _most_items(name, source):
                 kept.append(self.items.get(name, name))
         return text_of(kept)
 
 
-def times_in(name: str, source: str) -> int:
+def _most_items(name: str, source: str) -> int:
     """How many items of a list may have a name: as many as the source says it, one at least."""
     return max(1, len(places_in(name, source)))
 
@@ -119,7 +119,7 @@ def names_as_often(
             return names(tokens)
         *items, _ = [item.strip() for item in decode(tokens).split("|")]
         last = items[-1]
-        if last and items.count(last) > times_in(last, source):
+        if last and items.count(last) > _most_items(last, source):
             return mask_of([end])
         return names(tokens)
 

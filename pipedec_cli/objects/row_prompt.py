@@ -63,7 +63,7 @@ class RowPrompt:
         if len(rows) == 1 or later or not chat:
             alike.append(self._whole("a"))
         shortest = min(len(row) for row in rows)
-        self._shared = min(len(common(*alike)), shortest - 1)
+        self._shared = min(len(common_beginning(*alike)), shortest - 1)
 
     def known(self, words: str) -> tuple[int, ...]:
         """The tokens of a row that asks in these words."""
@@ -106,7 +106,7 @@ def _check_question(template: str, text: str) -> None:
     raise UserError(what, todo=todo)
 
 
-def common(*rows: Sequence[int]) -> list[int]:
+def common_beginning(*rows: Sequence[int]) -> list[int]:
     """What all rows begin with."""
     tokens = []
     for column in zip(*rows, strict=False):

@@ -42,10 +42,10 @@ from pipedec_cli.objects.asked import (
     NONE,
     Asked,
     asked_of,
+    example_lines,
     names_in,
     numbered,
     sample_of,
-    shown,
 )
 from pipedec_cli.objects.candidates import (
     Known,
@@ -57,7 +57,7 @@ from pipedec_cli.objects.candidates import (
 from pipedec_cli.objects.codec import Answered, FieldCodec, RowRule
 from pipedec_cli.objects.grammar import is_free
 from pipedec_cli.objects.json_schema import Check
-from pipedec_cli.objects.row_prompt import RowPrompt, common
+from pipedec_cli.objects.row_prompt import RowPrompt, common_beginning
 from pipedec_cli.objects.tree import Part, tree_of
 from pipedec_cli.pipeline.answers import Answer
 from pipedec_cli.pipeline.attention import APART
@@ -219,7 +219,7 @@ class BlindPlan:
             values[place] = " ".join(words)
         lines: list[str] = []
         for asked in self.asked:
-            lines += shown(asked, values)
+            lines += example_lines(asked, values)
         return "\n".join(lines)
 
     @property
@@ -320,7 +320,7 @@ class BlindPlan:
         answers = [*(rule.known or ()), Known(NONE, "")]
         rows = [self._prompt.answered(words, answer.text) for answer in answers]
         known = opening.known
-        begin = len(common(known, *rows))
+        begin = len(common_beginning(known, *rows))
         written = rule.known is None
         if written and begin < len(known):
             # A token reaches over the end of the question.
@@ -396,7 +396,8 @@ def _learnt_readings(
     for shot in shots:
         for place, value in leaves(shot.target_fields or {}):
             for item in value if isinstance(value, list) else [value]:
-                if text := text_of(item):
+                text = text_of(item)
+                if text:
                     examples[any_item(place)].append((text, shot.source))
     readings = {}
     for part in parts:

@@ -7,11 +7,11 @@ from pipedec_cli.objects.asked import (
     Asked,
     Name,
     asked_of,
+    example_lines,
     names_in,
     numbered,
     question_of,
     sample_of,
-    shown,
 )
 from pipedec_cli.objects.json_schema import tree_in
 
@@ -89,7 +89,7 @@ def test_an_example_shows_equal_items_as_they_are_asked_for():
         ("lines", 2, "item"): "tea",
         ("lines", 2, "qty"): "3",
     }
-    assert [*shown(lines, values)] == [
+    assert [*example_lines(lines, values)] == [
         "lines: tea | tea",
         "lines[1].item: tea",
         "lines[1].qty: 2",
@@ -100,11 +100,11 @@ def test_an_example_shows_equal_items_as_they_are_asked_for():
 
 def test_an_example_shows_which_alternative_there_is():
     way = rows_of(way=WAY)["way"]
-    assert [*shown(way, {("way", "sails"): "2"})] == [
+    assert [*example_lines(way, {("way", "sails"): "2"})] == [
         "kind of way: boat",
         "way.sails: 2",
     ]
-    assert [*shown(way, {})] == ["kind of way: none"]
+    assert [*example_lines(way, {})] == ["kind of way: none"]
 
 
 def test_names_are_kept_as_often_as_an_answer_has_them():
