@@ -72,7 +72,8 @@ def test_every_value_of_a_trained_model_has_a_confidence(workspace):
     text = ("--text", "Aromi has 3 stars.", "--json")
     asked = ("generate", "-w", workspace, *FEW, "--confidence", "--spans", *text)
     line = json.loads(run(*asked).stdout)
-    assert line["confidence"].keys() == line["fields"].keys() == line["spans"].keys()
+    keys = line["fields"].keys()
+    assert keys == line["confidence"].keys() == line["spans"].keys()
     assert all(0 < sure <= 1 for sure in line["confidence"].values())
 
 
@@ -144,7 +145,8 @@ def test_a_model_that_was_trained_for_dates_writes_dates_alone(tmp_path):
     run("segment", data, "--level", "field", "--fields", '"the day" date', *place)
     run("train", *place, *QUICK)
     typed = ("--text", "It came on 2026-03-12.", "--json", "--set", "time_max=30")
-    fields = json.loads(run("generate", *place, *typed).stdout)["fields"]
+    told = run("generate", *place, *typed).stdout
+    fields = json.loads(told)["fields"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", fields.get("the day") or "2026-03-12")
 
 
@@ -158,8 +160,9 @@ def test_the_report_compares_values_and_steps(workspace):
     assert names == ["sequential", "fields together", "exact-pipelined"]
     assert options_of(pipelined) == f"--workspace {workspace}"
     again = ("--limit", 1, "--out", workspace / "again.jsonl")
-    made = run("generate", "-w", workspace, *options_of(exact).split(), *again)
-    assert "exact, drafted by 4 fields at a time" in made.stderr
+    options = options_of(exact).split()
+    told = run("generate", "-w", workspace, *options, *again).stderr
+    assert "exact, drafted by 4 fields at a time" in told
     steps = [entry["totals"]["steps_per_example"] for entry in (plain, pipelined)]
     assert steps[1] <= 50 <= steps[0]
     assert pipelined["settings"]["schedule"] == "together"
