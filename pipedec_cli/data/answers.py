@@ -5,7 +5,7 @@ Besides JSON lines these are MultiSpanQA's predictions, one JSON object ``{id:
 a line with ``;`` between phrases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from pipedec_cli.data.records import Generated, Record, record_of
 #: ``records``: JSON lines, as `generate` writes them. ``answers``: ``{id: [answers]}``.
 #: ``lines``: ``;`` lines.
 Format = Literal["records", "answers", "lines"]
+_LINES = (".txt", ".src", ".trg", ".tgt", ".pred")
 
 
 def load_predictions(
@@ -40,68 +41,71 @@ def load_predictions(
         return predictions if right is None else _joined(predictions, right), form
     if right is None:
         what = "holds answers only, nothing to score them against"
-        raise UserError(
-            what, where=str(path), todo="give the right ones with --gold FILE"
-        )
+        todo = "give the right ones with --gold FILE"
+        raise UserError(what, where=str(path), todo=todo)
     if form == "answers":
-        predictions = []
-        for name, value in (_one_object(path) or {}).items():
-            where = f"{path} id {name!r}"
-            record = replace(record_of({}, where, 0), id=name)
-            answers = checked(value, tuple[str, ...], where, field="answers")
-            predictions.append(_bare(record, answers))
-        return _joined(predictions, right), form
+        return _joined(_read_answers(path), right), form
+    return _read_lines(path, right), form
+
+
+def _read_answers(path: Path) -> list[Generated]:
+    """MultiSpanQA's predictions, without their records."""
+    predictions = []
+    for name, value in (_one_object(path) or {}).items():
+        where = f"{path} id {name!r}"
+        record = replace(record_of({}, where, 0), id=name)
+        answers = checked(value, tuple[str, ...], where, field="answers")
+        predictions.append(_bare(record, answers))
+    return predictions
+
+
+def _read_lines(path: Path, right: Sequence[Record]) -> list[Generated]:
+    """Predictions of which each is a line of phrases, as the right answers are."""
     lines = [split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(right):
         what = f"has {len(lines)} lines for {len(right)} right answers"
         todo = "write one line a document, an empty one where nothing was predicted"
         raise UserError(what, where=str(path), todo=todo)
-    return list(map(_bare, right, lines)), form
+    return list(map(_bare, right, lines))
+
+
+def _bare(record: Record, segments: Sequence[str]) -> Generated:
+    return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 
 def _read_gold(path: Path, sources: Path | None) -> list[Record]:
+    """The records of a file of right answers."""
     form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]
-    lines = form == "lines"
-    if lines and sources is None:
+    if form == "answers":
+        examples = multispanqa(str(path), None)
+    elif sources is None:
         what = "holds targets only; which sources are they of?"
         raise UserError(what, where=str(path), todo="name them with --sources FILE")
-    examples = (
-        parallel(str(sources), None, targets=path)
-        if lines
-        else multispanqa(str(path), None)
-    )
+    else:
+        examples = parallel(str(sources), None, targets=path)
     records = []
     for number, example in enumerate(examples, start=1):
         if example.target is None:
             what = "has no labels, as the published test split has none: nothing to score against"
             raise UserError(what, where=example.where)
         # The target stays a list, so that its parts are the answers.
-        record = record_of(
-            {"source": example.source, "target": list(example.target)},
-            example.where,
-            number,
-        )
+        row = {"source": example.source, "target": list(example.target)}
+        record = record_of(row, example.where, number)
         records.append(replace(record, id=example.id or record.id))
     return records
 
 
 def format_of(path: Path) -> Format:
     """The format of a file, by its name or its content. Raises a UserError if there is no such file."""
+    if not path.exists():
+        raise UserError("no such file", where=str(path), todo="check its name")
     if not path.is_file():
-        what, todo = "no such file", "check its name"
-        if path.exists():
-            what, todo = (
-                "a folder or a pipe, not a file",
-                "name a file of predictions, or of right answers",
-            )
+        what = "a folder or a pipe, not a file"
+        todo = "name a file of predictions, or of right answers"
         raise UserError(what, where=str(path), todo=todo)
-    if (
-        path.name.lower()
-        .removesuffix(".gz")
-        .endswith((".txt", ".src", ".trg", ".tgt", ".pred"))
-    ):
+    if path.name.lower().removesuffix(".gz").endswith(_LINES):
         return "lines"
     return "records" if _one_object(path) is None else "answers"
 
@@ -114,15 +118,12 @@ def _one_object(path: Path) -> dict[str, Any] | None:
     try:
         value = as_json(content, str(path))
     except UserError:
+        first_line, *_ = content.lstrip().split(b"\n", 1)
         with suppress(UserError):
-            as_json(content.lstrip().split(b"\n", 1)[0], str(path))
+            as_json(first_line, str(path))
             return None  # JSON lines
         raise
     return value if isinstance(value, dict) and "prediction" not in value else None
-
-
-def _bare(record: Record, segments: Sequence[str]) -> Generated:
-    return Generated(text="; ".join(segments), segments=tuple(segments), record=record)
 
 
 def _joined(
@@ -132,30 +133,45 @@ def _joined(
     records: dict[str, Record] = {}
     for record in gold:
         if record.id in records:
-            raise UserError(
-                f"id {record.id!r} is there twice", where=records[record.id].where
-            )
+            what = f"id {record.id!r} is there twice"
+            raise UserError(what, where=records[record.id].where)
         records[record.id] = record
     for prediction in predictions:
         if prediction.id not in records:
+            what = f"id {prediction.id!r} is not in the right answers"
             where = prediction.record.where if prediction.record else None
-            raise UserError(
-                f"id {prediction.id!r} is not in the right answers", where=where
-            )
-    predicted = {prediction.id for prediction in predictions}
-    if missing := [record for record in gold if record.id not in predicted]:
-        what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
-        todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
-        raise UserError(what, where=missing[0].where, todo=todo)
-    sources = [
-        (one.record.source, records[one.id].source) for one in predictions if one.record
-    ]
-    given, right = zip(*sources, strict=True) if sources else ((), ())
-    if given != right and sorted(given) == sorted(right):
-        what = "the right answers stand in another order than the predictions, which go by their ids"
-        raise UserError(
-            what, where=gold[0].where, todo="give both the same ids, or the same order"
-        )
+            raise UserError(what, where=where)
+    _require_predictions(predictions, gold)
+    _require_order(predictions, records)
     return [
         replace(prediction, record=records[prediction.id]) for prediction in predictions
     ]
+
+
+def _require_predictions(
+    predictions: Sequence[Generated], gold: Sequence[Record]
+) -> None:
+    """Raise a UserError unless there is a prediction for each record."""
+    predicted = {prediction.id for prediction in predictions}
+    missing = [record for record in gold if record.id not in predicted]
+    if missing:
+        what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
+        todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
+        raise UserError(what, where=missing[0].where, todo=todo)
+
+
+def _require_order(
+    predictions: Sequence[Generated], records: Mapping[str, Record]
+) -> None:
+    """Raise a UserError if predictions and records have the same sources in another order, so that ids lie."""
+    given = []
+    right = []
+    for prediction in predictions:
+        if prediction.record:
+            given.append(prediction.record.source)
+            right.append(records[prediction.id].source)
+    if given != right and sorted(given) == sorted(right):
+        what = "the right answers stand in another order than the predictions, which go by their ids"
+        todo = "give both the same ids, or the same order"
+        first, *_ = records.values()
+        raise UserError(what, where=first.where, todo=todo)

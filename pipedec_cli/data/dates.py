@@ -126,7 +126,8 @@ def times_in(text: str) -> list[Quantity]:
     """
     quantities = []
     for match in _TIME.finditer(western(text)):
-        if value := _time_value(match):
+        value = _time_value(match)
+        if value:
             quantities.append(quantity(text, *match.span(), value))
     return quantities
 
@@ -168,21 +169,6 @@ def _joined(text: str, date: Quantity, time: Quantity) -> Quantity:
     end = max(date.end, time.end)
     values = [f"{value}T{time.values[0]}" for value in date.values]
     return quantity(text, start, end, *values)
-
-
-def read_date(text: str) -> tuple[str, ...]:
-    """What a whole text means as a date; () if it is none."""
-    return whole(dates_in(text.strip()), text)
-
-
-def read_time(text: str) -> tuple[str, ...]:
-    """What a whole text means as a time of day; () if it is none."""
-    return whole(times_in(text.strip()), text)
-
-
-def read_datetime(text: str) -> tuple[str, ...]:
-    """What a whole text means as a date with its time; () if it is none."""
-    return whole(datetimes_in(text.strip()), text)
 
 
 def whole(quantities: list[Quantity], text: str) -> tuple[Any, ...]:
@@ -263,17 +249,20 @@ def _readings(match: Any) -> list[_Reading]:
     if match["m"]:
         return [_Reading("year", year, int(match["m"]), int(match["d"]))]
     if match["name"]:
-        first = _named_first(match)
+        order = _named_first(match)
         day = int(match["d"])
         months = month_names().get(_bare(match["name"]), [])
-        return [_Reading(first, year, month, day) for month in months]
-    one = int(match["a"])
-    two = int(match["b"])
-    if one == two:
-        return [_Reading("either", year, one, one)]
-    readings = [_Reading("day", year, two, one), _Reading("month", year, one, two)]
+        return [_Reading(order, year, month, day) for month in months]
+    first = int(match["a"])
+    second = int(match["b"])
+    if first == second:
+        return [_Reading("either", year, first, second)]
+    readings = [
+        _Reading("day", year, month=second, day=first),
+        _Reading("month", year, month=first, day=second),
+    ]
     if len(match["y"]) == 2 and not any(_iso(reading) for reading in readings):
-        return [_Reading("year", _whole_year(match["a"]), two, int(match["y"]))]
+        return [_Reading("year", _whole_year(match["a"]), second, int(match["y"]))]
     return readings
 
 

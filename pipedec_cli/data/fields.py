@@ -11,112 +11,36 @@ import json
 import math
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 from pipedec_cli.data.errors import UserError
 
 #: The keys that lead to a value. A number is the place of an item in a list, from 1; in
-#: a schema it is 0, for any item.
+#: a schema it is `ANY_ITEM`.
 Keys = tuple[str | int, ...]
+ANY_ITEM: Final = 0
+
+#: An object; its values may be objects, and lists of objects.
+Object = Mapping[str, Any]
+#: Object, each with its path.
+Leaves = Iterator[tuple[Keys, Any]]
 #: What a schema wants where a key has no value: the key is left out, it is null, or it
 #: must have a value.
 Absent = Literal["omit", "null", "never"]
-#: An object that is deeper is no object of values.
-DEEPEST: Final = 64
-
-
-def path_name(keys: Keys) -> str:
-    """The path in writing: ``menu[2].price``, and ``menu[].price`` for any item."""
-    name = ""
-    for key in keys:
-        part = f"[{key or ''}]" if isinstance(key, int) else f".{key}"
-        name += part if name else str(key)
-    return name
-
-
-def any_item(keys: Keys) -> Keys:
-    """The path in a schema of a path in an object."""
-    return tuple(0 if isinstance(key, int) else key for key in keys)
-
-
-def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """The paths to all objects and lists above a value, and to the value, each with what stands there."""
-    for depth in range(1, len(keys)):
-        if not isinstance(keys[depth - 1], int):
-            yield (
-                keys[:depth],
-                "a list of objects" if isinstance(keys[depth], int) else "an object",
-            )
-    yield keys, "a value"
-
-
-def leaves(value: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """The values that are no objects, each with its path. Items of a list of objects are counted without empty ones."""
-    for key, part in value.items():
-        here, number = (*above, key), 0
-        if len(here) > DEEPEST:
-            yield here, part
-        elif isinstance(part, Mapping):
-            yield from leaves(part, here)
-        elif _lists_objects(part):
-            for item in part:
-                found = [*leaves(item or {}, (*here, number + 1))]
-                number += any(_says_something(one) for _, one in found)
-                yield from (pair for pair in found if pair[0][len(here)] == number)
-        else:
-            yield here, part
-
-
-def _lists_objects(value: Any) -> bool:
-    fits = isinstance(value, list) and all(
-        isinstance(item, Mapping | None) for item in value
-    )
-    return fits and any(item is not None for item in value)
-
-
-def _says_something(value: Any) -> bool:
-    """Whether it is neither null nor blank, nor a list of such items."""
-    if isinstance(value, list):
-        return any(map(_says_something, value))
-    return value is not None and not (isinstance(value, str) and not value.strip())
-
-
-def mapped(
-    values: Mapping[str, Any], change: Callable[[Keys, Any], Any], above: Keys = ()
-) -> dict[str, Any]:
-    """An object of the same shape, whose values are `change`, called with each path and value."""
-    made: dict[str, Any] = {}
-    for key, value in values.items():
-        here = (*above, key)
-        if isinstance(value, Mapping):
-            made[key] = mapped(value, change, here)
-        elif _lists_objects(value):
-            made[key] = [
-                mapped(item, change, (*here, number))
-                for number, item in enumerate(value, 1)
-            ]
-        else:
-            made[key] = change(here, value)
-    return made
-
-
-def by_path(values: Mapping[str, Any]) -> dict[Keys, Any]:
-    """The values of an object by their paths; each item of a list has its own number, also an empty one."""
-    found: dict[Keys, Any] = {}
-    mapped(values, found.setdefault)
-    return found
-
-
 #: ``any`` is to be learnt from the targets. A list is of scalars. ``json`` is one of an
 #: enum of JSON texts.
 Kind = Literal["string", "number", "integer", "boolean", "list", "json", "any"]
 Value = str | int | float | bool | list[Any]
 #: The kinds of scalars, in the order in which a text that may be of several is read.
 SCALARS: Final[tuple[Kind, ...]] = ("integer", "number", "boolean", "string")
+#: An object that is deeper is no object of values.
+DEEPEST: Final = 64
 
 #: The separators between two items of a list, two keys of a plain text, and a key and
 #: its value.
@@ -127,12 +51,123 @@ _ITEM_NUMBER: Final = re.compile(r"\[\s*([1-9][0-9]{0,3})\s*\]")
 _NUMBER: Final = re.compile(
     r"-?(?:0|[1-9][0-9]{0,999})(?:\.[0-9]{1,999})?(?:[eE][+-]?[0-9]{1,3})?"
 )
+_KIND_OF_TYPE: Final[dict[type, Kind]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+}
+_ONE_KIND: Final = "give all values of a key the same kind"
+
+
+# --- Paths
+
+
+class RowAddress(NamedTuple):
+    """Where the answer of a row belongs: a value, the names of a list's items or of a map's entries, or a choice's label."""
+
+    path: Keys
+    role: Literal["value", "names", "label"] = "value"
+
+
+def path_name(keys: Keys) -> str:
+    """The path in writing: ``menu[2].price``, and ``menu[].price`` for any item."""
+    name = ""
+    for key in keys:
+        if not name:
+            name = str(key)
+        elif isinstance(key, int):
+            name += f"[{key or ''}]"
+        else:
+            name += f".{key}"
+    return name
+
+
+def any_item(keys: Keys) -> Keys:
+    """The path in a schema of a path in an object."""
+    return tuple(ANY_ITEM if isinstance(key, int) else key for key in keys)
+
+
+def item_number(keys: Keys) -> int:
+    """The number of the item that a path leads into; 0 outside of lists of objects."""
+    return max((key for key in keys if isinstance(key, int)), default=0)
+
+
+def shapes(keys: Keys) -> Iterator[tuple[Keys, str]]:
+    """The paths to all objects and lists above a value, and to the value, each with what stands there."""
+    for depth in range(1, len(keys)):
+        if isinstance(keys[depth - 1], int):
+            continue
+        if isinstance(keys[depth], int):
+            yield keys[:depth], "a list of objects"
+        else:
+            yield keys[:depth], "an object"
+    yield keys, "a value"
+
+
+def leaves(value: Object, above: Keys = ()) -> Leaves:
+    """The values that are no objects, each with its path. Items of a list of objects are counted without empty ones."""
+    for key, inner in value.items():
+        here = (*above, key)
+        if len(here) > DEEPEST:
+            yield here, inner
+        elif isinstance(inner, Mapping):
+            yield from leaves(inner, here)
+        elif _lists_objects(inner):
+            yield from _leaves_of_items(inner, here)
+        else:
+            yield here, inner
+
+
+def _leaves_of_items(items: Sequence[Any], place: Keys) -> Leaves:
+    number = 1
+    for item in items:
+        values = list(leaves(item or {}, (*place, number)))
+        if any(kind_of(value) for _, value in values):
+            yield from values
+            number += 1
+
+
+def _lists_objects(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    items = [item for item in value if item is not None]
+    are_objects = all(isinstance(item, Mapping) for item in items)
+    return bool(items) and are_objects
+
+
+def mapped(
+    values: Object, change: Callable[[Keys, Any], Any], above: Keys = ()
+) -> dict[str, Any]:
+    """An object of the same shape, whose values are `change`, called with each path and value."""
+    changed: dict[str, Any] = {}
+    for key, value in values.items():
+        here = (*above, key)
+        if isinstance(value, Mapping):
+            changed[key] = mapped(value, change, here)
+        elif _lists_objects(value):
+            items = []
+            for number, item in enumerate(value, start=1):
+                items.append(mapped(item or {}, change, (*here, number)))
+            changed[key] = items
+        else:
+            changed[key] = change(here, value)
+    return changed
+
+
+def by_path(values: Object) -> dict[Keys, Any]:
+    """The values of an object by their paths; each item of a list has its own number, also an empty one."""
+    paths: dict[Keys, Any] = {}
+    mapped(values, paths.setdefault)
+    return paths
+
+
+# --- Object and their texts
 
 
 def scalars_of(kinds: Collection[str | None]) -> tuple[Kind, ...]:
     """The `SCALARS` among some kinds; () for strings alone, as `Field.scalars` has it."""
-    found = tuple(kind for kind in SCALARS if kind in kinds)
-    return () if found == ("string",) else found
+    scalars = tuple(kind for kind in SCALARS if kind in kinds)
+    return () if scalars == ("string",) else scalars
 
 
 class Field(Struct, frozen=True):
@@ -140,21 +175,20 @@ class Field(Struct, frozen=True):
 
     name: str
     kind: Kind = "string"
-    enum: tuple[
-        str, ...
-    ] = ()  # the texts that a value, or each item of a list, may have; () for any
-    share: float = 0.0  # the share of the training records that have a value
-    path: Keys = ()  # the keys that lead to it; () if there is one, the name
+    #: The texts that a value, or each item of a list, may have; () for any.
+    enum: tuple[str, ...] = ()
+    #: The share of the training records that have a value.
+    share: float = 0.0
+    #: The keys that lead to it; () if there is one, the name.
+    path: Keys = ()
     description: str = ""
-    absent: tuple[
-        Absent, ...
-    ] = ()  # what each key of the path has without a value; () wants nothing
+    #: What each key of the path has without a value; () wants nothing.
+    absent: tuple[Absent, ...] = ()
     #: The `SCALARS` that a string, or an item of a list, is read as, the first that
     #: fits; () for strings alone.
     scalars: tuple[Kind, ...] = ()
-    keywords: tuple[
-        tuple[str, Any], ...
-    ] = ()  # what else a schema says of its values; see `HELD`
+    #: What else a schema says of its values; see `HELD`.
+    keywords: tuple[tuple[str, Any], ...] = ()
 
     @property
     def keys(self) -> Keys:
@@ -164,33 +198,46 @@ class Field(Struct, frozen=True):
     @property
     def listed(self) -> bool:
         """Whether it belongs to the items of a list of objects."""
-        return 0 in self.path
+        return ANY_ITEM in self.path
+
+    @property
+    def list_path(self) -> Keys:
+        """The keys that lead to the list whose items have it; () if there is no such list."""
+        if not self.listed:
+            return ()
+        end = self.path.index(ANY_ITEM)
+        return self.path[:end]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that a value, or each item of a list, is read as, the first that fits."""
+        if self.kind in ("string", "list"):
+            return self.scalars or ("string",)
+        return (self.kind,)
 
     @property
     def may_be_empty(self) -> bool:
         """Whether "" or [] is a value of it."""
         words = dict(self.keywords)
-        filled = (
-            {"pattern", "format"} & words.keys()
-            or words.get("minLength")
-            or words.get("minItems")
-        )
-        chosen = self.kind == "string" and (
-            self.enum or (self.scalars and "string" not in self.scalars)
-        )
-        return self.kind in ("string", "list", "any") and not (filled or chosen)
-
-    @property
-    def forced(self) -> bool:
-        """Whether its row must have a value: the schema wants one, and nothing else can stand for it."""
-        return {*self.absent} == {"never"} and not self.may_be_empty
+        if "pattern" in words or "format" in words:
+            return False
+        if words.get("minLength") or words.get("minItems"):
+            return False
+        if self.kind == "string":
+            return not self.enum and "string" in self.kinds
+        return self.kind in ("list", "any")
 
     @property
     def must(self) -> bool:
         """Whether the schema wants a value, and neither null nor an empty list can stand for it."""
-        return {*self.absent} == {"never"} and not (
-            self.kind == "list" and self.may_be_empty
-        )
+        if self.kind == "list" and self.may_be_empty:
+            return False
+        return {*self.absent} == {"never"}
+
+    @property
+    def forced(self) -> bool:
+        """Whether its row may not be empty: it `must` have a value, which is not ""."""
+        return self.must and not self.may_be_empty
 
     def opening(self, item: int = 1) -> str:
         """The known beginning of the row of an item of a list, from 1. It is tokenized apart from the value."""
@@ -198,81 +245,87 @@ class Field(Struct, frozen=True):
 
     def at(self, item: int) -> Keys:
         """The keys that lead to its value in an item of a list."""
-        return tuple(item if key == 0 else key for key in self.keys)
+        return tuple(item if key == ANY_ITEM else key for key in self.keys)
 
     def parsed(self, text: str) -> Value | None:
         """The value of a text; None if it is of another kind, or not in the enum."""
-        items = (
-            list(filter(None, items_of(text)))
-            if self.kind == "list"
-            else [text.strip()]
-        )
+        items = [text.strip()]
+        if self.kind == "list":
+            items = [item for item in items_of(text) if item]
         if not items or not self.enum_holds(items):
             return None
-        if self.kind in ("string", "list"):
-            values = [
-                next((one for one in self._scalars(item) if one is not None), None)
-                for item in items
-            ]
-            return (
-                None if None in values else values if self.kind == "list" else values[0]
-            )
-        if self.kind == "boolean":
-            return {"true": True, "false": False}.get(items[0])
         if self.kind == "json":
             return json.loads(items[0])  # type: ignore[no-any-return]
-        number = json.loads(items[0]) if _NUMBER.fullmatch(items[0]) else math.inf
-        if isinstance(number, float) and (
-            self.kind == "integer" or not math.isfinite(number)
-        ):
+        values = [_first_read(item, self.kinds) for item in items]
+        if None in values:
             return None
-        return number
-
-    @property
-    def item_kinds(self) -> tuple[str, ...]:
-        """The kinds that an item of a list may have."""
-        return (
-            *(self.scalars or ("string",)),
-            *(["integer"] if "number" in self.scalars else []),
-        )
-
-    def _scalars(self, text: str) -> Iterator[Any]:
-        """The values of a text that is a string or an item, by the kinds that it may have; None where it has none."""
-        for kind in self.scalars or ("string",):
-            yield text if kind == "string" else Field("", kind).parsed(text)
+        return values if self.kind == "list" else values[0]
 
     def enum_holds(self, items: Iterable[str]) -> bool:
         """Whether there is no enum, or all of these texts are in it."""
-        return not self.enum or set(items) <= set(self.enum)
+        if not self.enum:
+            return True
+        return set(items) <= set(self.enum)
+
+
+#: A key, and the item whose row it has: 0 of a key that no list has.
+Row = tuple[Field, int]
+
+
+def _first_read(text: str, kinds: Iterable[Kind]) -> Any:
+    """The value of a text as the first of some kinds that it fits; None if it fits none."""
+    for kind in kinds:
+        value = _read_as(text, kind)
+        if value is not None:
+            return value
+    return None
+
+
+def _read_as(text: str, kind: Kind) -> Any:
+    """The value of a text as a scalar of a kind; None if it is none."""
+    if kind == "string":
+        return text
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text)
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = json.loads(text)
+    if isinstance(number, int):
+        return number
+    if kind == "integer" or math.isinf(number):
+        return None
+    return number
 
 
 def kind_of(value: object) -> Kind | Literal["other"] | None:
     """The kind of a JSON value: ``other`` if no row can hold it; None for null, white space, and a list of such items."""
-    if value is None or isinstance(value, str):
-        return "string" if value and value.strip() else None
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number" if math.isfinite(value) else "other"
-    if not isinstance(value, list) or any(
-        isinstance(item, list | dict) or kind_of(item) == "other" for item in value
-    ):
+    if value is None:
+        return None
+    if isinstance(value, str):
+        is_blank = not value.strip()
+        return None if is_blank else "string"
+    if isinstance(value, list):
+        return _kind_of_list(value)
+    if isinstance(value, float) and not math.isfinite(value):
         return "other"
-    return "list" if any(map(kind_of, value)) else None
+    return _KIND_OF_TYPE.get(type(value), "other")
+
+
+def _kind_of_list(items: Sequence[object]) -> Literal["list", "other"] | None:
+    kinds = set()
+    for item in items:
+        kinds.add("other" if isinstance(item, list) else kind_of(item))
+    if "other" in kinds:
+        return "other"
+    return "list" if any(kinds) else None
 
 
 def require_kind(key: str, value: object, where: str) -> Kind:
     """The kind of a filled value, see `kind_of`. Raises a UserError if no row can hold it."""
     kind = kind_of(value)
     if kind is None or kind == "other":
-        fits = "a string, a number, true or false, a list of these, an object or a list of objects"
-        raise UserError(
-            f"{key!r} is {json.dumps(value)[:80]}",
-            where=where,
-            todo=f"a value is {fits}",
-        )
+        todo = "a value is a string, a number, true or false, a list of these, an object or a list of objects"
+        raise UserError(f"{key!r} is {json.dumps(value)[:80]}", where=where, todo=todo)
     return kind
 
 
@@ -280,37 +333,47 @@ def text_of(value: object) -> str:
     """The text of a value in its row: numbers and booleans as in JSON, the items of a list with `|` between them."""
     if kind_of(value) is None:
         return ""
-    if isinstance(value, list):
-        return f" {_ITEM} ".join(
-            doubled(text_of(item), _ITEM) for item in value if kind_of(item)
-        )
-    return value.strip() if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value.strip()
+    if not isinstance(value, list):
+        return json.dumps(value)
+    texts = [text_of(item) for item in value if kind_of(item)]
+    return f" {_ITEM} ".join(doubled(text, _ITEM) for text in texts)
 
 
-def rows_of(fields: Sequence[Field], texts: int) -> list[tuple[Field, int]]:
+def items_of(text: str) -> list[str]:
+    """The texts of a list's items, which ``|`` separates."""
+    items = []
+    for item in _split(text, _ITEM):
+        single = item.replace(_ITEM * 2, _ITEM)
+        items.append(single.strip())
+    return items
+
+
+# --- The rows of an object
+
+
+def rows_of(fields: Sequence[Field], texts: int) -> list[Row]:
     """The key and the item of each of so many texts; a ValueError if they make no whole items.
 
     All keys come first, those of lists with item 1; then item 2 of all lists; and so
     on.
     """
     listed = sum(field.listed for field in fields)
-    more, left = (
-        divmod(texts - len(fields), listed) if listed else (0, texts - len(fields))
-    )
-    if left or more < 0:
+    later = texts - len(fields)
+    rows = rows_with(fields, 1 + later // max(1, listed))
+    if len(rows) != texts:
         raise ValueError(f"{texts} texts for {len(fields)} keys")
-    return rows_with(fields, 1 + more)
+    return rows
 
 
-def rows_with(fields: Sequence[Field], items: int) -> list[tuple[Field, int]]:
+def rows_with(fields: Sequence[Field], items: int) -> list[Row]:
     """The key and the item of each row of an object whose lists have so many items; see `rows_of`."""
-    later = [
-        (field, item)
-        for item in range(2, items + 1)
-        for field in fields
-        if field.listed
-    ]
-    return [(field, int(field.listed)) for field in fields] + later
+    listed = [field for field in fields if field.listed]
+    rows = [(field, int(field.listed)) for field in fields]
+    for item in range(2, items + 1):
+        rows += [(field, item) for field in listed]
+    return rows
 
 
 def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
@@ -318,117 +381,137 @@ def list_places(fields: Sequence[Field]) -> list[tuple[int, ...]]:
     places: dict[Keys, tuple[int, ...]] = {}
     for place, field in enumerate(fields):
         if field.listed:
-            places[_list_of(field)] = (*places.get(_list_of(field), ()), place)
-    return [*places.values()]
+            path = field.list_path
+            places[path] = (*places.get(path, ()), place)
+    return list(places.values())
 
 
-def value_texts(
-    target: Mapping[str, object], fields: Sequence[Field], where: str
-) -> tuple[str, ...]:
+def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[str, ...]:
     """The text of each row's value, see `rows_of`, "" without one; a UserError for a value that does not fit."""
-    values = dict(leaves(target))
-    known = {keys: shape for field in fields for keys, shape in shapes(field.keys)}
-    for keys in (keys for keys, value in values.items() if kind_of(value)):
-        for above, shape in shapes(any_item(keys)):
-            if known.get(above, shape) != shape:
-                what = f"{path_name(above)!r} is {shape} here and {known[above]} in the fields"
-                raise UserError(
-                    what, where=where, todo="give all values of a key the same kind"
-                )
+    values = _filled(target)
+    _check_shapes(values, fields, where)
     for field, item in _rows_in(values, fields):
-        value, name = values.get(field.at(item)), path_name(field.at(item))
-        if kind_of(value) is None:
-            continue
-        kind = require_kind(name, value, where)
-        kinds = (field.kind, *(field.item_kinds if field.kind == "string" else ()))
-        if kind not in kinds and (kind, field.kind) != ("integer", "number"):
-            what = f"{name!r} is of kind {kind} here and {field.kind} in the fields"
-            raise UserError(
-                what, where=where, todo="give all values of a key the same kind"
-            )
-        if isinstance(value, list) and not {*map(kind_of, value)} <= {
-            None,
-            *field.item_kinds,
-        }:
-            what, fits = (
-                f"{name!r} is {json.dumps(value)[:80]}",
-                " or ".join(field.item_kinds),
-            )
-            raise UserError(what, where=where, todo=f"give its items the kind {fits}")
-        items = items_of(text_of(value)) if kind == "list" else [text_of(value)]
-        if not field.enum_holds(items):
-            wrong = next(item for item in items if item not in field.enum)
-            what = f"{name!r} is {wrong!r}, which is not among the field's choices"
-            raise UserError(
-                what,
-                where=where,
-                todo="add it (to a schema's enum), or change the record",
-            )
+        place = field.at(item)
+        if place in values:
+            _check_value(path_name(place), values[place], field, where)
     return texts_of(target, fields)
 
 
-def texts_of(target: Mapping[str, object], fields: Sequence[Field]) -> tuple[str, ...]:
+def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
     """The texts of an object that fits; see `value_texts`."""
-    values = dict(leaves(target))
-    return tuple(
-        text_of(values.get(field.at(item))) for field, item in _rows_in(values, fields)
-    )
+    values = _filled(target)
+    texts = []
+    for field, item in _rows_in(values, fields):
+        texts.append(text_of(values.get(field.at(item))))
+    return tuple(texts)
 
 
-def _rows_in(
-    values: Mapping[Keys, object], fields: Sequence[Field]
-) -> list[tuple[Field, int]]:
-    """The rows of an object with these values: as many items as the longest of its lists has."""
+def _filled(target: Object) -> dict[Keys, Any]:
+    filled = {}
+    for keys, value in leaves(target):
+        if kind_of(value):
+            filled[keys] = value
+    return filled
+
+
+def _check_shapes(paths: Iterable[Keys], fields: Sequence[Field], where: str) -> None:
+    """Raise a UserError for a value where the fields have an object or a list, or the reverse."""
+    known: dict[Keys, str] = {}
+    for field in fields:
+        known.update(shapes(field.keys))
+    for path in paths:
+        for above, shape in shapes(any_item(path)):
+            wanted = known.get(above, shape)
+            if shape != wanted:
+                name = path_name(above)
+                what = f"{name!r} is {shape} here and {wanted} in the fields"
+                raise UserError(what, where=where, todo=_ONE_KIND)
+
+
+def _check_value(name: str, value: object, field: Field, where: str) -> None:
+    """Raise a UserError for a value of another kind than its field's, or that is not among its choices."""
+    kind = require_kind(name, value, where)
+    kinds = field.kinds
+    if "number" in kinds:
+        kinds = (*kinds, "integer")
+    fitting: tuple[Kind, ...] = (field.kind, *kinds)
+    if field.kind == "list":
+        fitting = ("list",)
+    if kind not in fitting:
+        what = f"{name!r} is of kind {kind} here and {field.kind} in the fields"
+        raise UserError(what, where=where, todo=_ONE_KIND)
+    texts = [text_of(value)]
+    if isinstance(value, list):
+        texts = items_of(text_of(value))
+        if not {kind_of(item) for item in value} <= {None, *kinds}:
+            what = f"{name!r} is {json.dumps(value)[:80]}"
+            todo = f"give its items the kind {' or '.join(kinds)}"
+            raise UserError(what, where=where, todo=todo)
+    for text in texts:
+        if not field.enum_holds([text]):
+            what = f"{name!r} is {text!r}, which is not among the field's choices"
+            todo = "add it (to a schema's enum), or change the record"
+            raise UserError(what, where=where, todo=todo)
+
+
+def _rows_in(paths: Iterable[Keys], fields: Sequence[Field]) -> list[Row]:
+    """The rows of an object with values at these paths: as many items as the longest of its lists has."""
     listed = {field.keys for field in fields if field.listed}
-    items = (
-        key
-        for keys, value in values.items()
-        for at, key in enumerate(keys)
-        if isinstance(key, int)
-        and (*keys[:at], 0, *keys[at + 1 :]) in listed
-        and kind_of(value)
-    )
-    return rows_with(fields, max(items, default=1))
+    items = 1
+    for path in paths:
+        if any_item(path) in listed:
+            items = max(items, item_number(path))
+    return rows_with(fields, items)
 
 
-def pairs_of(values: Mapping[str, object]) -> tuple[str, ...]:
+# --- Plain texts
+
+
+def pairs_of(values: Object) -> tuple[str, ...]:
     """The pairs ``path: value`` of an object, with or without a schema; each item of a list is a pair.
 
     Whole numbers are written without a point, and values without a kind as JSON.
     """
     pairs = []
     for keys, value in leaves(values):
-        for item in filter(kind_of, value if isinstance(value, list) else [value]):
-            whole = int(item) if isinstance(item, float) and item.is_integer() else item
-            text = (
-                item.strip()
-                if isinstance(item, str)
-                else json.dumps(whole, sort_keys=True)
-            )
-            pairs.append(f"{doubled(path_name(keys), _KEY)}{_KEY} {text}")
+        key = doubled(path_name(keys), _KEY)
+        for item in value if isinstance(value, list) else [value]:
+            if kind_of(item):
+                pairs.append(f"{key}{_KEY} {_said(item)}")
     return tuple(pairs)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True)
 
 
 def split_pair(pair: str) -> tuple[str, str]:
     """Key and value of a pair; "" without a value."""
-    key, *value = _parts(pair, _KEY, most=1)
-    return key.replace(_KEY * 2, _KEY).strip(), "".join(value).strip()
+    key, *values = _split(pair, _KEY, most=1)
+    key = key.replace(_KEY * 2, _KEY)
+    value = values[0] if values else ""
+    return key.strip(), value.strip()
 
 
 def plain_text(texts: Sequence[str], fields: Sequence[Field]) -> str:
     """The texts of all rows as a sequential model writes them."""
-    rows = zip(rows_of(fields, len(texts)), texts, strict=True)
-    pairs = (
-        f"{plain_opening(field, item)} {doubled(text)}"
-        for (field, item), text in rows
-        if text
-    )
+    pairs = []
+    rows = rows_of(fields, len(texts))
+    for (field, item), text in zip(rows, texts, strict=True):
+        if text:
+            opening = plain_opening(field, item)
+            pairs.append(f"{opening} {doubled(text)}")
     return f"{_PAIR} ".join(pairs)
 
 
 def plain_opening(field: Field, item: int = 1) -> str:
     """How the value of an item begins in a plain text."""
-    return doubled(f"{doubled(path_name(field.at(item)), _KEY)}{_KEY}")
+    key = doubled(path_name(field.at(item)), _KEY)
+    return doubled(f"{key}{_KEY}")
 
 
 def read_plain(
@@ -439,37 +522,47 @@ def read_plain(
     Keys that the schema does not have are skipped, and so is the second value of a key.
     Items are numbered anew.
     """
-    names = {alike(field.name): field for field in fields}
-    found: dict[tuple[str, int], str | None] = {}
-    pieces = list(_parts(text, _PAIR))
-    for number, piece in enumerate(pieces, start=1):
-        key, value = split_pair(piece.replace(_PAIR * 2, _PAIR))
-        items_in = (
-            (f"{key[: of.start()]}[]{key[of.end() :]}", int(of[1]))
-            for of in _ITEM_NUMBER.finditer(key)
-        )
-        for name, item in ((key, 0), *items_in):  # `menu[].price` for `menu[2].price`
-            if (field := names.get(alike(name))) and field.listed == bool(item):
-                found.setdefault(
-                    (field.name, item), None if cut and number == len(pieces) else value
-                )
-    items: dict[Keys, set[int]] = {}
-    for field in fields:
-        items.setdefault(_list_of(field), set()).update(
-            item for name, item in found if name == field.name
-        )
-    places = {of: dict(enumerate(sorted(own), 1)) for of, own in items.items()}
-    most = max((len(own) for of, own in places.items() if of), default=0)
+    written = _written_values(text, fields, cut=cut)
+    numbers = defaultdict(set)
+    for field, item in written:
+        numbers[field.list_path].add(item)
+    values = {}
+    most = 1
+    for (field, number), value in written.items():
+        item = 0
+        if field.listed:
+            item = 1 + sorted(numbers[field.list_path]).index(number)
+            most = max(most, item)
+        values[field, item] = value
     rows = rows_with(fields, most)
-    return tuple(
-        found.get((field.name, places[_list_of(field)].get(item, item)), "")
-        for field, item in rows
-    )
+    return tuple(values.get(row, "") for row in rows)
 
 
-def _list_of(field: Field) -> Keys:
-    """The keys that lead to the list whose items have the field; () if there is no such list."""
-    return field.path[: field.path.index(0)] if field.listed else ()
+def _written_values(
+    text: str, fields: Sequence[Field], *, cut: bool
+) -> dict[Row, str | None]:
+    """The values of a plain text by their fields and items, as these are numbered there; None for one that was cut."""
+    names = {alike(field.name): field for field in fields}
+    values: dict[Row, str | None] = {}
+    pairs = list(_split(text, _PAIR))
+    for number, pair in enumerate(pairs, start=1):
+        key, written = split_pair(pair.replace(_PAIR * 2, _PAIR))
+        is_cut = cut and number == len(pairs)
+        value = None if is_cut else written
+        for name, item in _names_of(key):
+            field = names.get(alike(name))
+            if field and field.listed == bool(item):
+                values.setdefault((field, item), value)
+    return values
+
+
+def _names_of(key: str) -> Iterator[tuple[str, int]]:
+    """The names that a key of a plain text may stand for, and the item: ``menu[].price`` for ``menu[2].price``."""
+    yield key, 0
+    for match in _ITEM_NUMBER.finditer(key):
+        before = key[: match.start()]
+        behind = key[match.end() :]
+        yield f"{before}[]{behind}", int(match[1])
 
 
 def alike(name: str) -> str:
@@ -477,25 +570,20 @@ def alike(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).split())
 
 
-def items_of(text: str) -> list[str]:
-    """The texts of a list's items, which ``|`` separates."""
-    return [part.replace(_ITEM * 2, _ITEM).strip() for part in _parts(text, _ITEM)]
-
-
 def doubled(text: str, mark: str = _PAIR) -> str:
     """The text with a mark that does not separate; by default that between the pairs of a plain text."""
     return text.replace(mark, mark * 2)
 
 
-def _parts(text: str, mark: str, most: int = 0) -> Iterator[str]:
+def _split(text: str, mark: str, most: int | None = None) -> Iterator[str]:
     """The text cut at separators, at most `most` of them. The last of an odd run of marks separates; others are doubled."""
+    once = re.escape(mark)
+    odd_run = rf"(?<!{once})(?:{once}{once})*{once}(?!{once})"
+    runs = re.finditer(odd_run, text)
     start = 0
-    for run in re.finditer(f"{re.escape(mark)}+", text):
-        if len(run[0]) % 2:
-            yield text[start : run.end() - 1]
-            start, most = run.end(), most - 1
-            if not most:
-                break
+    for run in islice(runs, most):
+        yield text[start : run.end() - 1]
+        start = run.end()
     yield text[start:]
 
 
@@ -507,4 +595,5 @@ class FieldSegmenter:
 
     def cut(self, text: str) -> tuple[str, ...]:
         """One text for each key of the schema."""
-        return tuple(value or "" for value in read_plain(text, self.fields))
+        texts = read_plain(text, self.fields)
+        return tuple(text or "" for text in texts)

@@ -1,10 +1,11 @@
 """Where values stand in a text, in whole words."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from pipedec_cli.data.dates import dates_in, datetimes_in, times_in
+from pipedec_cli.data.dates import Quantity, dates_in, datetimes_in, times_in
 from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.numbers import numbers_in
 
@@ -16,6 +17,13 @@ _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d.*)?|\d\d:\d\d.*")
 
 #: A place [start, end) in characters.
 Place = tuple[int, int]
+Finder = Callable[[str], list[Quantity]]
+
+
+@lru_cache(maxsize=16)
+def found_in(source: str, find: Finder) -> tuple[Quantity, ...]:
+    """What stands in a source. The keys of a schema share it."""
+    return tuple(find(source))
 
 
 def places_in(text: str, source: str) -> list[Place]:
@@ -26,48 +34,36 @@ def places_in(text: str, source: str) -> list[Place]:
     words = text.split()
     if not words:
         return []
-    expression = r"\s+".join(re.escape(word) for word in words)
+    escaped = [re.escape(word) for word in words]
+    expression = r"\s+".join(escaped)
     if re.match(_LETTER, words[0]):
         expression = f"(?<!{_LETTER}){expression}"
     if re.match(_LETTER, words[-1][-1]):
         expression = f"{expression}(?!{_LETTER})"
     exact = [match.span() for match in re.finditer(expression, source)]
-    return exact or [
-        match.span() for match in re.finditer(expression, source, re.IGNORECASE)
-    ]
+    if exact:
+        return exact
+    matches = re.finditer(expression, source, re.IGNORECASE)
+    return [match.span() for match in matches]
 
 
 def places_of(value: Any, source: str) -> list[Place]:
     """The places of a value: of a number where it is written in any way, of a date or time where that is meant."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return [
-            (start, end) for start, end, number in _numbers(source) if number == value
-        ]
+        return _places_meant(value, source, numbers_in)
     text = text_of(value)
     places = places_in(text, source)
     if places or not _ISO.fullmatch(text):
         return places
-    return [
-        (start, end) for start, end, meant in _days_and_times(source) if meant == text
-    ]
+    for find in (datetimes_in, dates_in, times_in):
+        places += _places_meant(text, source, find)
+    return places
 
 
-@lru_cache(maxsize=8)
-def _numbers(source: str) -> list[tuple[int, int, int | float]]:
-    """The numbers of a source: start, end and what is meant, each meaning by itself."""
-    return [
-        (found.start, found.end, value)
-        for found in numbers_in(source)
-        for value in found.values
-    ]
-
-
-@lru_cache(maxsize=8)
-def _days_and_times(source: str) -> list[tuple[int, int, str]]:
-    """The dates and times of a source, as `_numbers` gives numbers."""
-    quantities = [*datetimes_in(source), *dates_in(source), *times_in(source)]
-    return [
-        (found.start, found.end, value)
-        for found in quantities
-        for value in found.values
-    ]
+def _places_meant(value: Any, source: str, find: Finder) -> list[Place]:
+    """The places of what may mean a value."""
+    places = []
+    for quantity in found_in(source, find):
+        if value in quantity.values:
+            places.append((quantity.start, quantity.end))
+    return places

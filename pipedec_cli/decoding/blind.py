@@ -40,7 +40,8 @@ def blind_decoder(
 
 def _refuse_others(plain: Decoder) -> None:
     """Raise a UserError unless a model is an ordinary decoder-only model."""
-    name, backbone = plain.checkpoint.name, plain.checkpoint.backbone
+    name = plain.checkpoint.name
+    backbone = plain.checkpoint.backbone
     if backbone.prompted and plain.settings.decoder == "sequential":
         return
     kind = "pipelined decoder" if backbone.prompted else backbone.name

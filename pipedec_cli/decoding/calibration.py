@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from pipedec_cli.data.fields import leaves, text_of, value_texts
+from pipedec_cli.data.fields import Keys, leaves, text_of, value_texts
 from pipedec_cli.data.records import Record
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.objects.asked import Asked
+from pipedec_cli.objects.codec import four_digits
 from pipedec_cli.objects.rows import BlindPlan
 from pipedec_cli.objects.tree import Part
 from pipedec_cli.pipeline.decode import Finished
@@ -33,17 +34,14 @@ def learn_choices(
     root of the number of right answers.
     """
     rights = [_right_texts(plan, record) for record in records]
-    learnt = dict[Part, tuple[str, ...]]()
-    for number, asked in enumerate(plan.asked):
+    learnt = {}
+    for asked in plan.asked:
         field = asked.part.field
-        counts = Counter(right[number] for right in rights if right[number])
-        is_string = field.kind == "string" and not (field.enum or field.scalars)
-        if (
-            is_string
-            and counts
-            and min(counts.values()) > 1
-            and len(counts) ** 2 <= counts.total()
-        ):
+        texts = [right[asked.place] for right in rights if right.get(asked.place)]
+        if field.kind != "string" or field.enum or field.scalars or not texts:
+            continue
+        counts = Counter(texts)
+        if min(counts.values()) > 1 and len(counts) ** 2 <= len(texts):
             learnt[asked.part] = tuple(sorted(counts))
     return learnt
 
@@ -63,40 +61,36 @@ def calibrate(
     assert plan is not None, "thresholds are for blind rows"
     plan.thresholds = (ALL,) * len(plan.asked)
     plan.choices = learn_choices(plan, records)
-    method = decoder.method()
-    wanted = [_right_texts(plan, record) for record in records]
-    sources = [record.source for record in records]
+    rights = [_right_texts(plan, record) for record in records]
     tried: list[list[Tried]] = [[] for _ in plan.asked]
-    for event in decoder.run(sources, method, batch_size):
+    sources = [record.source for record in records]
+    for event in decoder.run(sources, decoder.method(), batch_size):
         if not isinstance(event, Finished):
             continue
         advance()
         answered = plan.answers(event.grid)
-        rights = wanted[event.example]
-        for values, asked, right in zip(tried, plan.asked, rights, strict=True):
+        right = rights[event.example]
+        for values, asked in zip(tried, plan.asked, strict=True):
             text = answered.texts[asked.at]
             if text != "":
                 confidence = answered.rows[asked.at].value_confidence
-                values.append(Tried(confidence, _is_same(asked, text, right)))
-    thresholds = list[float]()
-    for number, (asked, values) in enumerate(zip(plan.asked, tried, strict=True)):
-        filled = sum(bool(texts[number]) for texts in wanted)
-        thresholds.append(
-            best_threshold(values, filled) if asked.part.shape == "value" else ALL
-        )
+                is_right = _is_same(asked, text, right.get(asked.place, ""))
+                values.append(Tried(confidence, is_right))
+    thresholds = []
+    for asked, values in zip(plan.asked, tried, strict=True):
+        threshold = ALL
+        if asked.part.shape == "value":
+            filled = sum(bool(right.get(asked.place)) for right in rights)
+            threshold = best_threshold(values, filled)
+        thresholds.append(threshold)
     plan.thresholds = tuple(thresholds)
 
 
-def _right_texts(plan: BlindPlan, record: Record) -> list[str]:
-    """The right text of each row that starts at once, "" for no value."""
+def _right_texts(plan: BlindPlan, record: Record) -> dict[Keys, str]:
+    """The right texts of an object by the places of their values."""
     target = record.target_fields or {}
     value_texts(target, [*plan.rows.tree.values()], record.where)
-    values = dict(leaves(target))
-
-    def right(asked: Asked) -> str:
-        return text_of(values.get(asked.place)) if asked.part.shape == "value" else ""
-
-    return [right(asked) for asked in plan.asked]
+    return {keys: text_of(value) for keys, value in leaves(target)}
 
 
 def _is_same(asked: Asked, text: str | None, right: str) -> bool:
@@ -104,9 +98,9 @@ def _is_same(asked: Asked, text: str | None, right: str) -> bool:
     if text is None or not right:
         return False
     field = asked.part.field
-    return text == right or (
-        field.kind != "string" and field.parsed(text) == field.parsed(right)
-    )
+    if text == right or field.kind == "string":
+        return text == right
+    return field.parsed(text) == field.parsed(right)
 
 
 def best_threshold(values: Sequence[Tried], filled: int) -> float:
@@ -116,14 +110,15 @@ def best_threshold(values: Sequence[Tried], filled: int) -> float:
     of two neighbours.
     """
     ranked = sorted(values, reverse=True)
+    following = [value.confidence for value in ranked[1:]]
+    following.append(ALL)
     best = 0.0
     threshold = NO_VALUES
     right = 0
-    for kept, value in enumerate(ranked, start=1):
+    for kept, (value, behind) in enumerate(zip(ranked, following, strict=False), 1):
         right += value.is_right
-        following = ranked[kept].confidence if kept < len(ranked) else ALL
         f1 = 2 * right / (kept + filled)
-        if f1 > best and following < value.confidence:
+        if f1 > best and behind < value.confidence:
             best = f1
-            threshold = float(f"{(value.confidence * following) ** 0.5:.4g}")
+            threshold = four_digits((value.confidence * behind) ** 0.5)
     return threshold

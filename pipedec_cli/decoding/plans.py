@@ -1,8 +1,8 @@
 """Which rows a model that was trained writes, and by which method."""
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import list_places
@@ -18,7 +18,14 @@ from pipedec_cli.pipeline.grid import (
     Opening,
     mask_of,
 )
-from pipedec_cli.pipeline.schedule import Fixed, Listed, Together, Waiting, Whole
+from pipedec_cli.pipeline.schedule import (
+    Fixed,
+    Listed,
+    Schedule,
+    Together,
+    Waiting,
+    Whole,
+)
 
 
 class TextPlan:
@@ -26,62 +33,61 @@ class TextPlan:
 
     def __init__(self, checkpoint: Checkpoint, fields: FieldCodec | None) -> None:
         """The object of a sequential model with `fields` is held to them."""
-        self.checkpoint, self.settings, self.fields = (
-            checkpoint,
-            checkpoint.settings or PLAIN,
-            fields,
-        )
+        self.checkpoint = checkpoint
+        self.settings = checkpoint.settings or PLAIN
+        self.fields = fields
         #: Whether the model was trained to write several rows at a time.
         self.pipelined = self.settings.decoder == "pipelined"
 
     def method(self, choice: Choice) -> Method:
         """How to decode. Raises a UserError for a choice that does not apply."""
-        usual, checkpoint = self.settings, self.checkpoint
-        marks: Any = {
-            "bos": checkpoint.bos,
-            "eos": checkpoint.eos,
-            "ends": frozenset(checkpoint.ends),
-        }
-        schedule, time_max, max_tokens = (
-            choice.schedule(self.checkpoint),
-            choice.time_max,
-            choice.max_tokens,
+        checkpoint = self.checkpoint
+        schedule = choice.schedule(checkpoint)
+        empty_rows = self._empty_rows(choice, schedule)
+        method = Method(
+            schedule,
+            checkpoint.bos,
+            checkpoint.eos,
+            limits=self._limits(choice, schedule),
+            ends=frozenset(checkpoint.ends),
         )
-        # Where a row waits for the end of all rows before it, the rules for empty rows
-        # are the same.
-        rule = choice.empty_rows or (
-            usual.empty_rows if isinstance(schedule, Fixed) else "retry"
-        )
+        if isinstance(schedule, Whole):
+            return replace(method, free=self._whole)
+        repeats = choice.stop_on_repeat
+        if repeats is None:
+            repeats = self.settings.stop_on_repeat
+        return replace(method, empty_rows=empty_rows, stop_on_repeat=repeats)
+
+    def _empty_rows(self, choice: Choice, schedule: Schedule) -> EmptyRows:
+        """What happens after an empty row. Where a row waits for the end of all rows before it, the rules are the same."""
+        usual = self.settings.empty_rows if isinstance(schedule, Fixed) else "retry"
+        rule = choice.empty_rows or usual
         if rule not in get_args(EmptyRows):
             todo = f"use one of {', '.join(get_args(EmptyRows))}"
             raise UserError(f"there is no rule {rule!r} for empty rows", todo=todo)
+        return rule
+
+    def _limits(self, choice: Choice, schedule: Schedule) -> Limits:
+        """What bounds the text: time where rows start at fixed distances, else tokens."""
+        time_max = choice.time_max
+        sub_max = choice.sub_max
+        max_tokens = choice.max_tokens
         if isinstance(schedule, Fixed):
-            time_max = time_max or usual.time_max
+            time_max = time_max or self.settings.time_max
         else:
             max_tokens = max_tokens or SEQUENTIAL_LIMITS.max_tokens
-        if isinstance(schedule, Whole):
-            made = Method(
-                schedule, **marks, limits=Limits(time_max, choice.sub_max, max_tokens)
-            )
-            if (first := self.checkpoint.first) is not None:
-                begins = Opening((), lambda tokens: b"" if tokens else mask_of([first]))
-                return dataclasses.replace(made, free=begins)
-            return (
-                dataclasses.replace(made, free=self.fields.of_whole)
-                if self.fields
-                else made
-            )
-        repeats = (
-            usual.stop_on_repeat
-            if choice.stop_on_repeat is None
-            else choice.stop_on_repeat
-        )
-        limits = Limits(
-            time_max, choice.sub_max or usual.segmentation.sub_max, max_tokens
-        )
-        return Method(
-            schedule, limits=limits, empty_rows=rule, stop_on_repeat=repeats, **marks
-        )
+        if not isinstance(schedule, Whole):
+            sub_max = sub_max or self.settings.segmentation.sub_max
+        return Limits(time_max, sub_max, max_tokens)
+
+    @property
+    def _whole(self) -> Opening:
+        """How the row of a sequential model begins, and what it may say."""
+        first = self.checkpoint.first
+        if first is not None:
+            begun = mask_of([first])
+            return Opening((), lambda tokens: b"" if tokens else begun)
+        return self.fields.of_whole if self.fields else Opening(())
 
 
 class FieldPlan:
@@ -90,30 +96,25 @@ class FieldPlan:
     pipelined = True
 
     def __init__(self, checkpoint: Checkpoint, fields: FieldCodec) -> None:
-        self.checkpoint, self.fields = checkpoint, fields
+        self.checkpoint = checkpoint
+        self.fields = fields
+        self.lists = list_places(fields.fields)
         self.grounded = False  # whether values are parts of the source; see `is_free`
 
     def method(self, choice: Choice) -> Method:
         """See `TextPlan.method`. A delay applies to items of lists alone."""
-        checkpoint, usual, fields = (
-            self.checkpoint,
-            self.checkpoint.settings or PLAIN,
-            self.fields,
-        )
-        schedule, time_max, lists = (
-            Together(),
-            usual.time_max,
-            list_places(fields.fields),
-        )
-        choice.refuse(checkpoint, listed=bool(lists))
-        if lists:
+        checkpoint = self.checkpoint
+        usual = checkpoint.settings or PLAIN
+        choice.refuse(checkpoint, listed=bool(self.lists))
+        schedule = Together()
+        time_max = usual.time_max
+        if self.lists:
             between = choice.schedule(checkpoint)
-            assert isinstance(between, Fixed | Waiting), (
-                "items of lists need a schedule"
-            )
+            assert isinstance(between, Fixed | Waiting), "items need a schedule"
             schedule = Listed(between, usual.item_max)
-            time_max *= usual.item_max if isinstance(between, Waiting) else 1
-        made = Method(
+            if isinstance(between, Waiting):
+                time_max *= usual.item_max
+        method = Method(
             schedule,
             checkpoint.bos,
             checkpoint.eos,
@@ -122,17 +123,15 @@ class FieldPlan:
             confident=self.grounded,
             of_source=self._with_rows if self.grounded else None,
         )
-        return self._with_rows(made)
+        return self._with_rows(method)
 
     def _with_rows(self, method: Method, source: str | None = None) -> Method:
         """The method with a row for each field, for a source if values are parts of it."""
-        fields = self.fields
-        openings = fields.openings(range(len(fields.fields)), source=source)
-        lists = list[ItemRows]()
-        for places in list_places(fields.fields):
-            lists.append(
-                ItemRows(places, partial(fields.openings, places, source=source))
-            )
-        return dataclasses.replace(
+        openings_of = partial(self.fields.openings, source=source)
+        openings = openings_of(range(len(self.fields.fields)))
+        lists = [
+            ItemRows(places, partial(openings_of, places)) for places in self.lists
+        ]
+        return replace(
             method, openings=openings, lists=tuple(lists), source=source or ""
         )

@@ -33,13 +33,11 @@ class Choice:
     def refuse(self, checkpoint: Checkpoint, *, listed: bool = False) -> None:
         """Raise a UserError for what says nothing where all rows are known; a delay applies to items of lists."""
         for name in ("delay", "empty_rows", "stop_on_repeat", "sub_max"):
-            if getattr(self, name) is not None and not (listed and name == "delay"):
-                writes = (
-                    f"{checkpoint.name} writes fields, a row for each and all at once"
-                )
-                raise UserError(
-                    f"{writes}: {name} does not apply", todo=f"leave {name} out"
-                )
+            applies = listed and name == "delay"
+            if getattr(self, name) is None or applies:
+                continue
+            what = f"{checkpoint.name} writes fields, a row for each and all at once: {name} does not apply"
+            raise UserError(what, todo=f"leave {name} out")
 
     def schedule(self, checkpoint: Checkpoint) -> Schedule:
         """When rows start. Raises a UserError for a delay that the checkpoint was not trained for."""
@@ -47,14 +45,13 @@ class Choice:
             check_positive_int("delay", self.delay, "wait")
         settings = checkpoint.settings or PLAIN
         if settings.decoder == "sequential":
-            if self.delay not in (None, "wait"):
-                todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
-                raise UserError(
-                    f"{checkpoint.name} is a sequential model and has no delay",
-                    todo=todo,
-                )
-            return Whole()
-        trained, wanted = settings.delay, self.delay or settings.usual_delay
+            if self.delay in (None, "wait"):
+                return Whole()
+            what = f"{checkpoint.name} is a sequential model and has no delay"
+            todo = "leave --delay out, or use a checkpoint that `pipedec train` made with --decoder pipelined"
+            raise UserError(what, todo=todo)
+        trained = settings.delay
+        wanted = self.delay or settings.usual_delay
         if trained not in ("any", wanted) and not self.force:
             only = f"{checkpoint.name} was trained for delay {trained} only"
             loss = "it would take the first later exploration for the end and drop the rest of the text"

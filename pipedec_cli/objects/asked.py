@@ -3,16 +3,17 @@
 Rows of items and alternatives are known when the row that names them has ended.
 """
 
-import dataclasses
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from pipedec_cli.data.fields import Field, Keys, path_name, text_of
-from pipedec_cli.objects.tree import CHOOSING, NAMING, Part
+from pipedec_cli.data.fields import Field, Keys, RowAddress, path_name, text_of
+from pipedec_cli.objects.tree import Part
 
 #: The answer that means "no value".
 NONE: Final = "none"
@@ -41,15 +42,16 @@ def question_of(field: Field) -> str:
 
 def _named_choices(choices: tuple[str, ...]) -> tuple[str, ...]:
     """The choices that a question names."""
-    short = [choice for choice in choices if len(choice) <= _NAMED_CHARACTERS]
-    length = sum(len(choice) for choice in short)
-    every = 1 + max((len(short) - 1) // _NAMED, length // _NAMED_CHARACTERS)
+    short = []
+    length = 0
+    for choice in choices:
+        if len(choice) <= _NAMED_CHARACTERS:
+            short.append(choice)
+            length += len(choice)
+    too_many = (len(short) - 1) // _NAMED
+    too_long = length // _NAMED_CHARACTERS
+    every = 1 + max(too_many, too_long)
     return tuple(short[::every])
-
-
-def is_none(text: str) -> bool:
-    """Whether an answer means that there is no value."""
-    return text.strip(" .\"'").lower() == NONE
 
 
 class Name(NamedTuple):
@@ -62,13 +64,15 @@ class Name(NamedTuple):
     @property
     def printed(self) -> str:
         """What the item is called in its rows: the second one of a name is ``name (2)``."""
-        return self.name if self.number == 1 else f"{self.name} ({self.number})"
+        if self.number == 1:
+            return self.name
+        return f"{self.name} ({self.number})"
 
 
 def numbered(names: Iterable[tuple[int | str, str]]) -> list[Name]:
     """Items with these keys and names, those of one name counted."""
     counts = Counter[str]()
-    items = list[Name]()
+    items = []
     for key, name in names:
         counts[name] += 1
         items.append(Name(key, name, counts[name]))
@@ -88,15 +92,25 @@ class Asked:
     @property
     def name(self) -> str:
         """The path of its value within the item."""
-        inner = path_name(self.place[len(self.item) :]) or path_name(self.place[:-1])
-        return inner or ("value" if self.place else "object")
+        if not self.place:
+            return "object"
+        inner = path_name(self.place[len(self.item) :])
+        return inner or path_name(self.place[:-1]) or "value"
 
     @property
-    def at(self) -> Keys:
-        """The place of its answer."""
+    def at(self) -> RowAddress:
+        """Where its answer belongs."""
         if self.part.shape == "value":
-            return self.place
-        return (*self.place, CHOOSING if self.part.shape == "choice" else NAMING)
+            return RowAddress(self.place)
+        is_choice = self.part.shape == "choice"
+        return RowAddress(self.place, "label" if is_choice else "names")
+
+    @property
+    def must(self) -> bool:
+        """Whether its row must have a value. An object that is a map is always there, and so are its names if there must be some."""
+        field = self.part.field
+        is_whole_map = self.part.shape == "map" and not self.place
+        return field.must or (is_whole_map and not field.may_be_empty)
 
     @property
     def label(self) -> str:
@@ -107,48 +121,52 @@ class Asked:
         """The question for the value, for the names of all items, or for the kind of what there is."""
         name = self.name
         if self.part.shape in ("list", "map"):
-            within = path_name(self.named(1)[len(self.place) + 1 :]) or "name"
+            item = len(self.place) + 1
+            within = path_name(self.named(1)[item:]) or "name"
             name = f"{within} of each of the {name}"
         elif self.part.shape == "choice":
             name = f"kind of the {name}"
         if self.of:
             name = f"{name} of {self.of}"
-        return question_of(replace(self.part.field, name=name))
+        return question_of(structs.replace(self.part.field, name=name))
 
     def opening(self) -> str:
         """The line that the answer goes on, and those before."""
         kind = "kind of " if self.part.shape == "choice" else ""
         return f"{self.lines}{kind}{self.label}:"
 
-    def chosen(self, label: str) -> Iterator["Asked"]:
+    def chosen(self, label: str) -> Iterator[Asked]:
         """The rows of the alternative with a label."""
         part = self.part.parts.get(label)
         if part:
-            yield from asked_of(dataclasses.replace(self, part=part))
+            yield from asked_of(replace(self, part=part))
 
-    def items(self, names: Iterable[Name]) -> Iterator["Asked"]:
+    def items(self, names: Iterable[Name]) -> Iterator[Asked]:
         """The rows of items and entries, whose names are known."""
-        part = self.part
         for name in names:
             place = (*self.place, name.key)
-            name_place = self.named(name.key)
-            line = (
-                f"{path_name(name_place)}: {name.printed}\n"
-                if part.shape == "list"
-                else ""
-            )
-            called = f"{name.printed} of {self.of}" if self.of else name.printed
-            for row in asked_of(
-                Asked(part.item, place, place, called, self.lines + line)
-            ):
-                if row.place != name_place or not part.name_key:
+            called = name.printed
+            if self.of:
+                called += f" of {self.of}"
+            lines = self.lines
+            if self.part.shape == "list":
+                lines += f"{self.line_of(name)}\n"
+            for row in asked_of(Asked(self.part.item, place, place, called, lines)):
+                if not self.part.name_key or row.place != self.named(name.key):
                     yield row
+
+    def line_of(self, name: Name) -> str:
+        """The line that says what an item is called."""
+        place = self.named(name.key)
+        return f"{path_name(place)}: {name.printed}"
 
     def named(self, key: int | str) -> Keys:
         """The place of the name of an item; of the item itself if no key of it is the name."""
         name = self.part.name_key
-        inner = name.path[len(self.part.field.path) + 1 :] if name else ()
-        return (*self.place, key, *inner)
+        if name is None:
+            return (*self.place, key)
+        item = len(self.part.field.path) + 1
+        return (*self.place, key, *name.path[item:])
 
 
 def asked_of(asked: Asked) -> Iterator[Asked]:
@@ -157,9 +175,8 @@ def asked_of(asked: Asked) -> Iterator[Asked]:
         yield asked
         return
     for key, part in asked.part.parts.items():
-        yield from asked_of(
-            dataclasses.replace(asked, part=part, place=(*asked.place, key))
-        )
+        place = (*asked.place, key)
+        yield from asked_of(replace(asked, part=part, place=place))
 
 
 def sample_of(asked: Asked) -> Iterator[Asked]:
@@ -168,60 +185,62 @@ def sample_of(asked: Asked) -> Iterator[Asked]:
         for label in asked.part.parts:
             yield from asked.chosen(label)
     elif asked.part.shape != "value":
-        key: int | str = 1 if asked.part.shape == "list" else "a"
+        key = 1 if asked.part.shape == "list" else "a"
         yield from asked.items([Name(key, "a")])
 
 
-def shown(asked: Asked, values: Mapping[Keys, str]) -> Iterator[tuple[str, str]]:
-    """The lines of a row in an example whose object has these texts: each an opening and its answer."""
-    asked = dataclasses.replace(asked, lines="")
+def example_lines(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
+    """The lines of a row in an example whose object has these texts."""
+    asked = replace(asked, lines="")
     if asked.part.shape == "value":
-        yield asked.opening(), values.get(asked.place, "")
+        text = values.get(asked.place) or NONE
+        yield f"{asked.opening()} {text}"
     elif asked.part.shape == "choice":
         yield from _shown_choice(asked, values)
     else:
         yield from _shown_items(asked, values)
 
 
-def _shown_choice(
-    asked: Asked, values: Mapping[Keys, str]
-) -> Iterator[tuple[str, str]]:
+def _shown_choice(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The line that says which alternative there is, and those of the alternative."""
-    fits = {
-        label: sum(_fit(row, values) for row in asked.chosen(label))
-        for label in asked.part.parts
-    }
-    label = max(fits, key=lambda label: fits[label])
-    is_there = bool(_keys_below(asked.place, values) or values.get(asked.place))
-    yield asked.opening(), label if is_there else ""
-    if is_there:
-        for row in asked.chosen(label):
-            yield from shown(row, values)
+    is_there = values.get(asked.place) or _keys_below(asked.place, values)
+    if not is_there:
+        yield f"{asked.opening()} {NONE}"
+        return
+
+    def fit(label: str) -> int:
+        return sum(_fit(row, values) for row in asked.chosen(label))
+
+    label = max(asked.part.parts, key=fit)
+    yield f"{asked.opening()} {label}"
+    for row in asked.chosen(label):
+        yield from example_lines(row, values)
 
 
-def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[tuple[str, str]]:
+def _shown_items(asked: Asked, values: Mapping[Keys, str]) -> Iterator[str]:
     """The line with the names of all items, and those of each item."""
-    keys = _keys_below(asked.place, values)
-    names = numbered([(key, values.get(asked.named(key), str(key))) for key in keys])
-    yield asked.opening(), text_of([name.name for name in names if name.name])
-    for name in names:
-        if not name.name:
-            continue
+    names = []
+    for key in _keys_below(asked.place, values):
+        text = values.get(asked.named(key), str(key))
+        if text:
+            names.append((key, text))
+    answer = text_of([text for _, text in names]) or NONE
+    yield f"{asked.opening()} {answer}"
+    for name in numbered(names):
         if asked.part.shape == "list":
-            yield f"{path_name(asked.named(name.key))}:", name.printed
+            yield asked.line_of(name)
         for row in asked.items([name]):
-            yield from shown(row, values)
+            yield from example_lines(row, values)
 
 
-def _keys_below(place: Keys, values: Mapping[Keys, str]) -> Sequence[int | str]:
+def _keys_below(place: Keys, values: Mapping[Keys, str]) -> list[int | str]:
     """The keys right below a place, as far as they lead to texts, in order."""
     depth = len(place)
-    keys = dict.fromkeys(
-        path[depth]
-        for path, text in values.items()
-        if text and len(path) > depth and path[:depth] == place
-    )
-    return [*keys]
+    keys: dict[int | str, None] = {}
+    for path, text in values.items():
+        if text and len(path) > depth and path[:depth] == place:
+            keys[path[depth]] = None
+    return list(keys)
 
 
 def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
@@ -229,10 +248,13 @@ def _fit(asked: Asked, values: Mapping[Keys, str]) -> int:
     text = values.get(asked.place, "")
     if not text or asked.part.shape != "value":
         return 0
-    return -1 if asked.part.field.parsed(text) is None else 1
+    value = asked.part.field.parsed(text)
+    return -1 if value is None else 1
 
 
-def names_in(answer: str, most: int | None = None) -> list[str]:
-    """The names of items in an answer, in order; at most so many."""
-    names = Field("", "list").parsed("" if is_none(answer) else answer)
-    return [str(name) for name in names][:most] if isinstance(names, list) else []
+def names_in(answer: str) -> list[str]:
+    """The names of items in an answer, in order; none in an answer that means that there is no value."""
+    if answer.strip(" .\"'").lower() == NONE:
+        return []
+    names = Field("", "list").parsed(answer)
+    return names if isinstance(names, list) else []

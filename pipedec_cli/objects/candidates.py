@@ -2,25 +2,17 @@
 
 import json
 import math
+import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from pipedec_cli.data.dates import (
-    Quantity,
-    dates_in,
-    datetimes_in,
-    read_date,
-    read_datetime,
-    read_time,
-    times_in,
-)
+from pipedec_cli.data.dates import Quantity, dates_in, datetimes_in, times_in, whole
 from pipedec_cli.data.fields import Field, Keys, any_item, mapped, text_of
 from pipedec_cli.data.numbers import amounts_in, numbers_in, read_number
-from pipedec_cli.data.places import places_in, places_of
+from pipedec_cli.data.places import found_in, places_in, places_of
 from pipedec_cli.data.records import Record
 from pipedec_cli.objects.keywords import FREE
 
@@ -42,21 +34,20 @@ Reading = Literal[
 #: A text with more lines has no candidates that are lines: it takes too long to try
 #: them all.
 _MOST_LINES: Final = 200
+_CENTS: Final = re.compile(r"\d[.,]\d\d(?!\d|[.,]\d)")
 
 
-def _wide_amounts_in(text: str) -> list[Quantity]:
+def _amounts_in(text: str) -> list[Quantity]:
     """The amounts that are no part of another."""
-    wide = list[Quantity]()
-    for amount in sorted(
-        amounts_in(text), key=lambda amount: (amount.start, -amount.end)
-    ):
+    wide: list[Quantity] = []
+    for amount in sorted(amounts_in(text), key=lambda found: (found.start, -found.end)):
         if not wide or amount.start >= wide[-1].end:
             wide.append(amount)
     return wide
 
 
 def _prices_in(text: str) -> list[Quantity]:
-    return [amount for amount in _wide_amounts_in(text) if _CENTS.search(amount.text)]
+    return [amount for amount in _amounts_in(text) if _CENTS.search(amount.text)]
 
 
 def _bare_prices_in(text: str) -> list[Quantity]:
@@ -65,7 +56,7 @@ def _bare_prices_in(text: str) -> list[Quantity]:
 
 def _lines_in(text: str) -> list[Quantity]:
     """The lines of a text as they stand, without full stops and the like at their ends, where a value never ends."""
-    lines = list[Quantity]()
+    lines = []
     for match in re.finditer(r"\S[^\n]*", text):
         line = " ".join(match[0].split()).rstrip(" .,:;")
         if line:
@@ -73,12 +64,7 @@ def _lines_in(text: str) -> list[Quantity]:
     return lines
 
 
-def _read_price(text: str) -> tuple[int | float, ...]:
-    return read_number(text) if _CENTS.search(text) else ()
-
-
-_CENTS: Final = re.compile(r"\d[.,]\d\d(?!\d|[.,]\d)")
-#: What finds the candidates of each kind in a source, and what reads a whole text.
+#: What finds the candidates of each kind in a source.
 _FINDERS: Final[dict[Reading, Callable[[str], list[Quantity]]]] = {
     "number": numbers_in,
     "date": dates_in,
@@ -86,18 +72,20 @@ _FINDERS: Final[dict[Reading, Callable[[str], list[Quantity]]]] = {
     "time": times_in,
     "price": _prices_in,
     "bare price": _bare_prices_in,
-    "amount": _wide_amounts_in,
+    "amount": _amounts_in,
     "bare amount": numbers_in,
     "line": _lines_in,
 }
-_READERS: Final[dict[Reading, Callable[[str], tuple[Any, ...]]]] = {
-    "date": read_date,
-    "datetime": read_datetime,
-    "time": read_time,
-    "price": _read_price,
-    "bare price": _read_price,
-    "amount": read_number,
-    "bare amount": read_number,
+#: What examples may be, in the order in which it is tried, and as what each whole text
+#: is read.
+_LEARNT: Final[dict[Reading, Reading]] = {
+    "date": "date",
+    "datetime": "datetime",
+    "time": "time",
+    "price": "price",
+    "bare price": "price",
+    "amount": "amount",
+    "bare amount": "amount",
 }
 _FORMATS: Final[dict[str, Reading]] = {
     "date": "date",
@@ -105,6 +93,12 @@ _FORMATS: Final[dict[str, Reading]] = {
     "time": "time",
 }
 _NUMBERS: Final = frozenset(["number", "integer"])
+_BOUNDS: Final = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+}
 
 
 class Known(NamedTuple):
@@ -121,16 +115,13 @@ def is_worded(field: Field) -> bool:
 
 def reading_of(field: Field) -> Reading | None:
     """What the values of a field, or the items of a list, are read as; None where they are no numbers, dates or times."""
-    kinds = {*field.scalars} if field.kind in ("string", "list") else {field.kind}
     keywords = dict(field.keywords)
-    if kinds & _NUMBERS:
+    if _NUMBERS.intersection(field.kinds):
         # A string beside the number is a number too, if a pattern or a format says how
         # it is written.
-        is_number = (
-            "string" not in kinds or "pattern" in keywords or "format" in keywords
-        )
-        return "number" if is_number else None
-    if field.kind in ("string", "list") and not field.scalars:
+        is_written = "pattern" in keywords or "format" in keywords
+        return "number" if is_written or "string" not in field.kinds else None
+    if field.kinds == ("string",):
         return _FORMATS.get(keywords.get("format", ""))
     return None
 
@@ -142,20 +133,17 @@ def learnt_reading(examples: Sequence[tuple[str, str]]) -> Reading | None:
     """
     if not examples:
         return None
-    for reading, read in _READERS.items():
-        is_read = all(read(value) for value, _ in examples)
-        if is_read and all(
-            _stands(value, source, reading) for value, source in examples
-        ):
+    for reading, read_as in _LEARNT.items():
+        find = _FINDERS[read_as]
+        are_read = all(whole(find(value.strip()), value) for value, _ in examples)
+        if are_read and all(_stands(*example, reading) for example in examples):
             return reading
-    return (
-        "line" if all(_is_line(value, source) for value, source in examples) else None
-    )
+    return "line" if all(_is_line(*example) for example in examples) else None
 
 
 def _stands(value: str, source: str, reading: Reading) -> bool:
     """Whether a value is one of a source's numbers or dates, say, or stands nowhere in it."""
-    texts = [quantity.text for quantity in _found_in(source, reading)]
+    texts = [quantity.text for quantity in found_in(source, _FINDERS[reading])]
     return value in texts or not places_in(value, source)
 
 
@@ -173,10 +161,8 @@ def with_values(record: Record, fields: Sequence[Field]) -> Record:
         field = numeric.get(any_item(keys))
         if field is None or not isinstance(value, str):
             return value
-        meanings = meanings_of(
-            replace(field, keywords=()), "number", read_number(value)
-        )
-        return json.loads(meanings[0]) if meanings else value
+        numbers = _fitting(replace(field, keywords=()), read_number(value))
+        return json.loads(numbers[0]) if numbers else value
 
     return replace(record, target_fields=mapped(record.target_fields or {}, read))
 
@@ -186,25 +172,19 @@ def as_it_stands(field: Field, value: Any, source: str) -> str:
     text = text_of(value)
     if isinstance(value, list) or reading_of(field) is None:
         return text
-    places = places_of(value, source)
-    return " ".join(source[slice(*places[0])].split()) if places else text
+    for start, end in places_of(value, source):
+        return " ".join(source[start:end].split())
+    return text
 
 
 def choices(field: Field) -> list[Known]:
     """The values that a schema names for a single value: those of an enum, or true and false."""
+    texts = field.enum
+    if not texts and field.kinds == ("boolean",):
+        texts = ("true", "false")
     if field.kind == "list":
-        return []
-    if field.enum:
-        return [Known(text, text) for text in field.enum]
-    if field.kind == "boolean" or field.scalars == ("boolean",):
-        return [Known("true", "true"), Known("false", "false")]
-    return []
-
-
-@lru_cache(maxsize=16)  # the keys of a schema share what stands in a source
-def _found_in(source: str, reading: Reading) -> tuple[Quantity, ...]:
-    """What stands in a source that may be read so."""
-    return tuple(_FINDERS[reading](source))
+        texts = ()
+    return [Known(text, text) for text in texts]
 
 
 def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known] | None:
@@ -214,53 +194,43 @@ def candidates(field: Field, source: str, learnt: Reading | None) -> list[Known]
     values as they stand.
     """
     reading = reading_of(field)
-    if reading is None and learnt is None:
+    sought = reading or learnt
+    if sought is None:
         return None
     if learnt == "line" and not 1 < source.strip().count("\n") < _MOST_LINES:
         return None
-    known = dict[str, Known]()
-    if "boolean" in field.scalars:
-        known = {text: Known(text, text) for text in ("true", "false")}
-    for quantity in _found_in(source, reading or learnt or "number"):
-        if reading is None:
-            known.setdefault(quantity.text, Known(quantity.text, quantity.text))
-            continue
-        meanings = meanings_of(field, reading, quantity.values)
+    texts = ("true", "false") if "boolean" in field.scalars else ()
+    known = {text: Known(text, text) for text in texts}
+    for quantity in found_in(source, _FINDERS[sought]):
+        meanings = [quantity.text]
+        if reading == "number":
+            meanings = _fitting(field, quantity.values)
+        elif reading:
+            meanings = [*quantity.values]
         if meanings:
             known.setdefault(quantity.text, Known(quantity.text, meanings[0]))
     return [*known.values()]
 
 
-def meanings_of(field: Field, reading: Reading, values: Sequence[Any]) -> list[str]:
-    """The texts of those values that a field may have."""
-    if reading != "number":
-        return [str(value) for value in values]
-    kinds = {*field.scalars} or {field.kind}
-    return [*_numbers(values, dict(field.keywords), whole="number" not in kinds)]
+def _fitting(field: Field, numbers: Sequence[int | float]) -> list[str]:
+    """The JSON of those numbers that a field may have: of integers and within its bounds, if it says so."""
+    is_whole = "number" not in field.kinds
+    keywords = dict(field.keywords)
+    texts = []
+    for number in numbers:
+        if is_whole and float(number).is_integer():
+            number = int(number)  # noqa: PLW2901
+        fits = isinstance(number, int) or not is_whole
+        if fits and _is_within(number, keywords):
+            texts.append(json.dumps(number))
+    return texts
 
 
-def _numbers(
-    values: Sequence[int | float], keywords: dict[str, Any], *, whole: bool
-) -> Iterator[str]:
-    """The JSON of the numbers within the bounds of a schema; of integers if they are to be `whole`."""
-    for value in values:
-        number = int(value) if whole and float(value).is_integer() else value
-        if whole and not isinstance(number, int):
-            continue
-        if within(number, keywords):
-            yield json.dumps(number)
-
-
-def within(number: int | float, keywords: dict[str, Any]) -> bool:
+def _is_within(number: int | float, keywords: dict[str, Any]) -> bool:
     """Whether a number holds to the bounds of a schema."""
-    if number < keywords.get("minimum", -math.inf) or number > keywords.get(
-        "maximum", math.inf
-    ):
-        return False
-    if number <= keywords.get("exclusiveMinimum", -math.inf):
-        return False
-    if number >= keywords.get("exclusiveMaximum", math.inf):
-        return False
+    for word, holds in _BOUNDS.items():
+        if word in keywords and not holds(number, keywords[word]):
+            return False
     step = keywords.get("multipleOf")
     if not step:
         return True
@@ -273,7 +243,7 @@ def within(number: int | float, keywords: dict[str, Any]) -> bool:
 
 def as_number(field: Field, text: str) -> str:
     """The text of a value that may be a number or a string: of a number if it reads as one."""
-    if not {*field.scalars} & _NUMBERS or field.kind != "string":
+    if field.kind != "string" or not _NUMBERS.intersection(field.scalars):
         return text
-    meanings = meanings_of(field, "number", read_number(text))
-    return meanings[0] if meanings else text
+    numbers = _fitting(field, read_number(text))
+    return numbers[0] if numbers else text

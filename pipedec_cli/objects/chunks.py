@@ -3,8 +3,8 @@
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from pipedec_cli.data.fields import (
     Keys,
     any_item,
     by_path,
+    item_number,
     kind_of,
     list_places,
     mapped,
@@ -47,21 +48,19 @@ class Chunk(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """A value, its confidence, and how far the schema forced it."""
+    """A value, its confidence, how far the schema forced it, and how probable "no value" is where there must be one."""
 
-    sure: float
     value: Any
-    forced: float | None
-    missing: float | None = (
-        None  # how probable "no value" is of a value that must be there
-    )
+    sure: float
+    forced: float | None = None
+    missing: float | None = None
 
 
-_Values = dict[Keys, _Value]  # by their paths
+#: Values by their paths.
+_Values = dict[Keys, _Value]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """What was read in a chunk."""
 
     chunk: Chunk
@@ -78,13 +77,11 @@ class Chunks:
     check: Check = lambda _: ()  # what an object violates in its schema
 
     def __post_init__(self) -> None:
-        text = self.text
-        room = text.max_source_tokens - text.longest_around
+        room = self.text.max_source_tokens - self.text.longest_around
         if self.size > room:
             what = f"chunk={self.size}: the model takes sources of at most {max(0, room):,} tokens"
-            raise UserError(
-                what, todo="give smaller chunks, or a larger --max-source-tokens"
-            )
+            todo = "give smaller chunks, or a larger --max-source-tokens"
+            raise UserError(what, todo=todo)
         if self.fields and not self.fields.tree.is_plain:
             what = "maps, alternatives, tuples and lists within lists of several chunks cannot become one"
             raise UserError(what, todo="leave the key chunk out")
@@ -92,22 +89,20 @@ class Chunks:
     def cut(self, text: str) -> list[Chunk]:
         """The chunks of a source; a source that is short enough stays as it is."""
         words = _WORD.findall(text)
-        tokens = [
-            0,
-            *accumulate(len(ids) for ids in self.text.ids(words)),
-        ]  # before each word
+        # The tokens and the characters before each word.
+        tokens = [0, *accumulate(len(ids) for ids in self.text.ids(words))]
         places = [0, *accumulate(len(word) for word in words)]
-        chunks = list[Chunk]()
+        chunks = []
         first = 0
         while tokens[-1] - tokens[first] > self.size and first < len(words) - 1:
             end = max(first + 1, bisect_right(tokens, tokens[first] + self.size) - 1)
             chunks.append(Chunk(text[places[first] : places[end]], places[first]))
-            first = max(
-                first + 1, bisect_left(tokens, tokens[end] - self.size // _OVERLAP)
-            )
+            shared = tokens[end] - self.size // _OVERLAP
+            first = max(first + 1, bisect_left(tokens, shared))
         if not chunks:
             return [Chunk(text)]
-        return [*chunks, Chunk(text[places[first] : places[-1]], places[first])]
+        chunks.append(Chunk(text[places[first] : places[-1]], places[first]))
+        return chunks
 
     def merged(self, parts: Sequence[tuple[Chunk, Generated]]) -> Generated:
         """The object of all chunks: of each key the surest value; lists one after the other.
@@ -122,61 +117,68 @@ class Chunks:
         if len(results) == 1:
             return results[0]
         assert self.fields is not None, "texts are not merged"
-        fields = self.fields.fields
-        found = _all_values(
-            [_Read(chunk, _values_of(generated)) for chunk, generated in parts], fields
-        )
-        values, texts = _object_of(found, fields)
+        reads = [_Read(chunk, _values_of(generated)) for chunk, generated in parts]
+        found = _all_values(reads, self.fields.fields)
+        values, texts = _object_of(found, self.fields.fields)
         sure = {keys: value.sure for keys, value in found.items()}
-        forced = {keys: value.forced for keys, value in found.items()}
-        missing = {path_name(keys): value.missing for keys, value in found.items()}
-        cut = [generated.truncated for generated in results if generated.truncated]
-        longest = max(results, key=lambda generated: len(generated.source_ids))
+        forced = None
+        if results[0].forced is not None:
+            shares = {keys: value.forced for keys, value in found.items()}
+            forced = mapped(values, lambda keys, _: shares.get(keys))
+        missing = {}
+        for keys, value in found.items():
+            if value.missing is not None:
+                missing[path_name(keys)] = value.missing
         return replace(
-            longest,
+            _with_all_costs(results),
             text=json.dumps(values, ensure_ascii=False),
             segments=tuple(filter(None, texts)),
-            steps=sum(generated.steps for generated in results),
-            tokens=sum(generated.tokens for generated in results),
-            seconds=sum(generated.seconds for generated in results),
-            values_lost=sum(generated.values_lost for generated in results),
-            truncated=cut[0] if cut else None,
-            grid=(),
-            calls=(),
-            taken_back=(),
-            source_cut=any(generated.source_cut for generated in results),
             fields=values,
-            forced=None
-            if results[0].forced is None
-            else mapped(values, lambda keys, _: forced.get(keys)),
+            forced=forced,
             confidence=mapped(values, lambda keys, _: sure.get(keys)),
             violations=in_words(self.check(values)),
-            missing={
-                name: share for name, share in missing.items() if share is not None
-            },
+            missing=missing,
         )
+
+
+def _with_all_costs(results: Sequence[Generated]) -> Generated:
+    """The result of the longest chunk, with the costs of all and without a grid."""
+    longest = max(results, key=lambda result: len(result.source_ids))
+    cut = [result.truncated for result in results if result.truncated]
+    return replace(
+        longest,
+        steps=sum(result.steps for result in results),
+        tokens=sum(result.tokens for result in results),
+        seconds=sum(result.seconds for result in results),
+        values_lost=sum(result.values_lost for result in results),
+        truncated=cut[0] if cut else None,
+        grid=(),
+        calls=(),
+        taken_back=(),
+        source_cut=any(result.source_cut for result in results),
+    )
 
 
 def _values_of(generated: Generated) -> _Values:
     """The values of an object that say something."""
     sure = by_path(generated.confidence or {})
     forced = by_path(generated.forced or {})
-    values = _Values()
+    values = {}
     for keys, value in by_path(generated.fields or {}).items():
         if kind_of(value):
             missing = generated.missing.get(path_name(keys))
-            values[keys] = _Value(
-                sure.get(keys) or 0.0, value, forced.get(keys), missing
-            )
+            share = forced.get(keys)
+            values[keys] = _Value(value, sure.get(keys) or 0.0, share, missing)
     return values
 
 
 def _all_values(reads: Sequence[_Read], fields: Sequence[Field]) -> _Values:
     """The values of the object that all chunks make."""
-    found = _Values()
+    found = {}
     for field in fields:
-        if not field.listed:
-            found |= _merged(reads, field.keys)
+        there = [read for read in reads if field.keys in read.values]
+        if there and not field.listed:
+            found[field.keys] = _merged(there, field.keys)
     for places in list_places(fields):
         listed = [fields[place] for place in places]
         for number, item in enumerate(_items(reads, listed), start=1):
@@ -190,32 +192,28 @@ def _object_of(
     found: _Values, fields: Sequence[Field]
 ) -> tuple[dict[str, Any], list[str]]:
     """The object of these values, and the texts of its rows."""
-    items = max(
-        (key for keys in found for key in keys if isinstance(key, int)), default=1
-    )
-    texts = list[str]()
+    items = max((item_number(keys) for keys in found), default=1)
+    texts = []
     for field, item in rows_with(fields, items):
-        place = field.at(item)
-        texts.append(text_of(found[place].value) if place in found else "")
+        value = found.get(field.at(item))
+        texts.append(text_of(value.value) if value else "")
     values, _ = read_values(texts, fields)
     return values, texts
 
 
-def _merged(reads: Sequence[_Read], keys: Keys) -> _Values:
-    """The surest value of a path, the first of equals; of lists all items. Nothing if no chunk has a value."""
-    there = [read for read in reads if keys in read.values]
-    if not there:
-        return {}
-    surest = max((read.values[keys] for read in there), key=lambda value: value.sure)
+def _merged(reads: Sequence[_Read], keys: Keys) -> _Value:
+    """The surest value of a path that all these chunks have, the first of equals; of lists all items."""
+    values = [read.values[keys] for read in reads]
+    surest = max(values, key=lambda value: value.sure)
     if not isinstance(surest.value, list):
-        return {keys: surest}
-    joined = dict[Hashable, Any]()
-    for read in there:
+        return surest
+    items: dict[Hashable, Any] = {}
+    for read in reads:
         for place, item in _placed(read.values[keys].value, read.chunk):
-            joined.setdefault(place, item)
-    sure = min(read.values[keys].sure for read in there)
-    forced = max(read.values[keys].forced or 0.0 for read in there)
-    return {keys: _Value(sure, [*joined.values()], forced)}
+            items.setdefault(place, item)
+    sure = min(value.sure for value in values)
+    forced = max(value.forced or 0.0 for value in values)
+    return _Value([*items.values()], sure, forced)
 
 
 def _placed(items: Sequence[Any], chunk: Chunk) -> Iterator[tuple[Hashable, Any]]:
@@ -236,40 +234,34 @@ def _placed(items: Sequence[Any], chunk: Chunk) -> Iterator[tuple[Hashable, Any]
 def _items(reads: Sequence[_Read], fields: Sequence[Field]) -> list[_Values]:
     """The items of a list of objects in all chunks, those of one place merged. The paths are those of the schema."""
     naming = naming_key(fields)
-    same = dict[Hashable, list[_Values]]()
+    same = defaultdict(list)
     for read in reads:
         items = _items_of(read.values, fields)
-        names = [
-            item[naming.keys].value if naming and naming.keys in item else ""
-            for item in items
-        ]
+        names = [""] * len(items)
+        for number, item in enumerate(items):
+            if naming and naming.keys in item:
+                names[number] = item[naming.keys].value
         for (place, name), item in zip(_placed(names, read.chunk), items, strict=True):
             # Without a name the values tell items apart.
-            known = sorted((keys, repr(value.value)) for keys, value in item.items())
-            same.setdefault(place if name else repr(known), []).append(item)
+            said = sorted((keys, repr(value.value)) for keys, value in item.items())
+            same[place if name else repr(said)].append(item)
     return [_surest(items) for items in same.values()]
 
 
-def _items_of(values: Mapping[Keys, _Value], fields: Sequence[Field]) -> list[_Values]:
+def _items_of(values: _Values, fields: Sequence[Field]) -> list[_Values]:
     """The items of a list of objects in a chunk, in order."""
     paths = {field.keys for field in fields}
-    numbers = dict[int, None]()
-    for keys in values:
-        if any_item(keys) in paths:
-            numbers |= dict.fromkeys(key for key in keys if isinstance(key, int))
-    items = list[_Values]()
-    for number in numbers:
-        item = _Values()
-        for field in fields:
-            if field.at(number) in values:
-                item[field.keys] = values[field.at(number)]
-        items.append(item)
-    return items
+    items: dict[int, _Values] = defaultdict(dict)
+    for keys, value in values.items():
+        path = any_item(keys)
+        if path in paths:
+            items[item_number(keys)][path] = value
+    return list(items.values())
 
 
-def _surest(items: Sequence[_Values]) -> _Values:
+def _surest(items: Iterable[_Values]) -> _Values:
     """One item of several readings of it: of each key the surest value, the first of equals."""
-    surest = _Values()
+    surest: _Values = {}
     for item in items:
         for keys, value in item.items():
             if keys not in surest or value.sure > surest[keys].sure:

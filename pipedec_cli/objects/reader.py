@@ -14,9 +14,8 @@ from pipedec_cli.pipeline.decode import Finished
 
 def in_words(violations: Iterable[tuple[Keys, str]]) -> tuple[str, ...]:
     """What an object violates in its schema, each with the path to it."""
-    return tuple(
-        f"{path_name(keys)}: {what}".removeprefix(": ") for keys, what in violations
-    )
+    words = [f"{path_name(keys)}: {what}" for keys, what in violations]
+    return tuple(violation.removeprefix(": ") for violation in words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +24,31 @@ class ObjectReader:
 
     fields: FieldCodec
     answers: Answers
-    keeps_text: bool = (
-        False  # whether a text that holds no value of the object is kept as it is
-    )
-    check: Check = lambda _: ()  # what an object violates in its schema
+    #: Whether a text that holds no value of the object is kept as it is.
+    keeps_text: bool = False
+    #: What an object violates in its schema.
+    check: Check = lambda _: ()
 
     def read(self, end: Finished) -> Generated:
         """The object, as JSON too, without what it cost."""
         answered = self.answers(end.grid)
         texts = answered.texts
         values, lost = self.fields.object_of(texts)
-        found = self.check(values)
-        if wrong := {keys for keys, _ in found}:
+        violations = self.check(values)
+        if violations:
             # A value that its own keywords do not allow is lost, unless there must be
             # one.
+            wrong = {keys for keys, _ in violations}
             values, lost = self.fields.object_of(texts, wrong)
-            found = self.check(values)
-        sure = forced = None
+            violations = self.check(values)
+        confidence = forced = None
         if end.grid.method.confident:
-            rows = {
+            whole = {
                 at: row for at, row in answered.rows.items() if texts[at] is not None
-            }  # else it was cut
-            sure = self.fields.of_rows(values, rows, attrgetter("value_confidence"))
-            forced = self.fields.of_rows(values, rows, attrgetter("forced"))
+            }
+            of_rows = self.fields.of_rows
+            confidence = of_rows(values, whole, attrgetter("value_confidence"))
+            forced = of_rows(values, whole, attrgetter("forced"))
         text = json.dumps(values, ensure_ascii=False)
         if self.keeps_text and not values:
             text = self.fields.whole(end.grid) or text
@@ -55,9 +56,9 @@ class ObjectReader:
             text=text,
             segments=tuple(filter(None, texts.values())),
             fields=values,
-            confidence=sure,
+            confidence=confidence,
             forced=forced,
             values_lost=lost,
-            violations=in_words(found),
+            violations=in_words(violations),
             missing=answered.missing,
         )

@@ -18,6 +18,7 @@ from pipedec_cli.data.fields import (
     Absent,
     Field,
     Keys,
+    RowAddress,
     Value,
     path_name,
     rows_of,
@@ -25,9 +26,6 @@ from pipedec_cli.data.fields import (
 )
 
 Shape = Literal["value", "object", "list", "map", "choice"]
-#: Behind the path of a list or map the place of the row that names its items or
-#: entries, and of a choice that of its label.
-NAMING, CHOOSING = 0, -1
 #: The value of a key that has none, and of an object that lacks a value which it must
 #: have.
 NOTHING: Final = object()
@@ -161,7 +159,7 @@ class ObjectOf:
     """
 
     tree: Part
-    texts: Mapping[Keys, str | None]
+    texts: Mapping[RowAddress, str | None]
     forms: Mapping[Field, Meant] = set_field(default_factory=dict)
     dropped: Collection[Keys] = ()
     lost: int = 0  # values that were cut, or that are of another kind
@@ -169,9 +167,9 @@ class ObjectOf:
     def __post_init__(self) -> None:
         # The steps right below each place, in order.
         self._below = defaultdict[Keys, dict[str | int, None]](dict)
-        for place in self.texts:
-            for depth, step in enumerate(place):
-                self._below[place[:depth]][step] = None
+        for address in self.texts:
+            for depth, step in enumerate(address.path):
+                self._below[address.path[:depth]][step] = None
 
     def read(self) -> dict[str, Any]:
         """The object, without keys that have no value, unless the schema wants something else."""
@@ -190,7 +188,7 @@ class ObjectOf:
         if part.shape in ("list", "map"):
             return self._items(part, place, must=must)
         if part.shape == "choice":
-            label = self._parsed(part.field, (*place, CHOOSING))
+            label = self._parsed(part.field, RowAddress(place, "label"))
             if label not in part.parts:
                 return NOTHING, False
             return self._read(part.parts[label], place, must=must)
@@ -203,7 +201,7 @@ class ObjectOf:
         return value, False
 
     def _value(self, part: Part, place: Keys) -> Any:
-        value = self._parsed(part.field, place)
+        value = self._parsed(part.field, RowAddress(place))
         is_listed = any(isinstance(step, int) for step in place)
         may_go = part.absent != "never" and not is_listed
         if value is not NOTHING and may_go and place in self.dropped:
@@ -241,14 +239,12 @@ class ObjectOf:
         """A list or a map, of the items that a row has said something of."""
         items: dict[str | int, Any] = {}
         filled = False
-        names = (*place, NAMING)
+        names = RowAddress(place, "names")
         if self.texts.get(names, "") is None:
             self.lost += 1
         # A row has named these items: they are there, even without a value.
         are_named = part.item.shape != "value" and names in self.texts
         for step in self._below[place]:
-            if step in (NAMING, CHOOSING):
-                continue
             value, is_filled = self._read(part.item, (*place, step), must=True)
             filled = filled or is_filled
             if (is_filled or are_named) and value is not NOTHING:
@@ -259,9 +255,9 @@ class ObjectOf:
             return items, filled
         return [items[number] for number in sorted(items)], filled
 
-    def _parsed(self, field: Field, place: Keys) -> Value | Any:
+    def _parsed(self, field: Field, address: RowAddress) -> Value | Any:
         """The value of a row's text; None if it is lost, `NOTHING` without a text."""
-        text = self.texts.get(place, "")
+        text = self.texts.get(address, "")
         if text is not None and not text.strip():
             return NOTHING
         meant = self.forms.get(field) or {choice: choice for choice in field.enum}
@@ -311,9 +307,9 @@ def read_values(
 ) -> tuple[dict[str, Any], int]:
     """The object of the texts of all rows, in the order of `rows_of`, and the number of lost values; see `ObjectOf`."""
     rows = rows_of(fields, len(texts))
-    places = (field.at(item) for field, item in rows)
-    by_place = dict(zip(places, texts, strict=True))
-    reading = ObjectOf(tree_of(fields), by_place, forms or {})
+    addresses = (RowAddress(field.at(item)) for field, item in rows)
+    by_address = dict(zip(addresses, texts, strict=True))
+    reading = ObjectOf(tree_of(fields), by_address, forms or {})
     return reading.read(), reading.lost
 
 

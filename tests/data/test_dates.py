@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipedec_cli.data.dates import (
-    dates_in,
-    datetimes_in,
-    read_date,
-    read_datetime,
-    read_time,
-    times_in,
-)
+from pipedec_cli.data.dates import dates_in, datetimes_in, times_in, whole
 
 #: Arbitrary text with more of what dates and times are made of.
 ANY = st.lists(
@@ -40,6 +33,18 @@ ANY = st.lists(
     | st.text(max_size=2)
 ).map("".join)
 HOSTILE = ["1", ",", "1/", "1,", "1-", "1.", "12 May ", "may", "1 1 ", "12:01", "12-"]
+
+
+def read_date(text):
+    return whole(dates_in(text.strip()), text)
+
+
+def read_time(text):
+    return whole(times_in(text.strip()), text)
+
+
+def read_datetime(text):
+    return whole(datetimes_in(text.strip()), text)
 
 
 @pytest.mark.parametrize(

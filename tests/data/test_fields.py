@@ -8,6 +8,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import (
     Field,
     FieldSegmenter,
+    by_path,
+    mapped,
     plain_text,
     read_plain,
     rows_of,
@@ -111,6 +113,21 @@ def test_items_without_values_are_none_and_items_of_a_plain_text_are_numbered_an
     assert read_plain(wild, NESTED) == texts
     with pytest.raises(ValueError, match="9 texts for 5 keys"):
         rows_of(NESTED, 9)
+
+
+def test_an_item_that_another_list_alone_has_is_not_written_twice():
+    texts = read_plain(
+        "menu[2].of.price: 3; at.open[1].day: Mon; at.open[2].day: Tue", NESTED
+    )
+    menu = [{"of": {"price": 3}}]
+    days = [{"day": "Mon"}, {"day": "Tue"}]
+    assert read_values(texts, NESTED) == ({"menu": menu, "at": {"open": days}}, 0)
+
+
+def test_null_among_objects_of_a_list_is_an_empty_one():
+    values = {"menu": [{"price": 3}, None]}
+    assert by_path(values) == {("menu", 1, "price"): 3}
+    assert mapped(values, lambda keys, value: value + 1) == {"menu": [{"price": 4}, {}]}
 
 
 def test_a_plain_text_has_the_filled_keys_in_the_order_of_the_schema():

@@ -373,7 +373,7 @@ def test_a_prompt_and_a_rows_known_tokens_are_the_tokens_of_the_whole_text(
     }[form]
     for template in (None, "Text: {source} Q: {question} A:", "{source}\n{question}"):
         plan = plan_of(tokenizer, asked, template, chat=chat)
-        words = [plan._words(one) for one in plan.asked]
+        words = [plan.words(one) for one in plan.asked]
         for _ in range(25):
             source = texts_of(chance) + chance.choice(
                 ["", "x", ".", "Text:", "\n", ".\n", "漢"]

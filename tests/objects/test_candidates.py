@@ -56,25 +56,6 @@ def test_numbers_and_dates_of_a_source_are_answers_as_they_stand_within_the_boun
     assert answers(of, MAIL) == known
 
 
-def test_the_bounded_numbers_of_a_text_are_those_that_each_key_may_have():
-    source = (
-        "Ann, aged 37, came with 4 people. The rating was 4.5 and the probability 0.25."
-    )
-    bounded = {
-        "probability": field("number", minimum=0, maximum=1),
-        "rating": field("number", minimum=0, maximum=5),
-        "age": field("integer", minimum=0),
-        "people": field("integer", exclusiveMinimum=0),
-    }
-    found = {name: texts(of, source) for name, of in bounded.items()}
-    assert found == {
-        "probability": ["0.25"],
-        "rating": ["4", "4.5", "0.25"],
-        "age": ["37", "4"],
-        "people": ["37", "4"],
-    }
-
-
 def test_a_text_without_a_number_has_no_candidate():
     assert answers(field("number"), "My laptop is broken, please help.") == []
     assert answers(field("integer", minimum=0), "It costs 0.5 pounds.") == []

@@ -78,38 +78,26 @@ def test_chunks_share_an_eighth_of_their_length():
     assert [chunk.text for chunk in words("x" * 200, 70)] == ["x" * 64] * 3 + ["x" * 8]
 
 
-def part(fields, confidence, **more):
-    more = {
-        "steps": 2,
-        "tokens": 3,
-        "seconds": 0.5,
-        "source_ids": (1,),
-        "grid": ((0, (1,)),),
-        **more,
-    }
-    return Generated(text="", segments=(), fields=fields, confidence=confidence, **more)
+def part(fields, sure, **more):
+    usual = {"steps": 2, "tokens": 3, "seconds": 0.5, "source_ids": (1,)}
+    usual["grid"] = ((0, (1,)),)
+    return Generated(
+        text="", segments=(), fields=fields, confidence=sure, **{**usual, **more}
+    )
 
 
 def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
+    soup = {"dish": "soup", "price": 3}
     one = part(
-        {
-            "name": "x",
-            "tags": ["u", "v"],
-            "menu": [{"dish": "soup", "price": 3}, {"dish": "pie"}],
-        },
+        {"name": "x", "tags": ["u", "v"], "menu": [soup, {"dish": "pie"}]},
         {
             "name": 0.5,
             "tags": 0.4,
             "menu": [{"dish": 0.9, "price": 0.1}, {"dish": 0.2}],
         },
         forced={"name": 0.3, "tags": 0.1},
-        truncated="time_max",
-        values_lost=1,
-        source_ids=(1, 2),
-        calls=(1, 2),
-        taken_back=((1, 1, 2, 3),),
     )
-    menu = [{"dish": "tea"}, {"dish": "soup", "price": 4}]
+    menu = [{"dish": "tea"}, {**soup, "price": 4}]
     two = part(
         {"name": "y", "a": {"b": 7}, "tags": ["v", "w"], "menu": menu},
         {
@@ -120,137 +108,115 @@ def test_the_surest_value_of_each_key_is_kept_and_lists_are_joined(decoder):
         },
         forced={"name": 0.2, "tags": 0.7, "menu": [{"dish": 0.6}, {}]},
     )
-    first, second = Chunk("x u v soup pie"), Chunk(" v soup pie w tea", 3)
-    parts = [
-        (first, one),
-        (second, two),
-        (Chunk("", 20), part({"name": None}, {"name": 0.9})),
-    ]
-    made = decoder.chunks(20).merged(parts)
-    assert (made.forced["name"], made.forced["tags"], made.forced["menu"][2]) == (
-        0.2,
-        0.7,
-        {"dish": 0.6},
-    )
-    dishes = [{"dish": "soup", "price": 4}, {"dish": "pie"}, {"dish": "tea"}]
-    assert made.fields == {
-        "name": "y",
-        "a": {"b": 7},
-        "tags": ["u", "v", "w"],
-        "menu": dishes,
-    }
+    empty = part({"name": None}, {"name": 0.9})
+    chunks = Chunk("x u v soup pie"), Chunk(" v soup pie w tea", 3), Chunk("", 20)
+    made = decoder.chunks(20).merged([*zip(chunks, (one, two, empty), strict=True)])
+    dishes = [{**soup, "price": 4}, {"dish": "pie"}, {"dish": "tea"}]
+    tags = ["u", "v", "w"]
+    assert made.fields == {"name": "y", "a": {"b": 7}, "tags": tags, "menu": dishes}
+    assert json.loads(made.text) == made.fields
     sure = [{"dish": 0.9, "price": 0.2}, {"dish": 0.2}, {"dish": 0.8}]
     assert made.confidence == {"name": 0.6, "a": {"b": 0.3}, "tags": 0.4, "menu": sure}
-    assert json.loads(made.text) == made.fields
-    assert (made.steps, made.tokens, made.seconds, made.values_lost) == (6, 9, 1.5, 1)
+    assert (made.forced["name"], made.forced["tags"]) == (0.2, 0.7)
+    assert made.forced["menu"][2] == {"dish": 0.6}
+
+
+def test_the_costs_of_chunks_are_added_up_and_no_grid_is_the_grid_of_all(decoder):
+    cut = part(
+        {"name": "x"},
+        {"name": 0.5},
+        truncated="time_max",
+        values_lost=1,
+        source_ids=(1, 2),
+        calls=(1, 2),
+        taken_back=((1, 1, 2, 3),),
+    )
+    chunks = [(Chunk("x"), cut), (Chunk("y", 3), part({"name": "y"}, {"name": 0.1}))]
+    made = decoder.chunks(20).merged(chunks)
+    assert (made.steps, made.tokens, made.seconds, made.values_lost) == (4, 6, 1.0, 1)
     assert (made.truncated, made.source_ids) == ("time_max", (1, 2))
-    assert made.grid == made.calls == made.taken_back == (), (
-        "no part's grid is the grid of all"
-    )
-    assert decoder.chunks(20).merged([(first, one)]) is one
+    assert made.grid == made.calls == made.taken_back == ()
+    assert decoder.chunks(20).merged(chunks[:1]) is cut
 
 
-def merged_lists(decoder, *parts):
-    """The tags and the dishes of chunks, each with its tags and dishes."""
-    generated = []
-    for chunk, tags, dishes in parts:
-        fields = {"tags": tags, "menu": [{"dish": dish} for dish in dishes]}
-        sure = {"tags": 0.5, "menu": [{"dish": 0.5} for _ in dishes]}
-        generated.append((chunk, part(fields, sure)))
-    fields = decoder.chunks(20).merged(generated).fields
-    return fields["tags"], [item["dish"] for item in fields["menu"]]
-
-
-def test_equal_items_in_different_places_stay_and_one_in_the_overlap_of_chunks_is_one(
-    decoder,
+@pytest.mark.parametrize(
+    ("chunks", "items", "wanted"),
+    [
+        # The source says cable three times, the second of them in both chunks.
+        (
+            (Chunk("cable, cable,"), Chunk(" cable, tea, cable", 6)),
+            (["cable", "cable"], ["cable", "tea", "cable"]),
+            ["cable", "cable", "tea", "cable"],
+        ),
+        ((Chunk("a"), Chunk("b", 1)), (["x"], ["x", "y"]), ["x", "y"]),
+    ],
+    ids=["places", "values"],
+)
+def test_items_of_chunks_are_told_apart_by_their_places_else_by_their_values(
+    decoder, chunks, items, wanted
 ):
-    """The source says cable three times, the second of them in both chunks."""
-    first, second = Chunk("cable, cable,"), Chunk(" cable, tea, cable", 6)
-    names = ["cable", "cable"], ["cable", "tea", "cable"]
-    wanted = ["cable", "cable", "tea", "cable"]
-    assert merged_lists(
-        decoder, (first, names[0], names[0]), (second, names[1], names[1])
-    ) == (
-        wanted,
-        wanted,
-    )
-
-
-def test_items_of_chunks_that_stand_nowhere_are_told_apart_by_their_values(decoder):
-    chunks = Chunk("a"), Chunk("b", 1)
-    wanted = ["x", "y"]
-    assert merged_lists(
-        decoder, (chunks[0], ["x"], ["x"]), (chunks[1], wanted, wanted)
-    ) == (wanted, wanted)
+    parts = []
+    for chunk, names in zip(chunks, items, strict=True):
+        menu = [{"dish": name} for name in names]
+        sure = {"tags": 0.5, "menu": [{"dish": 0.5}] * len(names)}
+        parts.append((chunk, part({"tags": names, "menu": menu}, sure)))
+    made = decoder.chunks(20).merged(parts).fields
+    assert made == {"tags": wanted, "menu": [{"dish": name} for name in wanted]}
 
 
 def test_a_value_of_chunks_that_must_be_there_keeps_how_probable_it_is_that_there_is_none(
     decoder,
 ):
     """That of the chunk whose value is taken."""
-    one = part(
-        {"name": "x", "none": "a"},
-        {"name": 0.5, "none": 0.6},
-        missing={"name": 0.9, "none": 0.8},
-    )
+    sure = {"name": 0.5, "none": 0.6}
+    missing = {"name": 0.9, "none": 0.8}
+    one = part({"name": "x", "none": "a"}, sure, missing=missing)
     two = part({"name": "y", "none": "b"}, {"name": 0.4, "none": 0.7})
     made = decoder.chunks(20).merged([(Chunk("x"), one), (Chunk("y", 1), two)])
     assert (made.fields, made.missing) == ({"name": "x", "none": "b"}, {"name": 0.9})
 
 
-def generate(place, *more, name="out.jsonl"):
-    given = (
-        place / "docs.jsonl",
-        "--model",
-        place / "model",
-        "--out",
-        place / name,
-        *FEW,
-    )
-    return run("generate", *given, "--fields", "name, tags list", *more).stderr
-
-
-def lines(place, name="out.jsonl"):
-    return [{**line, "seconds": 0, "batch_size": 0} for line in lines_of(place / name)]
+def generate(place, name, *more):
+    files = (place / "docs.jsonl", "--model", place / "model", "--out", place / name)
+    asked = ("--fields", "name, tags list", *more)
+    told = run("generate", *files, *FEW, *asked).stderr
+    return told, [
+        {**line, "seconds": 0, "batch_size": 0} for line in lines_of(place / name)
+    ]
 
 
 def test_a_short_text_gives_what_it_gives_without_chunks_and_a_long_one_all_that_its_chunks_give(
     place,
 ):
-    generate(place, name="plain.jsonl")
-    told = generate(place, "--set", "chunk=24", "--batch-size", 3)
+    chunked = ("--set", "chunk=24")
+    _, plain = generate(place, "plain.jsonl")
+    told, made = generate(place, "out.jsonl", *chunked, "--batch-size", 3)
     assert "2 sources read in 16 chunks, their objects merged" in told
-    plain, made = lines(place, "plain.jsonl"), lines(place)
     assert made[0] == plain[0] and made[2] == plain[2]
     assert "confidence" not in made[1] and made[1]["source"] == LONG
     assert made[1]["steps"] > plain[1]["steps"]
-    generate(
-        place, "--set", "chunk=24", "--batch-size", 1, "--confidence", name="sure.jsonl"
-    )
-    sure = lines(place, "sure.jsonl")
-    assert [line["fields"] for line in sure] == [line["fields"] for line in made]
-    assert all(
-        line["confidence"].keys() == line["forced"].keys() == line["fields"].keys()
-        for line in sure
-    )
+    sure = (*chunked, "--confidence")
+    _, lines = generate(place, "sure.jsonl", *sure, "--batch-size", 1)
+    for line, plainly in zip(lines, made, strict=True):
+        assert line["fields"] == plainly["fields"]
+        keys = line["confidence"].keys()
+        assert keys == line["forced"].keys() == line["fields"].keys()
     write_lines(place / "sure.jsonl", *lines_of(place / "sure.jsonl")[:1])
-    generate(place, "--set", "chunk=24", "--confidence", "--resume", name="sure.jsonl")
-    assert lines(place, "sure.jsonl") == sure
+    assert generate(place, "sure.jsonl", *sure, "--resume")[1] == lines
 
 
 def test_chunks_that_nothing_can_be_made_of_are_refused(place):
     given = ("generate", "--text", LONG, "--model", place / "model", *FEW, "--set")
+    named = ("--fields", "name")
     assert "chunk=… is for a model that writes objects" in refused(*given, "chunk=24")
-    assert "the model takes sources of at most" in refused(
-        *given, "chunk=999999", "--fields", "name"
-    )
-    run(*given, "chunk=7", "--fields", "name", exit_code=2)
+    long = refused(*given, "chunk=999999", *named)
+    assert "the model takes sources of at most" in long
+    run(*given, "chunk=7", *named, exit_code=2)
     pair = place / "pair.json"
     pair.write_text(
         '{"properties": {"at": {"type": "array", "prefixItems": [{}, {}]}}}'
     )
-    assert "tuples and lists within lists of several chunks" in refused(
-        *given, "chunk=24", "--schema", pair
-    )
-    shown = run(*given, "chunk=24", "--fields", "name", "--show-prompt").stdout
+    nested = refused(*given, "chunk=24", "--schema", pair)
+    assert "tuples and lists within lists of several chunks" in nested
+    shown = run(*given, "chunk=24", *named, "--show-prompt").stdout
     assert "Place 0 has" in shown and "Place 11 has" not in shown

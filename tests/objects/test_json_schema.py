@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.fields import RowAddress
 from pipedec_cli.objects.json_schema import keys_of, load_schema, read_schema, tree_in
-from pipedec_cli.objects.tree import CHOOSING, ObjectOf
+from pipedec_cli.objects.tree import ObjectOf
 
 HERE = Path(__file__).parent
 #: Parts of a schema, and what is read: names, kinds, choices, what stands for no
@@ -243,8 +244,8 @@ def test_a_list_that_allows_no_item_is_always_empty():
         said = []
         tree = tree_in(schema, "it", said.append)
         assert [field.name for field in tree.values()] == ["b", "c.b"]
-        assert ObjectOf(tree, {("b",): "x"}).read() == {"a": [], "b": "x"}
-        assert ObjectOf(tree, {("c", "b"): "x"}).read() == {
+        assert ObjectOf(tree, {RowAddress(("b",)): "x"}).read() == {"a": [], "b": "x"}
+        assert ObjectOf(tree, {RowAddress(("c", "b")): "x"}).read() == {
             "a": [],
             "c": {"a": [], "b": "x"},
         }
@@ -304,7 +305,10 @@ def test_what_some_draft_or_engine_allows_is_no_fault():
     schema, warnings = {"properties": parts, "required": ["gone", "gone"]}, []
     tree = tree_in(schema, "here", warnings.append)
     assert warnings == ["here: left out: the property 'no' allows no value"]
-    assert ObjectOf(tree, {("s",): "abc"}).read() == {"s": "abc", "gone": None}
+    assert ObjectOf(tree, {RowAddress(("s",)): "abc"}).read() == {
+        "s": "abc",
+        "gone": None,
+    }
 
 
 def test_a_schema_within_another_object_or_behind_a_mistyped_word_is_pointed_at(
@@ -338,9 +342,11 @@ def test_nothing_stands_for_a_lost_label_or_number_that_must_be_there():
         {"oneOf": [{**way, "required": ["kind", "n"]} for way in ways]}, "here"
     )
     assert tree.field.forced
-    reading = ObjectOf(tree, {(CHOOSING,): None})
+    label = RowAddress((), "label")
+    reading = ObjectOf(tree, {label: None})
     assert (reading.read(), reading.lost) == ({}, 1)
-    reading = ObjectOf(tree, {(CHOOSING,): "b", ("kind",): "b", ("n",): None})
+    values = {RowAddress(("kind",)): "b", RowAddress(("n",)): None}
+    reading = ObjectOf(tree, {label: "b", **values})
     assert (reading.read(), reading.lost) == ({"kind": "b"}, 1)
 
 
@@ -366,7 +372,9 @@ def test_a_list_with_a_part_for_each_place_ends_where_an_optional_one_is_empty()
         (("", "2024-01-01"), {}),
     ):
         assert (
-            ObjectOf(tree, {("it", n): text for n, text in enumerate(texts, 1)}).read()
+            ObjectOf(
+                tree, {RowAddress(("it", n)): text for n, text in enumerate(texts, 1)}
+            ).read()
             == made
         )
 

@@ -11,7 +11,7 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import Field
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import ExactDecoder
-from pipedec_cli.objects.codec import FieldCodec, place_rows
+from pipedec_cli.objects.codec import FieldCodec, PlacedRow, place_rows
 from pipedec_cli.pipeline.schedule import Fixed, Waiting
 from pipedec_cli.training.collate import IGNORED, collator, encode, fit_limits
 from pipedec_cli.training.order import Turn
@@ -48,42 +48,50 @@ fresh = partial(test_fields.fresh, schema=SCHEMA, delay="any", examples=records)
 
 def test_items_lie_one_after_the_other_and_an_empty_item_closes_each_list():
     """At Δt = 2: items of 4 + 1, 1 + 0 and 0 + 2 tokens; a list of one item; their rows in the order of the schema."""
-    lengths = [1, 4, 1, 0, 2, *(1, 0, 0), *(0, 2, 0)]
-    menu, day = (1, 2), 4
+    lengths = [1, 4, 1, 0, 2, 1, 0, 0, 0, 2, 0]
+    day = 4
     assert place_rows(Fixed(2), lengths, SCHEMA) == [
-        *((0, 0, 0, 0), (0, 1, 1, 1), (0, 2, 1, 2), (0, 3, 0, 3), (0, day, 1, 4)),
-        *((2, 1, 2, 5), (2, 2, 2, 6), (2, day, 2, 7)),
-        *((4, 1, 3, 8), (4, 2, 3, 9), (6, 1, 4, None), (6, 2, 4, None)),
+        PlacedRow(0, 0, 0, 0),
+        PlacedRow(0, 1, 1, 1),
+        PlacedRow(0, 2, 1, 2),
+        PlacedRow(0, 3, 0, 3),
+        PlacedRow(0, day, 1, 4),
+        PlacedRow(2, 1, 2, 5),
+        PlacedRow(2, 2, 2, 6),
+        PlacedRow(2, day, 2, 7),
+        PlacedRow(4, 1, 3, 8),
+        PlacedRow(4, 2, 3, 9),
+        PlacedRow(6, 1, 4, None),
+        PlacedRow(6, 2, 4, None),
     ]
-    waiting = place_rows(Waiting(), lengths, SCHEMA)
-    starts = {(number, item): start for start, number, item, _ in waiting}
-    assert [starts[menu[0], item] for item in (1, 2, 3, 4)] == [0, 5, 7, 10]
-    assert (starts[day, 1], starts[day, 2]) == (0, 3)
-    assert waiting == sorted(waiting, key=lambda row: row[:2]), (
-        "rows are numbered as they are established"
-    )
+    rows = place_rows(Waiting(), lengths, SCHEMA)
+    assert [row.start for row in rows if row.field == 1] == [0, 5, 7, 10]
+    assert [row.start for row in rows if row.field == day] == [0, 3]
+    established = sorted(rows, key=lambda row: (row.start, row.field))
+    assert rows == established, "rows are numbered as they are established"
 
 
 def test_the_grid_that_is_learnt_has_the_keys_of_items_before_their_start():
     checkpoint = fresh(delay=1)
     (example,) = encode(checkpoint, records()[2:3])
     batch = collator(checkpoint, 0)([(Turn(0, 0), example)])
-    codec, expected = FieldCodec(checkpoint.codec(), SCHEMA), []
-    (tuesday,) = checkpoint.codec().ids(["Tue"])
-    rows = [*((0, place, 1) for place in range(5)), (1, 4, 2)]
-    for number, (start, place, item) in enumerate(rows, start=1):
-        key, text = codec.known_of(item)[place], tuesday if number == 5 else []
-        labels = [IGNORED] * len(key) + [*text, checkpoint.eos, IGNORED]
-        row = [checkpoint.bos, *key, *text, checkpoint.eos]
-        expected += zip(
-            row, [number] * len(row), range(start - len(key), 99), labels, strict=False
-        )
-    columns = ("decoder_input_ids", "subsequence", "time", "labels")
-    assert (
-        list(zip(*(batch[name][0].tolist() for name in columns), strict=True))
-        == expected
-    )
+    codec = FieldCodec(checkpoint.codec(), SCHEMA)
     assert codec.known_of(2)[4] == checkpoint.codec().ids(["open[2].day:"])[0]
+    expected = []
+    (tuesday,) = checkpoint.codec().ids(["Tue"])
+    rows = [(0, place, 1) for place in range(5)]
+    rows.append((1, 4, 2))
+    for number, (start, place, item) in enumerate(rows, start=1):
+        key = codec.known_of(item)[place]
+        text = tuesday if number == 5 else []
+        tokens = [checkpoint.bos, *key, *text, checkpoint.eos]
+        labels = [IGNORED] * len(key)
+        labels += [*text, checkpoint.eos, IGNORED]
+        for at, (token, label) in enumerate(zip(tokens, labels, strict=True)):
+            expected.append((token, number, start - len(key) + at, label))
+    names = ("decoder_input_ids", "subsequence", "time", "labels")
+    columns = [batch[name][0].tolist() for name in names]
+    assert list(zip(*columns, strict=True)) == expected
 
 
 def test_limits_hold_the_longest_list():
@@ -109,27 +117,23 @@ def taught():
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("delay", [1, 2, 3, "wait"])
 def test_what_was_learnt_is_written_at_every_delay(taught, delay):
-    decoder = Decoder(taught["pipelined"], batch_size=3)
-    method = decoder.method(delay)
+    checkpoint = taught["pipelined"]
+    decoder = Decoder(checkpoint, batch_size=3)
     plan = Waiting() if delay == "wait" else Fixed(delay)
-    made = [*decoder.texts(SOURCES, method)]
-    assert [one.fields for one in made] == list(OBJECTS)
-    assert [json.loads(one.text) for one in made] == list(OBJECTS)
-    for one, example in zip(made, encode(taught["pipelined"], records()), strict=True):
-        rows = place_rows(plan, [*map(len, example.texts)], SCHEMA)
-        texts = [[] if at is None else example.texts[at] for *_, at in rows]
-        assert one.grid == tuple(
-            (row[0], (*text, taught["pipelined"].eos))
-            for row, text in zip(rows, texts, strict=True)
-        )
-        ends = (
-            (start, start + len(text) + 1)
-            for (start, *_), text in zip(rows, texts, strict=True)
-        )
-        assert one.steps == len(
-            {time for start, end in ends for time in range(start + 1, end + 1)}
-        )
-        assert (one.truncated, one.values_lost) == (None, 0)
+    results = [*decoder.texts(SOURCES, decoder.method(delay))]
+    assert [result.fields for result in results] == list(OBJECTS)
+    assert [json.loads(result.text) for result in results] == list(OBJECTS)
+    examples = encode(checkpoint, records())
+    for result, example in zip(results, examples, strict=True):
+        grid = []
+        times = set()
+        for row in place_rows(plan, [*map(len, example.texts)], SCHEMA):
+            text = [] if row.text is None else example.texts[row.text]
+            grid.append((row.start, (*text, checkpoint.eos)))
+            times.update(range(row.start + 1, row.start + len(text) + 2))
+        assert result.grid == tuple(grid)
+        assert result.steps == len(times)
+        assert (result.truncated, result.values_lost) == (None, 0)
 
 
 @pytest.mark.slow

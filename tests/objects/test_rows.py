@@ -150,6 +150,27 @@ def test_a_value_that_must_be_there_is_the_best_one_and_is_named_as_missing(
     assert (sure.fields.keys(), sure.missing) == ({name}, {})
 
 
+def test_a_map_that_is_the_whole_object_and_must_have_an_entry_has_one_and_is_missing(
+    plain,
+):
+    schema = {"type": "object", "additionalProperties": NUMBER}
+    for least in (0, 1):
+        tree = tree_in({**schema, "minProperties": least}, "here", [].append)
+        decoder = blind_decoder(plain, Rows(tree, schema=schema))
+        made = told(decoder, MAIL, ["none"], {1: "order"})
+        assert ("" in made.missing) == bool(least), "the path of the object"
+        assert (len(made.fields), made.violations) == (least, ())
+
+
+def test_a_value_that_each_item_must_have_and_that_stands_nowhere_is_missing_by_its_path(
+    plain,
+):
+    items = {**LINES["items"], "required": ["item", "qty"]}
+    decoder = decoder_of(plain, {"lines": {**LINES, "items": items}})
+    made = told(decoder, "a cup and a jar", [], {1: "cup | jar"})
+    assert made.missing.keys() == {"lines[1].qty", "lines[2].qty"}
+
+
 @pytest.mark.parametrize("how", [{"grounded": False}, {}])
 def test_a_count_that_stands_nowhere_is_written_where_the_model_may_word_it(plain, how):
     part = INTEGER if how else INTEGER | {"x-free": True}
@@ -187,12 +208,17 @@ def test_a_second_item_of_a_name_is_asked_for_by_its_number(plain):
     )
     decoder._engines[1] = Told(decoder, ["4"], {1: "cup | cup"})
     *_, end, _ = decoder.run(["4 cup, 2 cup"], decoder.method(time_max=60), 1)
-    asked = [opening.place.asked.opening() for opening in end.grid.openings]
+    openings = end.grid.openings
+    asked = [opening.place.asked.opening() for opening in openings]
     assert asked == [
         "lines:",
         "lines[1].item: cup\nlines[1].qty:",
         "lines[2].item: cup (2)\nlines[2].qty:",
     ]
+    labels = [opening.label for opening in openings]
+    assert labels == ["lines", "lines[1].qty", "lines[2].qty"]
+    begun = decoder.text.decode(openings[2].known).split()
+    assert " ".join(begun).startswith("lines[2].item: cup (2) lines[2].qty:")
 
 
 def test_items_of_numbers_are_those_of_the_text_and_mean_what_they_say(plain):

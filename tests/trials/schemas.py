@@ -22,7 +22,7 @@ import jsonschema
 import psutil
 
 from pipedec_cli.data.errors import UserError
-from pipedec_cli.data.fields import Keys
+from pipedec_cli.data.fields import RowAddress
 from pipedec_cli.decoding.blind import blind_decoder
 from pipedec_cli.decoding.decoder import Decoder, load
 from pipedec_cli.objects.asked import Asked, asked_of, names_in, numbered
@@ -189,7 +189,9 @@ def hostile_schema(chance: Random) -> Any:
     return {"properties": {"k": part}, "$defs": parts}
 
 
-def say(rows: Iterable[Asked], chance: Random, texts: dict[Keys, str | None]) -> None:
+def say(
+    rows: Iterable[Asked], chance: Random, texts: dict[RowAddress, str | None]
+) -> None:
     """Any text for each row, and for those that it opens."""
     for asked in rows:
         text = chance.choice(
@@ -207,7 +209,9 @@ def say(rows: Iterable[Asked], chance: Random, texts: dict[Keys, str | None]) ->
                 else ((name, name) for name in named)
             )
             if asked.part.name_key:
-                texts |= {asked.named(name.key): name.name for name in names}
+                texts |= {
+                    RowAddress(asked.named(name.key)): name.name for name in names
+                }
             say(asked.items(names), chance, texts)
 
 
@@ -244,7 +248,7 @@ def wrong_of(schema: Any, plain: Decoder, chance: Random) -> tuple[bool, list[st
             for _ in range(
                 4 if len(text) < 20_000 else 0
             ):  # the validator takes minutes of longer ones
-                texts = dict[Keys, str | None]()
+                texts = dict[RowAddress, str | None]()
                 say(asked_of(Asked(tree)), chance, texts)
                 value = ObjectOf(tree, texts).read()
                 named = [what for _, what in checker(schema)(value)]

@@ -1,0 +1,116 @@
+"""The prompt of blind rows, and the tokens of each row, which go on behind it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from pipedec_cli.data.errors import UserError
+from pipedec_cli.model.text import (
+    QUESTION,
+    SOURCE,
+    Prompt,
+    TextCodec,
+    prompt_around,
+    special_names,
+)
+
+#: The most texts of rows whose tokens are kept: as many as a schema may have choices.
+_MOST_KEPT: Final = 20_000
+
+
+class RowPrompt:
+    """A prompt with a source, behind which each row asks in its own words.
+
+    The tokens of prompt and row together are those of the whole text: the prompt ends
+    where the tokens of all rows do not differ yet.
+    """
+
+    def __init__(
+        self,
+        codec: TextCodec,
+        template: str,
+        first: Sequence[str],
+        later: Sequence[str],
+        *,
+        chat: bool,
+    ) -> None:
+        """The words of the `first` rows and of some `later` ones tell where the prompt ends.
+
+        Raises a UserError for a template whose question does not stand behind the
+        source and apart from it.
+        """
+        prompt = prompt_around(codec.tokenizer, template, chat=chat)
+        _check_question(template, prompt.text)
+        if not chat:  # a row ends at a line break
+            prompt = replace(prompt, parts=(*prompt.parts[:-1], ""))
+        self._codec = codec
+        #: What stands between the words of a row and its answer.
+        self._space = "" if chat else " "
+        #: What stands behind the answers of an example.
+        self._behind = template.partition(QUESTION)[2]
+        # The tokens of all rows are made in one way.
+        special = special_names(codec.tokenizer)
+        is_special = any(special.search(words) for words in (*first, *later))
+        self._prompt = replace(prompt, apart=is_special)
+        #: The tokens of choices of a schema and of "no value" are the same for each
+        #: source.
+        self._whole = lru_cache(maxsize=_MOST_KEPT)(self._tokenized)
+        rows = [self._whole(words) for words in (*first, *later)]
+        alike = list(rows)
+        # In a chat what the questions of all rows begin with is read once, with the
+        # text.
+        if len(rows) == 1 or later or not chat:
+            alike.append(self._whole("a"))
+        shortest = min(len(row) for row in rows)
+        self._shared = min(len(common_beginning(*alike)), shortest - 1)
+
+    def known(self, words: str) -> tuple[int, ...]:
+        """The tokens of a row that asks in these words."""
+        return self._whole(words)[self._shared :]
+
+    def answered(self, words: str, answer: str) -> tuple[int, ...]:
+        """The tokens of such a row and of an answer behind it."""
+        return self._whole(words, self._space + answer)[self._shared :]
+
+    def alone(self, answer: str) -> list[int]:
+        """The tokens of an answer by itself."""
+        return self._codec.ids([self._space + answer])[0]
+
+    def with_shots(self, words: str, shots: Iterable[tuple[str, str]]) -> Prompt:
+        """The prompt of the row that asks in these words, behind examples: sources and the lines of their answers."""
+        before, source, between, question, behind = self._prompt.parts
+        parts = [before]
+        for text, lines in shots:
+            parts += [text, between, lines, f"{self._behind}{before}"]
+        parts += [source, between, question, behind]
+        filled = replace(self._prompt, parts=tuple(parts)).filled({QUESTION: words})
+        return replace(filled, known=self.known(words))
+
+    def _tokenized(self, words: str, answer: str = "") -> tuple[int, ...]:
+        """The ids of the prompt for a short source, a row's words and the answer behind these."""
+        prompt = self._prompt.filled({QUESTION: words})
+        if answer:
+            prompt = replace(prompt, parts=(*prompt.parts, answer, ""))
+        return tuple(self._codec.prompted(prompt, "a"))
+
+
+def _check_question(template: str, text: str) -> None:
+    """Raise a UserError unless a prompt says its question once, behind the source and apart from it."""
+    before, _, rest = text.partition(SOURCE)
+    is_apart = QUESTION not in before and not rest.startswith(QUESTION)
+    if is_apart and rest.count(QUESTION) == 1:
+        return
+    what = f"the prompt {template[:60]!r} does not say {QUESTION} once, behind {SOURCE} and apart from it"
+    todo = "questions differ behind the text, so that the text is read once"
+    raise UserError(what, todo=todo)
+
+
+def common_beginning(*rows: Sequence[int]) -> list[int]:
+    """What all rows begin with."""
+    tokens = []
+    for column in zip(*rows, strict=False):
+        if len(set(column)) > 1:
+            break
+        tokens.append(column[0])
+    return tokens
