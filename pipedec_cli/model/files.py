@@ -21,15 +21,11 @@ from torch import nn
 
 from pipedec_cli.data.segmentation import check_content
 from pipedec_cli.model import pretrained
+from pipedec_cli.model.engine.native.describing import DECODERS, describe, describe_t5
+from pipedec_cli.model.engine.native.describing import FAMILIES as COMPILED
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.native.packing import (
-    DECODERS,
-    check_spec,
-    describe,
-    describe_t5,
-)
-from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
+from pipedec_cli.model.engine.native.packing import check_spec
 from pipedec_cli.model.families import T5, backbone_of, check_config
 from pipedec_cli.model.pretrained import (
     CONFIG,
