@@ -35,49 +35,73 @@ struct Line {
     float scale = 0, minimum = 0;
 };
 
-// The best line for numbers and their weights. Candidates for the scale divide the range of the numbers into a little more or fewer
+inline Floats within(Floats x, float low, float high) {
+    x = x < all(low) ? all(low) : x;
+    return x > all(high) ? all(high) : x;
+}
+inline Floats whole_of(Floats x, float low, float high) { return __builtin_convertvector(rounded(within(x, low, high)), Floats); }
+
+// A group of numbers, and how much the error of each counts.
+struct Weighed {
+    static constexpr long VECTORS = GROUP / LANES;
+    Floats x[VECTORS], weights[VECTORS];
+};
+
+// What a line loses: the weighted sum of the squares of its errors.
+inline float lost(const Weighed &of, Line line, float highest) {
+    const Floats by = all(1 / line.scale), scale = all(line.scale), minimum = all(line.minimum);
+    Floats sum = {};
+    for (long v = 0; v < Weighed::VECTORS; ++v) {
+        const Floats whole = whole_of((of.x[v] + minimum) * by, 0, highest), apart = scale * whole - minimum - of.x[v];
+        sum = sum + of.weights[v] * apart * apart;
+    }
+    return sum_of(sum);
+}
+
+// The line that weighted least squares give for the integers round((x − least) · by); without a scale if there is none.
+inline Line fitted(const Weighed &of, float least, float by, float highest) {
+    Floats w = {}, wx = {}, wq = {}, wqq = {}, wqx = {}; // weighted sums of 1, x, q, q², q·x
+    for (long v = 0; v < Weighed::VECTORS; ++v) {
+        const Floats q = whole_of((of.x[v] - all(least)) * all(by), 0, highest), weighted = of.weights[v] * q;
+        w = w + of.weights[v], wx = wx + of.weights[v] * of.x[v];
+        wq = wq + weighted, wqq = wqq + weighted * q, wqx = wqx + weighted * of.x[v];
+    }
+    const double ones = sum_of(w), x = sum_of(wx), q = sum_of(wq), qq = sum_of(wqq), qx = sum_of(wqx);
+    const double determinant = ones * qq - q * q;
+    if (determinant <= 0) return {};
+    const Line line{static_cast<float>((ones * qx - x * q) / determinant), static_cast<float>((q * qx - qq * x) / determinant)};
+    return line.minimum < 0 ? Line{static_cast<float>(qx / qq), 0} : line;
+}
+
+// The best line for a group of numbers. Candidates for the scale divide the range of the numbers into a little more or fewer
 // steps than `highest`; each is bettered by weighted least squares for the integers that it gives. The minimum is at least 0:
 // it is what is taken away.
-inline Line best_line(const float *x, const float *weights, long count, int32_t highest) {
-    float least = 0, most = x[0];
-    for (long i = 0; i < count; ++i) least = std::min(least, x[i]), most = std::max(most, x[i]);
+inline Line best_line(const Weighed &of, float least, float most, float highest) {
     if (most - least < TINY) return {0, -least};
-    const auto lost = [&](Line line) {
-        float sum = 0;
-        for (long i = 0; i < count; ++i) {
-            const auto whole = static_cast<float>(clamped(nearest((x[i] + line.minimum) / line.scale), 0, highest));
-            const float apart = line.scale * whole - line.minimum - x[i];
-            sum += weights[i] * apart * apart;
-        }
-        return sum;
-    };
-    Line best{(most - least) / static_cast<float>(highest), -least};
-    float fewest = lost(best);
+    Line best{(most - least) / highest, -least};
+    float fewest = lost(of, best, highest);
     constexpr long CANDIDATES = 20;
     for (long k = 0; k <= CANDIDATES; ++k) {
-        const float steps = static_cast<float>(highest) - 1.0f + 0.1f * static_cast<float>(k), by = steps / (most - least);
-        double w = 0, wx = 0, wq = 0, wqq = 0, wqx = 0; // weighted sums of 1, x, q, q², q·x
-        for (long i = 0; i < count; ++i) {
-            const double q = clamped(nearest(by * (x[i] - least)), 0, highest), weight = weights[i];
-            w += weight, wx += weight * x[i], wq += weight * q, wqq += weight * q * q, wqx += weight * q * x[i];
-        }
-        const double determinant = w * wqq - wq * wq;
-        if (determinant <= 0) continue;
-        Line line{static_cast<float>((w * wqx - wx * wq) / determinant), static_cast<float>((wq * wqx - wqq * wx) / determinant)};
-        if (line.minimum < 0) line = {static_cast<float>(wqx / wqq), 0};
+        const float steps = highest - 1.0f + 0.1f * static_cast<float>(k);
+        const Line line = fitted(of, least, steps / (most - least), highest);
         if (!(line.scale > 0)) continue;
-        const float now = lost(line);
+        const float now = lost(of, line, highest);
         if (now < fewest) fewest = now, best = line;
     }
     return best;
 }
 
-// How much the error of each number counts: more for large ones, since they move a product more.
-inline void weigh(const float *x, long count, float *weights) {
-    float squares = 0;
-    for (long i = 0; i < count; ++i) squares += x[i] * x[i];
-    const float usual = std::sqrt(squares / static_cast<float>(count));
-    for (long i = 0; i < count; ++i) weights[i] = usual + std::abs(x[i]);
+// The error of a large number counts more, since it moves a product more.
+inline Weighed weighed(const float *x) {
+    Weighed made;
+    Floats squares = {};
+    for (long v = 0; v < Weighed::VECTORS; ++v) {
+        made.x[v] = load(x + v * LANES);
+        squares = squares + made.x[v] * made.x[v];
+    }
+    const Floats usual = all(std::sqrt(sum_of(squares) / GROUP));
+    for (long v = 0; v < Weighed::VECTORS; ++v) made.weights[v] = usual + (made.x[v] < Floats{} ? -made.x[v] : made.x[v]);
+    return made;
 }
 
 // Bytes of 6 bits for scales or minima, and their factor.
@@ -95,9 +119,9 @@ inline void round_to_super_four(const float *x, long groups, Numbers &to) {
     if (!all_finite(x, groups * GROUP)) return void(to.factor = to.least_factor = narrowed(std::numeric_limits<float>::quiet_NaN()));
     float scales[PER_SUPER] = {}, minima[PER_SUPER] = {};
     for (long g = 0; g < groups; ++g) {
-        float weights[GROUP];
-        weigh(x + g * GROUP, GROUP, weights);
-        const Line line = best_line(x + g * GROUP, weights, GROUP, HIGHEST);
+        const float *group = x + g * GROUP;
+        const float least = std::min(0.0f, *std::min_element(group, group + GROUP)), most = *std::max_element(group, group + GROUP);
+        const Line line = best_line(weighed(group), least, most, HIGHEST);
         scales[g] = line.scale, minima[g] = line.minimum;
     }
     const float scale = shared_factor(scales, PER_SUPER, to.scales, to.factor);
@@ -108,23 +132,26 @@ inline void round_to_super_four(const float *x, long groups, Numbers &to) {
     }
 }
 
-// The best scale for numbers that are near integers from −32 to 31, by weighted least squares as in `best_line`.
-inline float best_scale(const float *x, long count) {
+// The best scale for half a group of numbers that are near integers from −32 to 31, by weighted least squares.
+inline float best_scale(const float *x) {
+    constexpr long HALF = GROUP / 2, VECTORS = (HALF + LANES - 1) / LANES;
+    static_assert(HALF % LANES == 0, "whole vectors");
     float most = 0;
-    for (long i = 0; i < count; ++i)
+    for (long i = 0; i < HALF; ++i)
         if (std::abs(x[i]) > std::abs(most)) most = x[i];
     if (std::abs(most) < TINY) return 0;
     float best = 0, gained = -1;
     for (long k = -9; k <= 9; ++k) { // −32 stands for the largest, whatever its sign
-        const float by = -(32.0f + 0.1f * static_cast<float>(k)) / most;
-        double wqx = 0, wqq = 0;
-        for (long i = 0; i < count; ++i) {
-            const double q = clamped(nearest(by * x[i]), -32, 31), weight = x[i] * x[i];
-            wqx += weight * q * x[i], wqq += weight * q * q;
+        const Floats by = all(-(32.0f + 0.1f * static_cast<float>(k)) / most);
+        Floats wqx = {}, wqq = {};
+        for (long v = 0; v < VECTORS; ++v) {
+            const Floats some = load(x + v * LANES), q = whole_of(by * some, -32, 31), weighted = some * some * q;
+            wqx = wqx + weighted * some, wqq = wqq + weighted * q;
         }
-        if (wqq <= 0) continue;
-        const double gain = wqx * wqx / wqq;
-        if (gain > gained) gained = static_cast<float>(gain), best = static_cast<float>(wqx / wqq);
+        const float qx = sum_of(wqx), qq = sum_of(wqq);
+        if (!(qq > 0)) continue;
+        const float gain = qx * qx / qq;
+        if (gain > gained) gained = gain, best = qx / qq;
     }
     return best;
 }
@@ -136,7 +163,7 @@ inline void round_to_super_six(const float *x, long groups, Numbers &to) {
     if (!all_finite(x, groups * GROUP)) return void(to.factor = narrowed(std::numeric_limits<float>::quiet_NaN()));
     float scales[2 * PER_SUPER] = {}, most = 0;
     for (long h = 0; h < halves; ++h) {
-        scales[h] = best_scale(x + h * HALF, HALF);
+        scales[h] = best_scale(x + h * HALF);
         most = std::max(most, std::abs(scales[h]));
     }
     to.factor = narrowed(most / 127);
