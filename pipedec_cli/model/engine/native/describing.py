@@ -196,11 +196,7 @@ def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
     )
     embedding_scale = named("embedding_multiplier", 1.0)
     if config.model_type.startswith("gemma"):
-        embedding_scale = float(
-            torch.tensor(config.hidden_size**0.5).to(
-                model.model.embed_tokens.weight.dtype
-            )
-        )
+        embedding_scale = float(torch.tensor(config.hidden_size**0.5).to(model.dtype))
     query_norm = specs[0].norms.get("query_norm")
     return {
         "heads": config.num_attention_heads,

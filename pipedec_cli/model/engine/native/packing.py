@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from ctypes import Structure
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipedec_cli.model.arguments import INT4
+from pipedec_cli.model.engine.native import store
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.describing import ModelSpec, describe, floats
 from pipedec_cli.model.engine.native.kinds import (
@@ -26,8 +28,10 @@ from pipedec_cli.model.engine.native.library import (
     MatrixStruct,
     ModelStruct,
     PartStruct,
+    cache_path,
     library,
 )
+from pipedec_cli.model.mapped import release
 
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
@@ -71,16 +75,24 @@ def pack_native(
     head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
     if head.device.type != "cpu":
         raise BuildError(f"the device is {head.device.type}")
-    dtypes = {weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1}
-    if dtypes | {head.dtype} not in ({torch.float32}, {torch.bfloat16}):
-        raise BuildError("the weights are neither all float32 nor all bfloat16")
-    kernels, dtype = library(), dtype or embedding.dtype
+    files: tuple[Path, ...] = getattr(model, "files", ())
+    if not files:
+        _require_one_dtype(spec)
+    kernels, dtype = library(), dtype or model.dtype
     tied = head.data_ptr() == embedding.data_ptr()
     if (consume or dtype == INT4) and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be
         # emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
-    return pack(spec, kernels, dtype, consume=consume, tied=tied)
+    return pack(spec, kernels, dtype, consume=consume, tied=tied, files=files)
+
+
+def _require_one_dtype(spec: ModelSpec) -> None:
+    """Raise a BuildError if a model of transformers is neither all float32 nor all bfloat16."""
+    weights = [weight for weight in spec.stack.parameters() if weight.dim() > 1]
+    dtypes = {weight.dtype for weight in weights} | {spec.head.weight.dtype}
+    if dtypes not in ({torch.float32}, {torch.bfloat16}):
+        raise BuildError("the weights are neither all float32 nor all bfloat16")
 
 
 def pack(
@@ -91,8 +103,11 @@ def pack(
     consume: bool = False,
     tied: bool = False,
     beside: NativeWeights | None = None,
+    files: tuple[Path, ...] = (),
 ) -> NativeWeights:
     """Pack an encoder or a decoder for a library; see `pack_native`.
+
+    Packed matrices of `files` are kept in the cache.
 
     Embeddings that are `tied` are read from the packed output matrix, which is the same
     matrix. `beside` is the decoder of the encoder `spec`, in the same dtype: if its
@@ -112,7 +127,7 @@ def pack(
         embedding = looked_up.detach().to(narrow, copy=is_copied).contiguous()
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
-    packing.fill(consume=consume, keep=None if tied else looked_up)
+    packing.fill(files, consume=consume, keep=None if tied else looked_up)
     if tied and spec.head is not None:
         packing.model.table = packing.model.head
     if consume:
@@ -346,25 +361,54 @@ class _Packing:
             raise BuildError("weights of several types meet within a panel")
         return [[piece._replace(kind=Kind.SUPER_SIX) for piece in pieces]]
 
-    def fill(self, *, consume: bool, keep: Tensor | None) -> None:
-        """Pack all matrices into one piece of memory. `consume` empties each one that is packed, except `keep`."""
+    def fill(
+        self, files: tuple[Path, ...], *, consume: bool, keep: Tensor | None
+    ) -> None:
+        """Pack all matrices into one piece of memory, or take it from the cache. `consume` empties each one that is packed, except `keep`."""
         size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
+        place = None
+        if files and size >= store.FEWEST_BYTES:
+            place = store.place_of(files, self._facts())
+        stored = store.load(place, size) if place else None
+        kept = None if keep is None else keep.data_ptr()
+        if stored is None:
+            stored = self._fill_anew(size, consume=consume, kept=kept)
+            if place:
+                store.keep(place, stored)
+        else:
+            self._point_into(stored)
+            for filling in self._fillings if consume else ():
+                _empty(filling, kept)
+        self.kept.append(stored)
+
+    def _facts(self) -> str:
+        """All that decides what the packed bytes are, but for the files."""
+        source = cache_path("", self.kernels.features).name
+        kinds = [(each.part.kind, each.offset) for each in self._fillings]
+        return f"{source} {self.kernels.panel} {self.dtype} {kinds}"
+
+    def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
+        """Pack all matrices, one after the other: no two are in memory twice at a time."""
         arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
-        self.kept.append(arena)
-        start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
-        self.kernels.use_large_pages(start, size)
-        left = {id(piece.weight): 0 for each in self._fillings for piece in each.pieces}
-        for filling in self._fillings:
-            for piece in filling.pieces:
-                left[id(piece.weight)] += 1
-        for filling in self._fillings:
-            filling.part.panels = start + filling.offset * WORD
+        start = -arena.data_ptr() % LARGE_PAGE
+        stored = arena[start : start + size]
+        self.kernels.use_large_pages(stored.data_ptr(), size)
+        self._point_into(stored)
+        for number, filling in enumerate(self._fillings):
             self._pack(filling)
             for weight, *_ in filling.pieces:
-                left[id(weight)] -= 1
-                is_kept = keep is not None and weight.data_ptr() == keep.data_ptr()
-                if consume and not left[id(weight)] and not is_kept:
-                    weight.data = weight.data.new_empty(0)
+                release(weight.data)
+            later = self._fillings[number + 1 : number + 2]
+            last = filling.pieces[-1].weight
+            # Both halves of a weight follow each other.
+            is_shared = any(each.pieces[0].weight is last for each in later)
+            if consume and not is_shared:
+                _empty(filling, kept)
+        return stored
+
+    def _point_into(self, stored: Tensor) -> None:
+        for filling in self._fillings:
+            filling.part.panels = stored.data_ptr() + filling.offset * WORD
 
     def _pack(self, filling: _Filling) -> None:
         """Pack a part, some of its outputs at a time."""
@@ -388,6 +432,13 @@ class _Packing:
             portion = matrix[first : first + TOGETHER].to(given).contiguous()
             place = part.panels + first // kernels.panel * part.stride * WORD
             kernels.pack(self.model, part.kind, portion, place, part.stride)
+
+
+def _empty(filling: _Filling, kept: int | None) -> None:
+    """Empty the weights of a part, but for the weight at an address that is kept."""
+    for weight, *_ in filling.pieces:
+        if weight.data_ptr() != kept:
+            weight.data = weight.data.new_empty(0)
 
 
 def _require(fits: bool, what: str) -> None:

@@ -224,7 +224,12 @@ class NativeEncoder(nn.Module):
         super().__init__()
         beside = decoder if decoder.dtype == dtype else None
         self.weights = pack(
-            describe_t5(encoder), decoder.library, dtype, consume=consume, beside=beside
+            describe_t5(encoder),
+            decoder.library,
+            dtype,
+            consume=consume,
+            beside=beside,
+            files=getattr(encoder, "files", ()),
         )
 
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:
