@@ -24,6 +24,7 @@ from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.packing import check_spec
 from pipedec_cli.model.families import T5, check_config
+from pipedec_cli.model.gguf import read_weights
 from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,
@@ -181,11 +182,15 @@ def _has_older_names(content: dict[str, Any]) -> bool:
 
 
 def read_folder(
-    folder: Path, dtype: torch.dtype, computed: torch.dtype
+    folder: Path,
+    dtype: torch.dtype,
+    computed: torch.dtype,
+    files: Sequence[Path] = (),
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
     """The model in `dtype`, the tokenizer, and our settings in config.json; None if transformers is needed for them.
 
-    `computed` is the dtype that the kernels are to compute in.
+    `computed` is the dtype that the kernels are to compute in. The folder of a GGUF
+    model is bare: its weights are in `files`.
     """
     try:
         content = json.loads((folder / CONFIG).read_bytes())
@@ -212,7 +217,11 @@ def read_folder(
             return None
         tokenizer = FileTokenizer(folder, config.model_type)
         check_tokenizer(tokenizer, config.vocab_size, str(folder))
-        model = read_bare(folder, config, dtype)
+        if files:
+            weights = read_weights(folder, files, dtype)
+            model = BareModel(config, weights, dtype, tuple(files))
+        else:
+            model = read_bare(folder, config, dtype)
         check_spec(describe(model), kernels, computed)
         if config.is_encoder_decoder:
             check_spec(describe_t5(model.encoder), kernels, computed)

@@ -17,16 +17,18 @@ class Blocks:
         data: the blocks of each row, uint8 [outputs, bytes].
         type: ggml's number of the type.
         inputs: how many numbers a row has.
+        order: which row of the data each output is, int64 [outputs]; None: as they are.
     """
 
     data: Tensor
     type: int
     inputs: int
+    order: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """Outputs and inputs."""
-        return len(self.data), self.inputs
+        return len(self), self.inputs
 
     @property
     def device(self) -> torch.device:
@@ -34,18 +36,29 @@ class Blocks:
         return self.data.device
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.data if self.order is None else self.order)
 
-    def __getitem__(self, outputs: slice | Tensor) -> Blocks:
-        return Blocks(self.data[outputs], self.type, self.inputs)
+    def __getitem__(self, outputs: slice) -> Blocks:
+        if self.order is None:
+            return Blocks(self.data[outputs], self.type, self.inputs)
+        return Blocks(self.data, self.type, self.inputs, self.order[outputs])
 
     def data_ptr(self) -> int:
         """The address, by which two names of one matrix are known."""
         return self.data.data_ptr()
 
     def bytes(self) -> Tensor:
-        """The blocks one behind the other, uint8 [outputs, bytes]."""
-        return self.data.contiguous()
+        """The blocks of the outputs one behind the other, uint8 [outputs, bytes]."""
+        if self.order is None:
+            return self.data.contiguous()
+        return self.data[self.order]
+
+    def floats(self) -> Tensor:
+        """The numbers: float32 [outputs, inputs]."""
+        from gguf import GGMLQuantizationType, dequantize
+
+        rows = dequantize(self.bytes().numpy(), GGMLQuantizationType(self.type))
+        return torch.from_numpy(rows)
 
     @classmethod
     def joined(cls, matrices: Sequence[Blocks]) -> Blocks:
@@ -53,5 +66,5 @@ class Blocks:
         first = matrices[0]
         if len(matrices) == 1:
             return first
-        data = torch.cat([matrix.data for matrix in matrices])
+        data = torch.cat([matrix.bytes() for matrix in matrices])
         return cls(data, first.type, first.inputs)

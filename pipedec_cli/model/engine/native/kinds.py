@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pipedec_cli.data.writing import write_text
-from pipedec_cli.model.arguments import INT4
+from pipedec_cli.model.arguments import INT4, STORED
 from pipedec_cli.model.engine.native.library import (
     BuildError,
     Library,
@@ -52,9 +52,10 @@ KINDS: Final = {
     torch.bfloat16: Kind.BFLOAT16,
     torch.int8: Kind.EIGHT,
     INT4: Kind.SUPER_FOUR,
+    STORED: Kind.EIGHT,  # of the floats beside the blocks of a file
 }
 #: The dtypes whose matrices are integers.
-INTEGERS: Final = frozenset({torch.int8, INT4})
+INTEGERS: Final = frozenset({torch.int8, INT4, STORED})
 #: The number in `Library.kinds` of integers, and of each way to multiply bfloat16.
 _INT8: Final = 1
 _WAYS: Final[dict[Way, int]] = {"wide": 0, "pairs": 2, "tiles": 4}

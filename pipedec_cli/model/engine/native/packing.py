@@ -1,6 +1,6 @@
 """Weights packed for the compiled kernels: matrices in panels, in the order of reading."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import Structure
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.arguments import INT4
+from pipedec_cli.model.arguments import INT4, STORED
 from pipedec_cli.model.engine.native import store
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.describing import ModelSpec, describe, floats
@@ -73,6 +73,8 @@ def pack_native(
     """
     spec = describe(model)
     head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
+    if dtype == STORED and not _has_blocks(spec):
+        dtype = _exact_dtype(spec)
     if head.device.type != "cpu":
         raise BuildError(f"the device is {head.device.type}")
     files: tuple[Path, ...] = getattr(model, "files", ())
@@ -85,6 +87,26 @@ def pack_native(
         # emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
     return pack(spec, kernels, dtype, consume=consume, tied=tied, files=files)
+
+
+def _has_blocks(spec: ModelSpec) -> bool:
+    """Whether a matrix of a model is in blocks."""
+    modules = [
+        spec.head,
+        *(
+            each
+            for layer in spec.layers
+            for all_ in layer.matrices.values()
+            for each in all_
+        ),
+    ]
+    return any(isinstance(module.weight, Blocks) for module in modules)
+
+
+def _exact_dtype(spec: ModelSpec) -> torch.dtype:
+    """The dtype that holds all numbers of a file without blocks."""
+    dtypes = {weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1}
+    return torch.bfloat16 if dtypes == {torch.bfloat16} else torch.float32
 
 
 def _require_one_dtype(spec: ModelSpec) -> None:
@@ -121,13 +143,16 @@ def pack(
         tied = not beside.struct.embedding
     looked_up = spec.stack.embed_tokens.weight
     embedding = None
-    if not tied:
+    is_table = isinstance(looked_up, Blocks) and not tied
+    if not tied and not is_table:
         narrow = torch.bfloat16 if dtype in INTEGERS else dtype
         is_copied = consume and spec.head is not None
         embedding = looked_up.detach().to(narrow, copy=is_copied).contiguous()
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
-    packing.fill(files, consume=consume, keep=None if tied else looked_up)
+    if is_table:
+        packing.add_table(spec.stack.embed_tokens)
+    packing.fill(files, consume=consume, keep=None if tied or is_table else looked_up)
     if tied and spec.head is not None:
         packing.model.table = packing.model.head
     if consume:
@@ -135,7 +160,7 @@ def pack(
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
 
 
-def _let_go(spec: ModelSpec, looked_up: nn.Parameter, embedding: Tensor | None) -> None:
+def _let_go(spec: ModelSpec, looked_up: Any, embedding: Tensor | None) -> None:
     """Have nothing that is left of a model be part of the file that it was loaded from."""
     modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
     parameters = {weight for module in modules for weight in module.parameters()}
@@ -236,6 +261,10 @@ class _Packing:
                 modules = layer.matrices[_OF_SOURCE]
                 self._add(self.layers[number].cross_kv, _OF_SOURCE, number, modules)
 
+    def add_table(self, module: Any) -> None:
+        """Add the matrix whose columns are embeddings, where that is not the output matrix."""
+        self._add(self.model.table, "head", 0, [module])
+
     def _point_to_biases(self, struct: LayerStruct, modules: Sequence[Any]) -> None:
         """Add the biases of queries, keys and values, if they have some."""
         biases = [getattr(module, "bias", None) for module in modules]
@@ -282,7 +311,7 @@ class _Packing:
 
     def _kind(self, name: str, layer: int, weight: Weight, place: int) -> Kind:
         """The kind of the weight that stands at a place in a matrix of a layer."""
-        if isinstance(weight, Blocks):
+        if isinstance(weight, Blocks) and self.dtype == STORED:
             return Kind(self.kernels.kind_of_blocks(weight.type))
         is_value = name == "qkv" and place == 2
         is_finer = (is_value or name == "feed_out") and has_more_bits(
@@ -357,7 +386,7 @@ class _Packing:
         outputs = [sum(piece.shape[0] for piece in part) for part in parts[:-1]]
         if all(count % self.kernels.panel == 0 for count in outputs):
             return parts
-        if any(isinstance(piece.weight, Blocks) for piece in pieces):
+        if self.dtype == STORED:
             raise BuildError("weights of several types meet within a panel")
         return [[piece._replace(kind=Kind.SUPER_SIX) for piece in pieces]]
 
@@ -413,25 +442,35 @@ class _Packing:
     def _pack(self, filling: _Filling) -> None:
         """Pack a part, some of its outputs at a time."""
         kernels, part = self.kernels, filling.part
-        blocks = list[Blocks]()
-        taken = list[Tensor]()
-        for piece in filling.pieces:
-            outputs = piece.weight[piece.outputs]
-            if isinstance(outputs, Blocks):
-                blocks.append(outputs)
-            else:
-                taken.append(outputs.detach())
-        if blocks:
-            whole = Blocks.joined(blocks)
-            inputs = whole.shape[1]
-            kernels.place(whole.type, whole.bytes(), inputs, part.panels, part.stride)
-            return
-        matrix = torch.cat(taken) if len(taken) > 1 else taken[0]
-        given = torch.bfloat16 if part.kind == Kind.BFLOAT16 else torch.float32
-        for first in range(0, len(matrix), TOGETHER):
-            portion = matrix[first : first + TOGETHER].to(given).contiguous()
+        taken = [piece.weight[piece.outputs] for piece in filling.pieces]
+        blocks = [each for each in taken if isinstance(each, Blocks)]
+        first = 0
+        for portion in _portions(taken):
             place = part.panels + first // kernels.panel * part.stride * WORD
-            kernels.pack(self.model, part.kind, portion, place, part.stride)
+            if self.dtype == STORED and blocks:
+                assert isinstance(portion, Blocks)
+                kernels.place(
+                    portion.type, portion.bytes(), portion.inputs, place, part.stride
+                )
+            else:
+                given = torch.bfloat16 if part.kind == Kind.BFLOAT16 else torch.float32
+                numbers = portion.floats() if isinstance(portion, Blocks) else portion
+                matrix = numbers.detach().to(given).contiguous()
+                kernels.pack(self.model, part.kind, matrix, place, part.stride)
+            first += len(portion)
+
+
+def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
+    """Weights one behind the other, some outputs at a time."""
+    first = weights[0]
+    whole = first
+    if len(weights) > 1 and isinstance(first, Blocks):
+        joined = [each for each in weights if isinstance(each, Blocks)]
+        whole = Blocks.joined(joined)
+    elif len(weights) > 1:
+        whole = torch.cat([each for each in weights if isinstance(each, Tensor)])
+    for start in range(0, len(whole), TOGETHER):
+        yield whole[start : start + TOGETHER]
 
 
 def _empty(filling: _Filling, kept: int | None) -> None:
