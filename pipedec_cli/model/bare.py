@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from pipedec_cli.model import notes
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.describing import DECODERS
 from pipedec_cli.model.families import T5, backbone_of
@@ -19,8 +20,9 @@ Weight = nn.Parameter | Blocks
 #: A weight of fewer numbers is converted when it is read. A larger one stays in its
 #: file until it is packed.
 SMALL: Final = 1 << 18
-#: Numbers of a large weight that are added up at once.
-_TOGETHER: Final = 1 << 22
+#: Numbers of a large weight that are added up at once. torch copies them to float32,
+#: and larger copies leave holes in memory.
+_TOGETHER: Final = 1 << 18
 #: A weight that the first T5s hold and nothing reads.
 UNREAD: Final = "EncDecAttention.relative_attention_bias.weight"
 
@@ -130,10 +132,15 @@ def read_bare(folder: Path, config: SimpleNamespace, dtype: torch.dtype) -> Bare
     files = tuple(sorted(folder.glob("model*.safetensors")))
     weights = dict[str, Weight]()
     for file in files:
+        is_checked = notes.is_finite(file)
         for name, tensor in read_safetensors(file):
-            if not name.endswith(UNREAD):
+            if name.endswith(UNREAD):
+                continue
+            if not is_checked:
                 check_sum(name, tensor)
-                weights[name] = parameter(tensor, dtype)
+            weights[name] = parameter(tensor, dtype)
+        if not is_checked:
+            notes.note_finite(file)
     return BareModel(config, weights, dtype, files)
 
 

@@ -26,9 +26,9 @@ from pipedec_cli.data.writing import cache_folder, is_safe
 from pipedec_cli.model.bare import check_sum, parameter
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.native.store import remembered_sha256
 from pipedec_cli.model.families import check_config
 from pipedec_cli.model.mapped import Mapping
+from pipedec_cli.model.notes import remembered_sha256
 from pipedec_cli.model.pretrained import quiet
 
 #: The most bytes of a header, elements of all its arrays together, keys or tensors, and

@@ -36,9 +36,10 @@ from pipedec_cli.model.mapped import release
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
-#: Outputs of a matrix that are converted to another dtype at once, a multiple of every
-#: panel.
-TOGETHER: Final = 8192
+#: Numbers of a matrix that are converted to another dtype at once, and outputs that a
+#: portion is a multiple of, as is every panel.
+TOGETHER: Final = 1 << 21
+OUTPUTS: Final = 32
 #: Matrices that a step reads behind all others: those of the source of a T5.
 _OF_SOURCE: Final = "cross_kv"
 
@@ -469,8 +470,9 @@ def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
         whole = Blocks.joined(joined)
     elif len(weights) > 1:
         whole = torch.cat([each for each in weights if isinstance(each, Tensor)])
-    for start in range(0, len(whole), TOGETHER):
-        yield whole[start : start + TOGETHER]
+    size = max(1, TOGETHER // whole.shape[1] // OUTPUTS) * OUTPUTS
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
 
 
 def _empty(filling: _Filling, kept: int | None) -> None:

@@ -1,13 +1,11 @@
 """Packed weights in the user's cache: mapped by all processes that use them, and packed once."""
 
 import hashlib
-import json
 import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +14,8 @@ from torch import Tensor
 
 from pipedec_cli.data.errors import log
 from pipedec_cli.data.trained import UNFINISHED
-from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe, write_text
+from pipedec_cli.data.writing import cache_folder, is_safe
+from pipedec_cli.model.notes import remembered_sha256
 
 #: The environment variable for the most GB of packed weights in the cache; 0: none.
 VARIABLE: Final = "PIPEDEC_CACHE_GB"
@@ -33,30 +32,6 @@ def most_bytes() -> int:
         return int(float(os.environ.get(VARIABLE) or _USUAL_GB) * 1e9)
     except (ValueError, OverflowError):
         return int(_USUAL_GB * 1e9)
-
-
-def remembered_sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes. The cache remembers it until size, time or place change: a large file is read once."""
-    state = file.stat()
-    facts = [
-        os.path.realpath(file),
-        state.st_size,
-        state.st_mtime_ns,
-        state.st_ctime_ns,
-        state.st_ino,
-    ]
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-    with suppress(OSError, ValueError, RuntimeError):
-        note = cache_folder() / "sums" / name
-        if is_safe(note) and len(known := note.read_text(encoding="ascii")) == len(
-            name
-        ):
-            return known
-    found = file_sha256(file)
-    with suppress(OSError, ValueError, RuntimeError):
-        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_text(note, found)
-    return found
 
 
 def place_of(files: Sequence[Path], facts: str) -> Path | None:
