@@ -23,6 +23,7 @@ from pipedec_cli.decoding.plans import FieldPlan, TextPlan
 from pipedec_cli.decoding.text_reader import TextReader
 from pipedec_cli.model.arguments import (
     INT4,
+    STORED,
     check_positive_int,
     check_texts,
     choose_device,
@@ -393,7 +394,7 @@ def load(
     """
     where = choose_device(device)
     kind = choose_dtype(dtype, where)
-    quantize = kind if kind in (torch.int8, INT4) else None
+    quantize = kind if kind in (torch.int8, INT4, STORED) else None
     computed = kind if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
     checkpoint = load_checkpoint(

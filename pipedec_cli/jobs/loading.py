@@ -437,8 +437,8 @@ def inherit_prompt(
 
 def warn_uncompiled(checkpoint: Checkpoint) -> None:
     """Warn that torch decodes a model of a family that has kernels, since no compiler is there to make them."""
+    from pipedec_cli.model.engine.native import describing as specs
     from pipedec_cli.model.engine.native import library as build
-    from pipedec_cli.model.engine.native import packing as specs
     from pipedec_cli.model.engine.native.variants import find_compiler
 
     is_served = (

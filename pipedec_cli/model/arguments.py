@@ -16,6 +16,10 @@ DTYPES: Final[dict[str, torch.dtype]] = {
 }
 #: torch's stubs lack it.
 INT4: Final = DTYPES["int4"]
+#: Weights as a GGUF file holds them, in blocks of several types. It is no dtype of
+#: weights elsewhere.
+STORED: Final = torch.uint8
+DTYPES["stored"] = STORED
 
 
 def check_positive_int(
@@ -84,6 +88,6 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         )
     if name == "float16" and device.type == "cpu":
         raise UserError("float16 is not for the CPU", todo="use bfloat16 or float32")
-    if name in ("int8", "int4") and device.type != "cpu":
+    if name in ("int8", "int4", "stored") and device.type != "cpu":
         raise UserError(f"{name} is for the CPU", todo="use bfloat16, or --device cpu")
     return DTYPES[name]

@@ -20,6 +20,8 @@ from pipedec_cli.data.trained import UNFINISHED, is_gguf, require_model
 from pipedec_cli.data.workspace import load_segmenter, save_segmenter
 from pipedec_cli.data.writing import file_sha256
 from pipedec_cli.model import lora
+from pipedec_cli.model.arguments import STORED
+from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.families import Backbone, backbone_of, ends_of
 from pipedec_cli.model.files import read_folder
 from pipedec_cli.model.gguf import content_sha256, loadable, local_files
@@ -283,12 +285,14 @@ def load_checkpoint(
     """
     local = require_model(name)
     try:
-        place, local = loadable(name), local or is_gguf(name)
-        found = (
-            read_folder(Path(place), dtype, computed) if local and computed else None
-        )
-        model, tokenizer, content = found or load_pretrained(place, dtype, local=local)
-    except (UserError, KeyboardInterrupt):
+        local = local or is_gguf(name)
+        found = _read_bare(name, dtype, computed) if local and computed else None
+        if found is None:
+            if computed == STORED:
+                raise BuildError("its blocks are of a kind that is not computed here")
+            found = load_pretrained(loadable(name), dtype, local=local)
+        model, tokenizer, content = found
+    except (UserError, BuildError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
         if isinstance(error, OSError) and is_out_of_space(error):
@@ -330,6 +334,14 @@ def _reason(error: BaseException) -> str:
         if key in str(error):
             return words
     return first_line(error).removesuffix(".")
+
+
+def _read_bare(name: str, dtype: torch.dtype, computed: torch.dtype) -> Any:
+    """The model, tokenizer and settings without transformers; None if it is needed."""
+    if not is_gguf(name):
+        return read_folder(Path(name), dtype, computed)
+    folder = Path(loadable(name, is_bare=True))
+    return read_folder(folder, dtype, computed, local_files(name))
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

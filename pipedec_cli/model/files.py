@@ -6,38 +6,31 @@ else, and whatever does not fit, is left to transformers.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from safetensors import safe_open
 from tokenizers import Tokenizer
-from torch import nn
 
 from pipedec_cli.data.segmentation import check_content
 from pipedec_cli.model import pretrained
+from pipedec_cli.model.bare import BareModel, read_bare
+from pipedec_cli.model.engine.native.describing import FAMILIES as COMPILED
+from pipedec_cli.model.engine.native.describing import describe, describe_t5
 from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import library
-from pipedec_cli.model.engine.native.packing import (
-    DECODERS,
-    check_spec,
-    describe,
-    describe_t5,
-)
-from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
-from pipedec_cli.model.families import T5, backbone_of, check_config
+from pipedec_cli.model.engine.native.packing import check_spec
+from pipedec_cli.model.families import T5, check_config
+from pipedec_cli.model.gguf import read_weights
 from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,
     KEY,
     OLDER,
     QUANTISED,
-    check_finite,
     check_tokenizer,
     named_ends,
     read_generation,
@@ -65,94 +58,6 @@ _NAMED: Final = tuple(
 _T5_OTHERS: Final = frozenset(
     {"hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim"}
 )
-_NUMBERS: Final = frozenset(
-    {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-)
-#: A weight that the first T5s hold and nothing reads.
-_UNREAD: Final = re.compile(r"EncDecAttention\.relative_attention_bias\.weight$")
-
-
-class BareModel(nn.Module):
-    """Weights on the CPU in a tree of modules with transformers' names, and their config. It computes nothing."""
-
-    device = torch.device("cpu")
-
-    def __init__(
-        self, config: SimpleNamespace, folder: Path, dtype: torch.dtype
-    ) -> None:
-        """Read the weights; a ValueError if they are not those that the config counts."""
-        super().__init__()
-        self.config, self.dtype = config, dtype
-        weights = dict[str, nn.Parameter]()
-        for path in folder.glob("model*.safetensors"):
-            with safe_open(path, "pt") as file:
-                for name in filter(lambda name: not _UNREAD.search(name), file.keys()):
-                    tensor = file.get_tensor(name)
-                    if tensor.dtype not in _NUMBERS:
-                        raise ValueError(f"{name} holds codes of numbers")
-                    weights[name] = nn.Parameter(tensor.to(dtype), requires_grad=False)
-        is_t5 = config.model_type in T5.model_types
-        shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
-        copies = (
-            ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-            if is_t5
-            else []
-        )
-        has_head = is_t5 and "lm_head.weight" in weights  # whose config need not say so
-        copies += ["lm_head.weight"] * (config.tie_word_embeddings and not has_head)
-        if weights.keys() & {*copies}:
-            raise ValueError("a weight that is another one is there as well")
-        for name in sorted(weights, key=_by_number):
-            self._put(name, weights[name])
-        for name in copies:
-            self._put(name, weights[shared])
-        for part in self.children():
-            vars(part)["config"] = config
-
-    def get_input_embeddings(self) -> Any:
-        """The embedding of a decoder-only model, as transformers has it."""
-        return self.model.embed_tokens  # type: ignore[union-attr]
-
-    def _put(self, name: str, weight: nn.Parameter) -> None:
-        """Put a weight into the module of its name, which is made if need be. Modules with numbered children are lists."""
-        module, parts = self, name.split(".")
-        for part, after in pairwise(parts):
-            if part not in module._modules:
-                module.add_module(
-                    part, nn.ModuleList() if after.isdigit() else nn.Module()
-                )
-            module = module._modules[part]  # type: ignore[assignment]
-        module.register_parameter(parts[-1], weight)
-
-
-def _by_number(name: str) -> list[tuple[int, int, str]]:
-    """The name's parts, numbers as numbers: a module has its children in their order."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in name.split(".")
-    ]
-
-
-def _check_names(model: Any) -> None:
-    """Refuse, with a ValueError, other weights than the family has: `describe` takes some of them if they are there."""
-    config, names = model.config, {name for name, _ in model.named_parameters()}
-    kind, embedding = config.model_type, backbone_of(config).embedding(model).weight
-    if kind in T5.model_types:
-        counts = config.num_layers, config.num_decoder_layers
-        gates = sum(name.endswith("wi_0.weight") for name in names)
-        fits = (len(model.encoder.block), len(model.decoder.block)) == counts
-        fits = fits and gates == config.is_gated_act * sum(counts)
-    else:
-        layers = (
-            f"model.layers.{number}." for number in range(config.num_hidden_layers)
-        )
-        wanted = {layer + name for layer in layers for name in DECODERS[kind].weights}
-        fits = names - {"lm_head.weight"} == wanted | {
-            "model.embed_tokens.weight",
-            "model.norm.weight",
-        }
-    if not fits or len(embedding) != config.vocab_size:
-        raise ValueError("weights are missing, or more than config.json says")
 
 
 class FileTokenizer:
@@ -277,11 +182,15 @@ def _has_older_names(content: dict[str, Any]) -> bool:
 
 
 def read_folder(
-    folder: Path, dtype: torch.dtype, computed: torch.dtype
+    folder: Path,
+    dtype: torch.dtype,
+    computed: torch.dtype,
+    files: Sequence[Path] = (),
 ) -> tuple[BareModel, FileTokenizer, Any] | None:
     """The model in `dtype`, the tokenizer, and our settings in config.json; None if transformers is needed for them.
 
-    `computed` is the dtype that the kernels are to compute in.
+    `computed` is the dtype that the kernels are to compute in. The folder of a GGUF
+    model is bare: its weights are in `files`.
     """
     try:
         content = json.loads((folder / CONFIG).read_bytes())
@@ -308,9 +217,11 @@ def read_folder(
             return None
         tokenizer = FileTokenizer(folder, config.model_type)
         check_tokenizer(tokenizer, config.vocab_size, str(folder))
-        model = BareModel(config, folder, dtype)
-        _check_names(model)
-        check_finite(model)
+        if files:
+            weights = read_weights(folder, files, dtype)
+            model = BareModel(config, weights, dtype, tuple(files))
+        else:
+            model = read_bare(folder, config, dtype)
         check_spec(describe(model), kernels, computed)
         if config.is_encoder_decoder:
             check_spec(describe_t5(model.encoder), kernels, computed)

@@ -9,7 +9,6 @@ import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -23,8 +22,13 @@ from safetensors.torch import save_file
 
 from pipedec_cli.data.errors import UserError, first_line, is_out_of_space
 from pipedec_cli.data.trained import UNFINISHED, is_gguf
-from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe
+from pipedec_cli.data.writing import cache_folder, is_safe
+from pipedec_cli.model.bare import check_sum, parameter
+from pipedec_cli.model.engine.native.blocks import Blocks
+from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.families import check_config
+from pipedec_cli.model.mapped import Mapping
+from pipedec_cli.model.notes import remembered_sha256
 from pipedec_cli.model.pretrained import quiet
 
 #: The most bytes of a header, elements of all its arrays together, keys or tensors, and
@@ -186,6 +190,10 @@ _OTHER: Final = re.compile(
 _VERSION: Final = 3
 #: A part of a model that llama.cpp's gguf-split has written.
 _PART: Final = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.gguf)", re.IGNORECASE)
+#: A bare folder's file that says where the weights are.
+WEIGHTS: Final = "weights.json"
+#: ggml's types that are numbers, and no blocks of them.
+_FLOATS: Final = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
 #: The sizes and times of all files of a folder in the cache. It is written last.
 _FILES: Final = ".files"
 #: Seconds after which an unfinished folder belongs to no process that is still alive.
@@ -230,20 +238,16 @@ def local_files(name: str) -> list[Path]:
 
 
 def content_sha256(files: Sequence[Path]) -> str:
-    """The SHA-256 of a file, or of the sums of several. A process reads a file for it again if its size or time has changed."""
-    sums = [
-        _sha256(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files
-    ]
+    """The SHA-256 of a file, or of the sums of several. A file is read for it again if its size or time has changed."""
+    sums = [remembered_sha256(file) for file in files]
     return sums[0] if len(sums) == 1 else sha256("".join(sums).encode()).hexdigest()
 
 
-@cache
-def _sha256(file: Path, *_: int) -> str:
-    return file_sha256(file)
-
-
-def loadable(name: str) -> str:
+def loadable(name: str, *, is_bare: bool = False) -> str:
     """The same name of a folder or a hub model; of a GGUF file a folder in the cache, which transformers can load.
+
+    With `is_bare` the folder has no weights, but says where the file has them; see
+    `read_weights`.
 
     The file is read now if it was not read before. The folder is named by its content,
     and is there as a whole or not at all. A UserError if the file cannot be read, or
@@ -253,7 +257,11 @@ def loadable(name: str) -> str:
         return name
     files = local_files(name)
     try:
-        place = cache_folder() / "models" / f"{content_sha256(files)}-{_VERSION}"
+        place = (
+            cache_folder()
+            / "models"
+            / f"{content_sha256(files)}-{_VERSION}{'-bare' * is_bare}"
+        )
         if not _is_whole(place):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             for left in place.parent.glob(f"{UNFINISHED}*"):
@@ -263,7 +271,7 @@ def loadable(name: str) -> str:
                 made = Path(unfinished) / "model"
                 made.mkdir(mode=0o700)
                 with quiet():
-                    _read(files, made)
+                    _read(files, made, is_bare=is_bare)
                 for path in made.iterdir():
                     with path.open("rb") as written:
                         os.fsync(written.fileno())
@@ -316,8 +324,11 @@ def _is_whole(folder: Path) -> bool:
     return False
 
 
-def _read(files: Sequence[Path], folder: Path) -> None:
-    """Write the model of a file, or of all its parts, into a folder in transformers' format, with the weights in float32."""
+def _read(files: Sequence[Path], folder: Path, *, is_bare: bool) -> None:
+    """Write the model of a file, or of all its parts, into a folder in transformers' format.
+
+    The weights are in float32; a bare folder says in place of them where they are.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     metadata, tensors = (
@@ -344,7 +355,9 @@ def _read(files: Sequence[Path], folder: Path) -> None:
     config = AutoConfig.for_model(name, **settings)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    wanted = named_weights(model.to_empty(device="cpu"), kind)
+    if not is_bare:
+        model = model.to_empty(device="cpu")
+    wanted = named_weights(model, kind)
     factors = {"llama": {ROPE_FACTORS}, "phi3": {*LONG_ROPE.values()}}.get(kind, set())
     sizes = {name: tuple(weight.shape) for name, weight in wanted.items()}
     there = {
@@ -361,16 +374,16 @@ def _read(files: Sequence[Path], folder: Path) -> None:
         ".attn_k.": config.num_key_value_heads,
     }
     heads = heads if kind == "llama" else {}
+    whereabouts = dict[str, _Place]()
     for name, weight in wanted.items():
-        values = _values(*tensors[name])
-        for part in filter(
-            name.count, heads
-        ):  # llama.cpp has another order of these rows
-            values = values.reshape(heads[part], -1, 2, *values.shape[1:]).swapaxes(
-                1, 2
-            )
-        shift = 1 if kind.startswith("gemma") and name.endswith("norm.weight") else 0
-        weight.numpy()[...] = values.reshape(weight.shape) - shift
+        turned = next((heads[part] for part in heads if part in name), 0)
+        is_norm = kind.startswith("gemma") and name.endswith("norm.weight")
+        file, shape, type_, start = tensors[name]
+        whereabouts[name] = _Place(
+            files.index(file), shape, type_, start, turned, is_norm
+        )
+        if not is_bare:
+            weight.numpy()[...] = _floats(file, whereabouts[name]).reshape(weight.shape)
     if kind == "llama" and ROPE_FACTORS in tensors:  # of a Llama 3
         divisors = torch.tensor(_values(*tensors[ROPE_FACTORS]))
         config.rope_parameters = (
@@ -383,9 +396,12 @@ def _read(files: Sequence[Path], folder: Path) -> None:
             raise ValueError(
                 "its rotary embedding is scaled in a way that is not known here"
             )
-    save_file(
-        _untied(model), folder / "model.safetensors", {"format": "pt"}
-    )  # transformers refuses to
+    if is_bare:
+        own = own_names(model, kind)
+        found = {own[name]: list(place) for name, place in whereabouts.items()}
+        (folder / WEIGHTS).write_text(json.dumps(found), encoding="utf-8")
+    else:  # transformers refuses to
+        save_file(_untied(model), folder / "model.safetensors", {"format": "pt"})
     config.save_pretrained(folder)
     options = {"gguf_file": files[0].name, "local_files_only": True}
     AutoTokenizer.from_pretrained(files[0].parent, **options).save_pretrained(folder)
@@ -486,6 +502,67 @@ def _ends(metadata: dict[str, Any]) -> list[Any]:
     return list(dict.fromkeys(named))
 
 
+class _Place(NamedTuple):
+    """Where a weight is: the number of its file, its shape, ggml's type and its first byte; and how it differs."""
+
+    file: int
+    shape: tuple[int, ...]
+    type: int
+    start: int
+    heads: int = 0  # llama.cpp has another order of the rows of so many heads
+    is_larger: bool = False  # by 1, as the norms of Gemma are
+
+    @property
+    def order(self) -> Any:
+        """Which row of the file each row of the weight is, int64; None if their order is the same."""
+        if not self.heads:
+            return None
+        rows = torch.arange(self.shape[0]).view(self.heads, -1, 2)
+        return rows.swapaxes(1, 2).reshape(-1)
+
+
+def _floats(file: Path, place: _Place) -> Any:
+    """A weight: float32 of its shape in the file."""
+    values = _values(file, place.shape, place.type, place.start)
+    if place.order is not None:
+        values = values[place.order.numpy()]
+    return values - 1 if place.is_larger else values
+
+
+def read_weights(
+    folder: Path, files: Sequence[Path], dtype: torch.dtype
+) -> dict[str, Any]:
+    """The weights of a bare folder's file by transformers' names: matrices in blocks as they are, others as parameters.
+
+    Parameters that are small have the dtype, see `parameter`. A ValueError for blocks
+    of a type that the kernels do not have.
+    """
+    from gguf import GGML_QUANT_SIZES
+
+    found = json.loads((folder / WEIGHTS).read_text(encoding="utf-8"))
+    kernels, mappings = library(), [Mapping(file) for file in files]
+    weights = dict[str, Any]()
+    for name, (number, shape, *rest) in found.items():
+        place = _Place(number, tuple(shape), *rest)
+        if place.type in _FLOATS:
+            values = mappings[number].tensor(
+                _FLOATS[place.type], place.shape, place.start
+            )
+            if place.order is not None:
+                values = values[place.order]
+            check_sum(name, values)
+            weights[name] = parameter(values - 1 if place.is_larger else values, dtype)
+        elif len(shape) != 2 or kernels.kind_of_blocks(place.type) < 0:
+            raise ValueError(f"{name} is of type {place.type}")
+        else:
+            outputs, inputs = place.shape
+            elements, size = GGML_QUANT_SIZES[place.type]
+            rows = outputs, inputs // elements * size
+            data = mappings[number].tensor(torch.uint8, rows, place.start)
+            weights[name] = Blocks(data, place.type, inputs, place.order)
+    return weights
+
+
 def _values(file: Path, shape: tuple[int, ...], kind: int, start: int) -> Any:
     """The numbers of a tensor: float32 of that shape."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
@@ -514,6 +591,18 @@ def named_weights(model: Any, family: str) -> dict[str, torch.Tensor]:
     return {
         names.get_name(name, (".weight", ".bias")) or name: weight
         for name, weight in weights.items()
+    }
+
+
+def own_names(model: Any, family: str) -> dict[str, str]:
+    """The names of a model's weights in transformers, by their names in GGUF; those of experts' halves are not among them."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    architecture = next(one for one, name in MODEL_ARCH_NAMES.items() if name == family)
+    names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
+    return {
+        names.get_name(name, (".weight", ".bias")) or name: name
+        for name in _untied(model)
     }
 
 

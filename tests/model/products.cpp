@@ -13,18 +13,19 @@ template <class T> std::vector<T> read(long count) {
 int main() {
     for (int64_t kind[5]; std::fread(kind, sizeof(int64_t), 5, stdin) == 5;) {
         const auto [weights, pairs, rows, inputs, outputs] = kind;
+        const long stride = pipedec_panel_words(weights, inputs);
         Model model{};
-        model.weights = weights;
+        model.weights = std::min<int64_t>(weights, EIGHT);
         model.pairs = pairs;
         const auto x = read<float>(rows * inputs);
         const auto matrix = read<float>(outputs * inputs);
         std::vector<uint16_t> halves(matrix.size());
         for (size_t i = 0; i < matrix.size(); ++i) halves[i] = static_cast<uint16_t>(BFloat16::round(matrix[i]));
-        Buffer<Word> panels(pipedec_words(&model, outputs, inputs));
+        Buffer<Word> panels(round_up(outputs, PANEL) / PANEL * stride);
         const void *given = weights == BFLOAT16 ? static_cast<const void *>(halves.data()) : matrix.data();
-        pipedec_pack(&model, given, outputs, inputs, panels.data(), 0, 1, 3);
+        pipedec_pack(&model, weights, given, outputs, inputs, panels.data(), stride, 3);
         std::vector<float> out(rows * round_up(outputs, PANEL));
-        pipedec_multiply(&model, rows, x.data(), inputs, panels.data(), outputs, out.data());
+        pipedec_multiply(&model, weights, rows, x.data(), inputs, panels.data(), stride, outputs, out.data());
         for (long r = 0; r < rows; ++r) std::fwrite(out.data() + r * round_up(outputs, PANEL), sizeof(float), outputs, stdout);
         // Three threads take the pieces of many shares.
         std::vector<long> sums(100);

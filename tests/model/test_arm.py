@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipedec_cli.model.engine.native import variants
-from pipedec_cli.model.engine.native.kinds import WEIGHTS, make_kind, packed
+from pipedec_cli.model.engine.native.kinds import Kind, Panels, make_kind
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.variants import SOURCE
 from tests.model.engines import needs_int8
@@ -17,7 +17,14 @@ from tests.model.engines import needs_int8
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 MISSING = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
 ARM_MACHINE = 183  # in the head of an ELF file
-KINDS = (torch.float32, torch.bfloat16, torch.int8, torch.int4)
+#: Each kind that floats are packed to, and a dtype whose model has it.
+KINDS = {
+    Kind.FLOAT32: torch.float32,
+    Kind.BFLOAT16: torch.bfloat16,
+    Kind.EIGHT: torch.int8,
+    Kind.SUPER_FOUR: torch.int4,
+    Kind.SUPER_SIX: torch.int4,
+}
 SHAPES = ((1, 64, 16), (3, 100, 37), (8, 576, 50), (20, 130, 9))
 
 pytestmark = [
@@ -33,8 +40,8 @@ def products_of(folder, flags, cases):
     every = ["-std=c++17", "-O2", "-static", f"-I{SOURCE.parent}", "-pthread"]
     subprocess.run([COMPILER, *every, *flags, program, "-o", made], check=True)
     asked = b""
-    for kind, x, matrix in cases:
-        sizes = np.array([kind.weights, kind.pairs, *x.shape, len(matrix)], np.int64)
+    for kind, way, x, matrix in cases:
+        sizes = np.array([kind, way == "pairs", *x.shape, len(matrix)], np.int64)
         asked += sizes.tobytes() + x.tobytes() + matrix.tobytes()
     found = subprocess.run(
         [EMULATOR, made], input=asked, capture_output=True, check=True
@@ -42,18 +49,14 @@ def products_of(folder, flags, cases):
     return np.frombuffer(found, np.float32)
 
 
-def drawn(kinds):
-    """A product for each shape, of rows and a matrix of random numbers."""
+def drawn(kinds, way):
+    """A product for each kind and shape, of rows and a matrix of random numbers."""
     draw = np.random.default_rng(0)
     for kind in kinds:
         for rows, inputs, outputs in SHAPES:
-            yield (
-                kind,
-                *(
-                    draw.normal(size=(n, inputs)).astype(np.float32)
-                    for n in (rows, outputs)
-                ),
-            )
+            x = draw.normal(size=(rows, inputs)).astype(np.float32)
+            matrix = draw.normal(size=(outputs, inputs)).astype(np.float32)
+            yield kind, way, x, matrix
 
 
 @pytest.mark.parametrize(
@@ -66,28 +69,23 @@ def drawn(kinds):
 )
 def test_products_are_those_of_this_machine(tmp_path, features, threads):
     """Without OpenMP, as with Apple's compiler, threads wait for work."""
-    dtypes, wanted = KINDS if "dotprod" in features else KINDS[:2], []
-    cases = [*drawn(make_kind(dtype, "wide") for dtype in dtypes)]
-    for kind, x, matrix in cases:
-        half = kind.weights == WEIGHTS[torch.bfloat16]
-        panels = packed(
-            library(),
-            kind,
-            torch.from_numpy(matrix).to(torch.bfloat16 if half else torch.float32),
-        )
-        product = library().multiply(
-            kind, torch.from_numpy(x), panels.data_ptr(), len(matrix)
-        )
-        wanted.append(product[:, : len(matrix)].numpy().ravel())
+    has_integers = "dotprod" in features
+    here = [kind for kind in KINDS if has_integers or kind < Kind.EIGHT]
+    cases, wanted = [*drawn(here, "wide")], []
+    for kind, way, x, matrix in cases:
+        given = torch.bfloat16 if kind == Kind.BFLOAT16 else torch.float32
+        weights = torch.from_numpy(matrix).to(given)
+        panels = Panels.of(library(), make_kind(KINDS[kind], way), kind, weights)
+        wanted.append(panels.multiply(torch.from_numpy(x)).numpy().ravel())
     found = products_of(tmp_path, [f"-march={features}", *threads], cases)
     assert np.array_equal(found, np.concatenate(wanted))
 
 
 def test_pairs_of_bfloat16_are_the_products_of_rounded_rows(tmp_path):
-    cases = [*drawn([make_kind(torch.bfloat16, "pairs")])]
+    cases = [*drawn([Kind.BFLOAT16], "pairs")]
     found = products_of(tmp_path, ["-march=armv8.2-a+bf16"], cases)
     rounded = [
-        [torch.from_numpy(part).bfloat16().float() for part in case[1:]]
+        [torch.from_numpy(part).bfloat16().float() for part in case[2:]]
         for case in cases
     ]
     wanted = torch.cat([(x @ matrix.T).ravel() for x, matrix in rounded])

@@ -1,25 +1,23 @@
 """The compiled kernels in every dtype: near the exact logits, bound to their own sequence alone, and within their memory.
 
-Products of int8, int4 and bfloat16 are tested in every way that this CPU has.
+Products of bfloat16 are tested in every way that this CPU has, those of integers in
+test_integers.py.
 """
 
 import copy
-import os
-import subprocess
-import sys
 from ctypes import Structure, c_int64
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-import torch.nn.functional as F
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.model.engine.engine import Engine, lay_out
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native import library as native
 from pipedec_cli.model.engine.native import stepper as native_stepper
+from pipedec_cli.model.engine.native.kinds import Kind, Panels
 from pipedec_cli.model.engine.native.library import (
     BuildError,
     Library,
@@ -59,11 +57,6 @@ from tests.model.engines import (
 )
 
 WAYS = [] if missing else kinds.ways(library())
-MOST = 127.0
-#: Numbers that share a scale, and the range of weights, where the largest becomes the
-#: first.
-GROUP, FOUR = 64, 32
-RANGES = {torch.int8: (-127, 127), torch.int4: (-8, 7)}
 #: Rows, inputs and outputs: around the sizes of tiles, panels and words.
 SIZES = [
     (1, 768, 64),
@@ -390,102 +383,10 @@ def test_structures_that_python_lays_out_in_another_way_are_refused(monkeypatch)
 # ---------------------------------------------------------------------------------------------------------
 
 
-def grouped(numbers, size):
-    """[n, inputs] in groups [n, groups, size], with zeros behind, and the largest number of each by size [n, groups, 1]."""
-    groups = F.pad(numbers, (0, -numbers.shape[1] % size)).unflatten(1, (-1, size))
-    return groups, groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
-
-
-def by_definition(x, matrix, dtype=torch.int8):
-    """x · matrixᵀ by the definition: integers within a group, whose sums are added by the scales of both sides."""
-    size, (low, high) = GROUP if dtype == torch.int8 else FOUR, RANGES[dtype]
-    (given, largest), (weights, most) = grouped(x, size), grouped(matrix, size)
-    largest = largest.abs()
-    scales = (
-        (most.abs() / high if dtype == torch.int8 else most / low).bfloat16().float()
-    )
-    whole = torch.where(largest > 0, given * (MOST / largest), 0.0).round().long()
-    narrow = (
-        torch.where(most != 0, weights * (1 / scales), 0.0)
-        .round()
-        .clamp(low, high)
-        .long()
-    )
-    sums = torch.einsum("rgi,ogi->rog", whole, narrow)
-    return (
-        sums * (largest / MOST).double()[:, None, :, 0] * scales.double()[None, :, :, 0]
-    ).sum(dim=-1)
-
-
-def multiplied(dtype, way, x, matrix):
-    """x · matrixᵀ by the kernels."""
-    kind = kinds.make_kind(dtype, way)
-    panels = kinds.packed(library(), kind, matrix)
-    return library().multiply(kind, x, panels.data_ptr(), len(matrix))[:, : len(matrix)]
-
-
-@needs_int8
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
-def test_every_way_to_multiply_integers_is_the_plain_reading_by_torch_and_a_row_depends_on_itself_alone(
-    rows, inputs, outputs, dtype
-):
-    torch.manual_seed(rows)
-    x, matrix = 3 * torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    x[0, 0], matrix[0] = 1000.0, 0.0  # an outlier, and an output without weights
-    expected = by_definition(x, matrix, dtype)
-    for way in WAYS:
-        found = multiplied(dtype, way, x, matrix)
-        assert (
-            (found - expected).abs().amax(dim=1) < 1e-6 * expected.abs().amax(dim=1)
-        ).all()
-        for n in range(rows):
-            assert torch.equal(
-                multiplied(dtype, way, x[n : n + 1], matrix)[0], found[n]
-            )
-
-
-@needs_int8
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
-def test_the_largest_sums_of_a_group_are_exact(dtype):
-    """All weights of a group but the first, and all numbers of a row, stand at the end of their range."""
-    x, matrix = torch.ones(7, 128), torch.full((33, 128), -7.0)
-    x[1::2], matrix[:, ::FOUR] = -1.0, 8.0
-    expected = by_definition(x, matrix, dtype)
-    for way in WAYS:
-        assert (
-            multiplied(dtype, way, x, matrix) - expected
-        ).abs().max() < 1e-6 * expected.abs().max()
-
-
-@needs_int8
-def test_a_large_channel_costs_the_others_of_a_row_nothing_outside_its_group():
-    torch.manual_seed(0)
-    x, matrix = torch.randn(4, 640), torch.randn(64, 640)
-    x[:, 5] = 2000.0
-    matrix[:, 5] = 0.0
-    far, weights = x[:, GROUP:].contiguous(), matrix[:, GROUP:].contiguous()
-    beside = (
-        x[:, :GROUP] @ matrix[:, :GROUP].T
-    )  # what rounds to 0 beside the large number
-    found, alone = (
-        multiplied(torch.int8, WAYS[-1], x, matrix),
-        multiplied(torch.int8, WAYS[-1], far, weights),
-    )
-    assert (found - alone).abs().max() < 1e-3
-    assert (alone + beside - x @ matrix.T).norm() < 0.02 * alone.norm()
-
-
-@needs_int8
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
-def test_what_is_no_number_or_infinite_stays_so_in_its_own_row_and_output(dtype):
-    x, matrix = torch.randn(5, 40), torch.randn(50, 40)
-    x[1, 3], x[2, 4], x[3], matrix[7, 0] = torch.nan, torch.inf, 0.0, torch.nan
-    out = multiplied(dtype, WAYS[-1], x, matrix)
-    assert not out[1:3].isfinite().any()
-    assert not out[:, 7].isfinite().any()
-    assert out[[0, 3, 4], :7].isfinite().all()
-    assert not out[3, :7].any()
+def multiplied(way, x, matrix):
+    """x · matrixᵀ by the kernels, in bfloat16."""
+    model = kinds.make_kind(torch.bfloat16, way)
+    return Panels.of(library(), model, Kind.BFLOAT16, matrix).multiply(x)
 
 
 @needs_kernels
@@ -500,39 +401,10 @@ def test_every_way_to_multiply_bfloat16_is_as_near_as_its_rounding_allows(
     for way in WAYS:
         given = x if way == "wide" else x.bfloat16()
         exact = given.double() @ matrix.double().T
-        found = multiplied(torch.bfloat16, way, x, matrix)
+        found = multiplied(way, x, matrix)
         assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
         for n in range(rows):  # whatever stands beside it
-            assert torch.equal(
-                multiplied(torch.bfloat16, way, x[n : n + 1], matrix)[0], found[n]
-            )
-
-
-@needs_int8
-@pytest.mark.slow
-@pytest.mark.parametrize("flags", ["-mno-avx512f", "-mno-avx512vnni"])
-def test_cpus_with_fewer_instructions_compute_the_same(flags):
-    """The kernels are compiled without these instructions. -O1 takes a third of the time of -O3."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        __file__,
-    ]
-    done = subprocess.run(
-        [*command, "-k", "not fewer_instructions"],
-        env=os.environ | {"PIPEDEC_NATIVE_FLAGS": f"-O1 {flags}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
+            assert torch.equal(multiplied(way, x[n : n + 1], matrix)[0], found[n])
 
 
 # --- What chooses

@@ -9,7 +9,7 @@ import transformers
 from transformers.modeling_rope_utils import RotaryEmbeddingConfigMixin
 
 from pipedec_cli.model.checkpoint import load_checkpoint
-from pipedec_cli.model.engine.native.packing import FAMILIES as COMPILED
+from pipedec_cli.model.engine.native.describing import FAMILIES as COMPILED
 from pipedec_cli.model.families import FAMILIES, TESTED
 from pipedec_cli.model.files import read_folder
 from tests.checkpoints import change

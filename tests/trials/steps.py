@@ -19,7 +19,7 @@ from torch import nn
 from pipedec_cli.compare.timing import device_clock, pause, time_of
 from pipedec_cli.jobs.bench import loaded
 from pipedec_cli.jobs.report_settings import BenchSettings
-from pipedec_cli.model.engine.native.kinds import INTEGERS
+from pipedec_cli.model.arguments import INT4
 from pipedec_cli.model.families import backbone_of
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import Slot
@@ -29,13 +29,17 @@ STEPS = 8  # timed one after the other
 FILLING = 16  # rows of a call that only fills the grid
 PROBED = 1 << 30  # bytes, several times the largest cache of a processor
 TOKEN = 3  # any token
+#: The bytes of a weight with its share of the scales; in int4 of most weights and of
+#: the output matrix.
+BYTES = {torch.int8: 34 / 32, INT4: 148 / 256}
+HEAD_BYTES = 274 / 256
 
 
 def step_bytes(model, dtype, source):
     """The bytes that a step must read: the decoder's matrices, and one example's keys and values."""
     backbone, head = backbone_of(model.config), model.get_output_embeddings()
-    item = INTEGERS.get(dtype, float(dtype.itemsize))
-    head_item = INTEGERS[torch.int8] if dtype in INTEGERS else item  # in int4, too
+    item = BYTES.get(dtype, float(dtype.itemsize))
+    head_item = HEAD_BYTES if dtype == INT4 else item
     of_source = {
         *chain.from_iterable(backbone.parts.source_projections(model))
     }  # computed before

@@ -60,7 +60,7 @@ def lay_out(
     """
     backbone = backbone_of(model.config)
     embedding = backbone.embedding(model).weight
-    dtype, vocabulary = quantize or embedding.dtype, len(embedding)
+    dtype, vocabulary = quantize or model.dtype, len(embedding)
     try:
         packed = pack_native(model, dtype, consume=consume)
         encoder = (

@@ -11,7 +11,6 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
 
   protected:
     using typename B::Rows;
-    using H = typename HeadOf<E>::Kind;
     using B::m, B::team;
 
     Answering(const Model &model, long count, const Row *rows, long piece, int threads) : B(model, count, piece, threads), rows(rows) {
@@ -41,10 +40,10 @@ template <class E, class K = E> class Answering : protected Block<E, K> {
     // one behind the other.
     void answer(Scratch &s, const uint8_t *allowed, int64_t *answers, float *logits, float *odds) {
         const long vocabulary = round_up(m.vocabulary, PANEL), wanted = static_cast<long>(asked.size());
-        const Rows x = B::template normalised<H>(s, wanted, m.final_norm, static_cast<float>(m.scale));
+        const Rows x = B::normalised(s, wanted, m.final_norm, static_cast<float>(m.scale));
         B::panels(vocabulary, x, [&](long first, long count, long p) {
             float *out = logits + first * vocabulary + p * PANEL;
-            B::template multiply<H>(x, first, count, m.head, p, m.width, out, vocabulary);
+            B::multiply(x, first, count, m.head, p, m.width, out, vocabulary);
             for (long r = 0; r < count; ++r, out += vocabulary) {
                 if (m.cap > 0) keep_within(static_cast<float>(m.cap), out);
                 std::fill(out + std::min(PANEL, m.vocabulary - p * PANEL), out + PANEL, -INF);

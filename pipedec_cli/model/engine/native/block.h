@@ -67,7 +67,7 @@ template <class E, class K = E> class Block : protected States<E> {
 
     Floats activated(Floats x) const { return m.activation == GELU ? gelu(x) : m.activation == SILU ? silu(x) : relu(x); }
 
-    // h += act(x · wi) · wo. Gated, h += act(x · wi_0) · (x · wi_1) · wo, where panels of wi_0 and wi_1 take turns.
+    // h += act(x · wi) · wo. Gated, h += act(x · wi_0) · (x · wi_1) · wo.
     // Unless products take floats, the numbers between the two matrices are bfloat16: many rows of them leave the caches.
     void feed_forward(Scratch &s, const Rows &x, const Layer &layer) {
         if constexpr (AS_THEY_ARE) feed(s, x, layer, fed, fed_row);
@@ -77,8 +77,8 @@ template <class E, class K = E> class Block : protected States<E> {
     template <class N> void feed(Scratch &s, const Rows &x, const Layer &layer, Buffer<N> &between, long row) {
         panels(m.feed_width, x, [&](long first, long count, long p) {
             float *sums = s.sums.data(), *more = s.more.data();
-            multiply(x, first, count, layer.feed_in, p * (1 + m.gated), m.width, sums, PANEL);
-            if (m.gated) multiply(x, first, count, layer.feed_in, 2 * p + 1, m.width, more, PANEL);
+            multiply(x, first, count, place_in(layer.feed_in.parts[0], p), m.width, sums, PANEL);
+            if (m.gated) multiply(x, first, count, place_in(layer.feed_in.parts[1], p), m.width, more, PANEL);
             for (long r = 0; r < count; ++r)
                 for (long j = 0; j < PANEL; j += LANES) {
                     const Floats in = load(sums + r * PANEL + j), value = activated(in);

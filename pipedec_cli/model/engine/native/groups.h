@@ -1,6 +1,6 @@
 #pragma once
 
-// Weights of 8 or 4 bits, and rows of 8, in groups of inputs that share a scale.
+// Rows of 8 bits, and weights of 8 or 4, in groups of inputs that share a scale.
 
 #include "kinds.h"
 
@@ -36,35 +36,135 @@ inline Ints rounded(Floats x) { return (Ints)WIDE(cvtps_epi32)(x); }
 constexpr bool SIGNED = false;
 #endif
 
-// Weights of BITS bits and rows of 8 with a scale for each GROUP inputs, whose sums are int32. Groups are added in float32.
+// A number of 16 bits with 5 of exponent, as GGUF's blocks have it.
+#ifdef __aarch64__
+inline Floats load_small(const uint16_t *p) { return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+#elif defined(__AVX512F__)
+inline Floats load_small(const uint16_t *p) { return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
+#else
+inline Floats load_small(const uint16_t *p) { return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
+#endif
+inline float widened(uint16_t small) {
+    uint16_t smalls[LANES] = {small};
+    return load_small(smalls)[0];
+}
+// To the nearest, ties to even; ±∞ beyond the range.
+inline uint16_t narrowed(float x) {
+#ifdef __aarch64__
+    return bits_as<uint16_t>(static_cast<__fp16>(x));
+#else
+    return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+#endif
+}
+
+constexpr long GROUP = 32;     // inputs of a row that share a scale
+constexpr long PER_SUPER = 8;  // groups of weights whose scales share a factor, in kinds that have such
+constexpr long SUPER = GROUP * PER_SUPER;
+
+// Rows in integers: E of `Block` where matrices are integers, each of a kind of its own (see `Weights`).
 //
-// x86's instructions multiply unsigned bytes with signed bytes. So ZERO is added to the weights, and the sums of a group begin
-// at −ZERO times the sum of the row's numbers. Where bytes are SIGNED, ZERO is taken away again as weights are read.
-//
-// Behind the words of a row stand the FACTS of each of its groups: the scale, and where the sums begin. A group of a panel is a
-// bfloat16 for each output, its scale, and then ROWS of words. A word has four neighbouring inputs in its bytes; with 4 bits it
-// has four in the lower halves of its bytes and the next four in the upper.
-template <long BITS, long WIDTH> struct Grouped {
+// A word has four neighbouring inputs. Where the CPU cannot add four products at once, each group has its inputs twice: in
+// bytes for weights of 4 bits, and 16 bits wide for those of 8: inputs 0 and 2 of four in a word, 1 and 3 in the next.
+// Behind the words of a row stand the FACTS of each of its groups: the scale, the sums of its first and of its last 16
+// integers, and scale · sum.
+struct Integers {
     using Given = Word;
-    using Sums = Ints;
     typedef int8_t Bytes __attribute__((vector_size(LANES)));
     typedef int16_t Wide __attribute__((vector_size(2 * LANES)));
+    static constexpr bool GROUPED = true;
+    static constexpr long NUMBERS = 4, UNITS = GROUP / NUMBERS, FACTS = 4;
+#ifdef ADD_FOUR
+    static constexpr bool IS_TWICE = false;
+#else
+    static constexpr bool IS_TWICE = true;
+#endif
+    static constexpr long GIVEN = IS_TWICE ? 3 : 1; // words of a row for four inputs
+    static constexpr long ROW = UNITS * GIVEN;      // words of a group
+    static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
+
+    // The factor that brings numbers up to such a size into the range of int8.
+    static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }
+
+    template <class N> static void give(const N *x, long count, long units, Word *to) {
+        Word *facts = to + units * GIVEN;
+        for (long first = 0; first < count; first += GROUP, to += ROW, facts += FACTS) {
+            const long here = std::min(GROUP, count - first);
+            N padded[GROUP];
+            if (here < GROUP) std::fill(std::copy_n(x + first, here, padded), padded + GROUP, N{});
+            give_group(here < GROUP ? padded : x + first, to, facts);
+        }
+    }
+    // The same for one whole group.
+    template <class N> static void give_group(const N *x, Word *to, Word *facts) {
+        Ints most = {}, sums[2] = {};
+        for (long i = 0; i < GROUP; i += LANES) {
+            const Ints size = reinterpret_cast<Ints>(load(x + i)) & all_words(0x7fffffffu); // of NaN it is the largest
+            most = size > most ? size : most;
+        }
+        const float largest = bits_as<float>(largest_lane(most)), by = factor(largest);
+        const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
+        for (long i = 0; i < GROUP; i += LANES) {
+            const Ints whole = rounded(load(x + i) * all(by)) & kept;
+            const Bytes bytes = __builtin_convertvector(whole, Bytes);
+            std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
+            if constexpr (IS_TWICE) {
+                Wide wide = __builtin_convertvector(whole, Wide), parted;
+                for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
+                std::memcpy(to + UNITS + i / NUMBERS * 2, &parted, sizeof(parted));
+            }
+            sums[i / (GROUP / 2)] += whole;
+        }
+        const float scale = largest / MOST;
+        const int32_t first = sum_of(sums[0]), last = sum_of(sums[1]);
+        facts[0] = bits_as<Word>(scale);
+        facts[1] = static_cast<Word>(first);
+        facts[2] = static_cast<Word>(last);
+        facts[3] = bits_as<Word>(scale * static_cast<float>(first + last));
+    }
+};
+
+// The integers of up to a super-group of one output, as they are written into a panel.
+struct Numbers {
+    uint16_t factor = 0, least_factor = 0; // small numbers: of the scales, and of the minima
+    uint8_t scales[2 * PER_SUPER] = {};    // of each group, or of each half of a group
+    uint8_t minima[PER_SUPER] = {};
+    uint8_t whole[SUPER] = {}; // without a sign: ZERO is added
+};
+
+// A kind of weights in integers of BITS bits. A weight is (integer − ZERO) · scale − minimum, where only kinds that HAVE_MINIMA
+// have the latter. The scale is a small number of each GROUP; or, in kinds with supers, a factor of the super-group times a
+// byte of the group. With HALVES each half of a group has a scale, whose byte has a sign.
+//
+// x86's instructions multiply unsigned bytes with signed bytes. So integers are kept without a sign, and the sums of a group
+// begin at −ZERO times the sum of the row's numbers. Where bytes are SIGNED, ZERO is taken away as weights are read.
+//
+// A super-group of a panel begins with PANEL factors, and PANEL factors of minima. Each of its groups has PANEL bytes for each
+// scale and the minimum, and then ROWS · PANEL words. Without supers the factor is the scale, and there are no bytes. A word has four
+// neighbouring inputs in its bytes; with 4 bits it has four in the lower halves of its bytes and the next four in the upper.
+template <long BITS, int32_t ZERO, bool HAS_SUPERS, bool HAS_MINIMA, bool HAS_HALVES = false> struct Weights {
     typedef int16_t Shorts __attribute__((vector_size(4 * LANES)));
     typedef uint16_t Evens __attribute__((vector_size(4 * LANES)));
-    static constexpr bool GROUPED = true;
-    static constexpr long GROUP = WIDTH, NUMBERS = 4, UNITS = GROUP / NUMBERS, FACTS = 2;
-    static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, SCALES = PANEL / 2, GROUP_WORDS = SCALES + ROWS * PANEL;
-    static constexpr int32_t ZERO = 1 << (BITS - 1), HIGHEST = ZERO - 1, LOWEST = BITS == 8 ? -HIGHEST : -ZERO;
+    typedef uint8_t FewBytes __attribute__((vector_size(LANES)));
+    typedef int8_t FewSigned __attribute__((vector_size(LANES)));
+    static constexpr bool MINIMA = HAS_MINIMA, SUPERS = HAS_SUPERS;
+    static constexpr long NUMBERS = Integers::NUMBERS, UNITS = Integers::UNITS;
+    static constexpr long PARTS = 8 / BITS, ROWS = UNITS / PARTS, HALVES = HAS_HALVES ? 2 : 1;
+    static constexpr long SCALES = HAS_SUPERS ? HALVES + HAS_MINIMA : 0; // bytes of a group and an output
+    static constexpr long HEAD = PANEL / 2 * (1 + HAS_MINIMA), BEFORE = PANEL / 4 * SCALES; // words of a super-group and of a group
+    static constexpr long GROUP_WORDS = BEFORE + ROWS * PANEL, TOGETHER = HAS_SUPERS ? PER_SUPER : 1;
 #ifdef ADD_FOUR
     static constexpr bool SHORT = false, WIDE_ROWS = false;
 #else
     static constexpr bool SHORT = BITS == 4; // products are added in two halves of 16 bits: 16 of them are below 2^15
-    static constexpr bool WIDE_ROWS = BITS == 8; // rows are 16 bits wide: inputs 0 and 2 of four in a word, 1 and 3 in the next
+    static constexpr bool WIDE_ROWS = BITS == 8;
 #endif
-    static constexpr long GIVEN = 1 + WIDE_ROWS; // words of a row for four inputs
-    static constexpr long STEPS = PARTS * GIVEN; // words of a row for a word of a panel
-    static_assert(!SHORT || GROUP / 2 * 127 * (2 * ZERO - 1) < 1 << 15);
-    static constexpr float MOST = 127.0f, LEAST = 1e-36f; // smaller numbers count as 0: their factor would be infinite
+    static constexpr long GIVEN = 1 + WIDE_ROWS;  // words of a row for four inputs
+    static constexpr long STEPS = PARTS * GIVEN;  // words of a row for a word of a panel
+    static constexpr long BESIDE = WIDE_ROWS ? UNITS : 0; // where these words stand in a group of a row
+    static_assert(!SHORT || GROUP / 2 * 127 * 15 < 1 << 15);
+
+    // The words of so many groups, and of a panel.
+    static long words(long groups) { return groups * GROUP_WORDS + (groups + TOGETHER - 1) / TOGETHER * HEAD; }
 
     // sums + products of a part of a panel's words and a word of a row
     static Ints add(Ints sums, Ints w, const Word *x) {
@@ -84,94 +184,76 @@ template <long BITS, long WIDTH> struct Grouped {
     // Products, each added to its neighbour.
     static Ints added(Shorts a, Shorts b) { return (Ints)WIDE(madd_epi16)((Whole)a, (Whole)b); }
 #endif
-    // Where the sums of a group begin, and what they are in the end.
-    static Ints begin(Word fact) { return SHORT || SIGNED ? Ints{} : all_words(fact); }
-    static Ints end(Ints sums, [[maybe_unused]] Word fact) {
+    // What the ZERO in the weights of a group, or of its half, adds to the sums of a row.
+    static int32_t surplus(const Word *facts, long half) {
+        return -ZERO * static_cast<int32_t>(HAS_HALVES ? facts[1 + half] : facts[1] + facts[2]);
+    }
+    // Where the sums begin, and what they are in the end.
+    static Ints begin(const Word *facts, long half) {
+        return SHORT || SIGNED || ZERO == 0 ? Ints{} : all_words(static_cast<Word>(surplus(facts, half)));
+    }
+    static Ints end(Ints sums, [[maybe_unused]] const Word *facts, [[maybe_unused]] long half) {
 #ifndef ADD_FOUR
-        if constexpr (SHORT) return added((Shorts)sums, Shorts{} + 1) + all_words(fact);
+        if constexpr (SHORT) return added((Shorts)sums, Shorts{} + 1) + all_words(static_cast<Word>(surplus(facts, half)));
 #endif
         return sums;
     }
-    // The factor that brings numbers up to such a size into the range of int8.
-    static float factor(float largest) { return largest > LEAST ? MOST / largest : 0.0f; }
-
-    template <class N> static void give(const N *x, long count, long units, Word *to) {
-        Word *facts = to + units * GIVEN;
-        for (long first = 0; first < count; first += GROUP, to += UNITS * GIVEN, facts += FACTS) {
-            const long here = std::min(GROUP, count - first);
-            N padded[GROUP];
-            if (here < GROUP) std::fill(std::copy_n(x + first, here, padded), padded + GROUP, N{});
-            give_group(here < GROUP ? padded : x + first, to, facts);
-        }
-    }
-    // The same for one whole group.
-    template <class N> static void give_group(const N *x, Word *to, Word *facts) {
-        Ints most = {}, sums = {};
-        for (long i = 0; i < GROUP; i += LANES) {
-            const Ints size = reinterpret_cast<Ints>(load(x + i)) & all_words(0x7fffffffu); // of NaN it is the largest
-            most = size > most ? size : most;
-        }
-        const float largest = bits_as<float>(largest_lane(most)), by = factor(largest);
-        const Ints kept = all_words(by > 0 ? ~0u : 0u); // neither NaN nor an infinite number becomes an integer
-        for (long i = 0; i < GROUP; i += LANES) {
-            const Ints whole = rounded(load(x + i) * all(by)) & kept;
-            if constexpr (WIDE_ROWS) {
-                Wide wide = __builtin_convertvector(whole, Wide), parted;
-                for (long n = 0; n < LANES; ++n) parted[n] = wide[n / 4 * 4 + n % 2 * 2 + n % 4 / 2];
-                std::memcpy(to + i / NUMBERS * GIVEN, &parted, sizeof(parted));
-            } else {
-                const Bytes bytes = __builtin_convertvector(whole, Bytes);
-                std::memcpy(to + i / NUMBERS, &bytes, sizeof(bytes));
-            }
-            sums += whole;
-        }
-        facts[0] = bits_as<Word>(largest / MOST);
-        facts[1] = static_cast<Word>(-ZERO * sum_of(sums));
-    }
-
     // Part k of the words of a panel, as `add` takes it.
     static Ints part(Ints words, long k) {
         if constexpr (WIDE_ROWS) return (Ints)(k ? (Evens)words >> 8 : (Evens)words & 255);
         const Ints whole = BITS == 8 ? words : words >> BITS * k & all_words(0x0f0f0f0f);
-        if constexpr (!SIGNED) return whole;
+        if constexpr (!SIGNED || ZERO == 0) return whole;
         typedef uint8_t All __attribute__((vector_size(4 * LANES)));
         return (Ints)((All)whole - static_cast<uint8_t>(ZERO));
     }
+
+    // LANES scales from output j on, of a half of a group; and its minima.
+    static Floats scales(const Word *super, const Word *group, long half, long j) {
+        const Floats factors = load_small(reinterpret_cast<const uint16_t *>(super) + j);
+        if constexpr (!HAS_SUPERS) return factors;
+        const auto *bytes = reinterpret_cast<const uint8_t *>(group) + half * PANEL + j;
+        if constexpr (HAS_HALVES) return factors * __builtin_convertvector(few<FewSigned>(bytes), Floats);
+        else return factors * __builtin_convertvector(few<FewBytes>(bytes), Floats);
+    }
+    static Floats minima(const Word *super, const Word *group, long j) {
+        const Floats factors = load_small(reinterpret_cast<const uint16_t *>(super) + PANEL + j);
+        if constexpr (!HAS_SUPERS) return factors;
+        else return factors * __builtin_convertvector(few<FewBytes>(reinterpret_cast<const uint8_t *>(group) + HALVES * PANEL + j), Floats);
+    }
+    template <class V> static V few(const uint8_t *bytes) {
+        V some;
+        std::memcpy(&some, bytes, sizeof(some));
+        return some;
+    }
+
+    // Where a super-group and a group begin.
+    static long super_at(long group) { return group / TOGETHER * (HEAD + TOGETHER * GROUP_WORDS); }
+    static long group_at(long group) { return super_at(group) + HEAD + group % TOGETHER * GROUP_WORDS; }
     // Where the number of input i of a group stands in its word.
     static long shift(long i) { return 8 * (i % NUMBERS) + BITS * (i / NUMBERS % PARTS); }
+
     // The weight of input i and output j.
     static float get(const Word *panel, long i, long j) {
-        const Word *group = panel + i / GROUP * GROUP_WORDS;
-        const Word word = group[SCALES + i % GROUP / (NUMBERS * PARTS) * PANEL + j];
-        return BFloat16::get(group, j) * static_cast<float>(static_cast<int32_t>(word >> shift(i % GROUP) & ((1 << BITS) - 1)) - ZERO);
+        const long number = i / GROUP, lane = j % LANES, from = j - lane;
+        const Word *super = panel + super_at(number), *group = panel + group_at(number);
+        const Word word = group[BEFORE + i % GROUP / (NUMBERS * PARTS) * PANEL + j];
+        const auto whole = static_cast<int32_t>(word >> shift(i % GROUP) & ((1 << BITS) - 1)) - ZERO;
+        const float product = scales(super, group, i % GROUP / (GROUP / HALVES), from)[lane] * static_cast<float>(whole);
+        if constexpr (HAS_MINIMA) return product - minima(super, group, from)[lane];
+        else return product;
     }
-    // Write the weights number(0) … number(inputs − 1) of output j. In 4 bits the largest becomes −8, whatever its sign.
-    template <class F> static void pack(Word *panel, long j, long inputs, F number) {
-        for (long first = 0; first < inputs; first += GROUP, panel += GROUP_WORDS) {
-            float numbers[GROUP];
-            for (long i = 0; i < GROUP; ++i) numbers[i] = number(first + i);
-            Ints sizes = {};
-            for (long i = 0; i < GROUP; i += LANES) {
-                const Ints some = reinterpret_cast<Ints>(load(numbers + i)) & all_words(0x7fffffffu);
-                sizes = some > sizes ? some : sizes; // of NaN the bits are the largest
-            }
-            const int32_t most = largest_lane(sizes);
-            const float size = bits_as<float>(most);
-            const float *of_size = std::find_if(numbers, numbers + GROUP - 1, [&](float x) { return (bits_as<int32_t>(x) & 0x7fffffff) == most; });
-            const float step = BITS == 8 ? size / HIGHEST : *of_size / LOWEST;
-            const Word scale = step == step ? BFloat16::round(step) : 0x7fc0;
-            std::memcpy(reinterpret_cast<uint16_t *>(panel) + j, &scale, sizeof(uint16_t));
-            const bool plain = size > LEAST && size < INF; // else all become 0
-            const Floats by = all(plain ? 1.0f / bits_as<float>(scale << 16) : 0.0f), low = all(LOWEST), high = all(HIGHEST);
-            const Ints kept = all_words(plain ? ~0u : 0u);
-            int32_t whole[GROUP];
-            for (long i = 0; i < GROUP; i += LANES) {
-                Floats scaled = load(numbers + i) * by;
-                scaled = scaled < high ? scaled : high;
-                const Ints some = (rounded(scaled > low ? scaled : low) & kept) + ZERO;
-                std::memcpy(whole + i, &some, sizeof(some));
-            }
-            Word *words = panel + SCALES + j;
+    // Write the integers of some groups of output j, from group `first` on, which begins a super-group in kinds that have such.
+    static void write(Word *panel, long j, long first, long groups, const Numbers &numbers) {
+        auto *factors = reinterpret_cast<uint16_t *>(panel + super_at(first)) + j;
+        factors[0] = numbers.factor;
+        if constexpr (HAS_MINIMA) factors[PANEL] = numbers.least_factor;
+        for (long g = 0; g < groups; ++g) {
+            Word *group = panel + group_at(first + g);
+            auto *bytes = reinterpret_cast<uint8_t *>(group) + j;
+            for (long half = 0; half < HALVES && HAS_SUPERS; ++half) bytes[half * PANEL] = numbers.scales[g * HALVES + half];
+            if constexpr (HAS_SUPERS && HAS_MINIMA) bytes[HALVES * PANEL] = numbers.minima[g];
+            Word *words = group + BEFORE + j;
+            const uint8_t *whole = numbers.whole + g * GROUP;
             for (long u = 0; u < ROWS; ++u, words += PANEL) {
                 *words = 0;
                 for (long i = u * NUMBERS * PARTS; i < (u + 1) * NUMBERS * PARTS; ++i) *words |= static_cast<Word>(whole[i]) << shift(i);
@@ -180,12 +262,26 @@ template <long BITS, long WIDTH> struct Grouped {
     }
 };
 
+using Eight = Weights<8, 128, false, false>;           // GGUF's Q8_0 and Q5_0
+using EightFrom = Weights<8, 0, false, true>;          // Q5_1
+using Four = Weights<4, 8, false, false>;              // Q4_0
+using FourFrom = Weights<4, 0, false, true>;           // Q4_1
+using SuperFour = Weights<4, 0, true, true>;           // Q4_K
+using SuperFive = Weights<8, 0, true, true>;           // Q5_K
+using SuperSix = Weights<8, 32, true, false, true>;    // Q6_K
 
-using Int8 = Grouped<8, 64>;
-using Int4 = Grouped<4, 32>;
-template <> struct HeadOf<Int4> { // of all matrices it suffers most in 4 bits
-    using Kind = Int8;
-};
+// Call work(W{}) with a kind of weights in integers.
+template <class F> void as_integers(long kind, F work) {
+    switch (kind) {
+    case EIGHT_FROM: return work(EightFrom{});
+    case FOUR: return work(Four{});
+    case FOUR_FROM: return work(FourFrom{});
+    case SUPER_FOUR: return work(SuperFour{});
+    case SUPER_FIVE: return work(SuperFive{});
+    case SUPER_SIX: return work(SuperSix{});
+    default: return work(Eight{});
+    }
+}
 
 } // namespace
 #endif

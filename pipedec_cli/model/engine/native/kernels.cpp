@@ -8,31 +8,69 @@
 #include "causal.h"
 #include "decoder.h"
 #include "encoder.h"
+#include "rounding.h"
 
 namespace {
 
-// S: the kind of numbers of the matrix, E: the kind in the panels.
-template <class S, class E>
-void pack(const void *matrix, long outputs, long inputs, Word *panels, long first, long every, int threads) {
+// Call pack_one(p) for each panel of a matrix, on all threads.
+template <class F> void each_panel(long outputs, int threads, F pack_one) {
     std::atomic<long> next{0};
-    const auto pack_one = [&](long p) {
-        Word *panel = panels + (first + p * every) * panel_words<E>(inputs);
-        for (long j = 0; j < PANEL; ++j) {
-            const long o = p * PANEL + j;
-            const auto number = [&](long i) { return o < outputs && i < inputs ? S::get(matrix, o * inputs + i) : 0.0f; };
-            if constexpr (E::GROUPED) E::pack(panel, j, inputs, number);
-            else
-                for (long u = 0; u < units<E>(inputs); ++u) {
-                    float numbers[E::NUMBERS];
-                    for (long i = 0; i < E::NUMBERS; ++i) numbers[i] = number(u * E::NUMBERS + i);
-                    panel[u * PANEL + j] = E::pack(numbers);
-                }
-        }
-    };
     on_threads(threads, [&](int) {
         for (long p; (p = next++) < round_up(outputs, PANEL) / PANEL;) pack_one(p);
     });
 }
+
+// S: the kind of numbers of the matrix, E: the kind in the panels.
+template <class S, class E>
+void pack(const void *matrix, long outputs, long inputs, Word *panels, long stride, int threads) {
+    each_panel(outputs, threads, [&](long p) {
+        Word *panel = panels + p * stride;
+        for (long j = 0; j < PANEL; ++j) {
+            const long o = p * PANEL + j;
+            for (long u = 0; u < units<E>(inputs); ++u) {
+                float numbers[E::NUMBERS];
+                for (long k = 0; k < E::NUMBERS; ++k) {
+                    const long i = u * E::NUMBERS + k;
+                    numbers[k] = o < outputs && i < inputs ? S::get(matrix, o * inputs + i) : 0.0f;
+                }
+                panel[u * PANEL + j] = E::pack(numbers);
+            }
+        }
+    });
+}
+
+#ifdef HAS_INT8
+// Round a matrix of floats to integers of a kind.
+template <class W> void round_matrix(const float *matrix, long outputs, long inputs, Word *panels, long stride, int threads) {
+    each_panel(outputs, threads, [&](long p) {
+        for (long j = 0; j < PANEL; ++j) {
+            const float *row = matrix + (p * PANEL + j) * inputs;
+            for (long first = 0; first < groups_of(inputs); first += W::TOGETHER) {
+                const long groups = std::min(W::TOGETHER, groups_of(inputs) - first), begin = first * GROUP;
+                float numbers[SUPER] = {};
+                if (p * PANEL + j < outputs) std::copy(row + begin, row + std::min(inputs, begin + groups * GROUP), numbers);
+                Numbers whole;
+                round_to<W>(numbers, groups, whole);
+                W::write(panels + p * stride, j, first, groups, whole);
+            }
+        }
+    });
+}
+
+// Put the blocks of a GGUF file into panels, each number as it is.
+template <class W> void place_blocks(long type, const uint8_t *blocks, long outputs, long inputs, Word *panels, long stride, int threads) {
+    const BlockSize size = block_size(type);
+    const long every = groups_of(inputs) / size.groups;
+    each_panel(outputs, threads, [&](long p) {
+        for (long j = 0; j < PANEL; ++j)
+            for (long b = 0; b < every; ++b) {
+                Numbers whole;
+                if (p * PANEL + j < outputs) read_block(type, blocks + ((p * PANEL + j) * every + b) * size.bytes, whole);
+                W::write(panels + p * stride, j, b * size.groups, size.groups, whole);
+            }
+    });
+}
+#endif
 
 // Call work(E{}, K{}) with the kinds of a model's matrices and of its cache; kinds that are not compiled are wide.
 template <class F> void as_kinds(const Model &m, F work) {
@@ -43,8 +81,7 @@ template <class F> void as_kinds(const Model &m, F work) {
 #endif
         work(e, BFloat16{});
     };
-    if (m.weights == INT8) return in_groups(Int8{});
-    if (m.weights == INT4) return in_groups(Int4{});
+    if (m.weights >= EIGHT) return in_groups(Integers{});
 #endif
 #ifdef HAS_PAIRS
     if (m.weights == BFLOAT16 && m.pairs) return work(Pairs{}, Pairs{});
@@ -124,11 +161,16 @@ int64_t pipedec_kinds() {
 // Ask for large pages, which make the look-up of addresses faster.
 void pipedec_use_large_pages(void *memory, int64_t bytes) { use_large_pages(memory, static_cast<size_t>(bytes)); }
 
-// The words of a matrix [outputs][inputs] in panels.
-int64_t pipedec_words(const Model *kind, int64_t outputs, int64_t inputs) {
-    int64_t words = 0;
-    as_kinds(*kind, [&](auto e, auto) { words = round_up(outputs, PANEL) / PANEL * panel_words<decltype(e)>(inputs); });
-    return words;
+// The words of a panel of a kind of weights.
+int64_t pipedec_panel_words(int64_t kind, int64_t inputs) { return panel_words(kind, inputs); }
+
+// The kind that holds all numbers of one of ggml's types; −1 for a type that is not read.
+int64_t pipedec_kind_of_blocks([[maybe_unused]] int64_t type) {
+#ifdef HAS_INT8
+    return kind_of_blocks(type);
+#else
+    return -1;
+#endif
 }
 
 // The words that a key of so many numbers takes in the cache.
@@ -138,19 +180,48 @@ int64_t pipedec_key_words(const Model *kind, int64_t numbers) {
     return words;
 }
 
-// Pack a matrix [outputs][inputs] of bfloat16 or float32 into panels; panel p becomes number first + p · every.
-void pipedec_pack(const Model *kind, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t first, int64_t every,
+// Pack a matrix [outputs][inputs] into panels of a kind, `stride` words apart. It is bfloat16 for the kind BFLOAT16, else float32.
+void pipedec_pack(const Model *model, int64_t kind, const void *matrix, int64_t outputs, int64_t inputs, Word *panels, int64_t stride,
                   int64_t threads) {
-    as_kinds(*kind, [&](auto e, auto) {
+    const int team = static_cast<int>(threads);
+#ifdef HAS_INT8
+    if (kind >= EIGHT)
+        return as_integers(kind, [&](auto w) {
+            using W = decltype(w);
+            constexpr bool ROUNDS = std::is_same_v<W, Eight> || std::is_same_v<W, SuperFour> || std::is_same_v<W, SuperSix>;
+            if constexpr (ROUNDS) round_matrix<W>(static_cast<const float *>(matrix), outputs, inputs, panels, stride, team);
+        });
+#endif
+    as_kinds(*model, [&](auto e, auto) {
         using E = decltype(e);
         using S = std::conditional_t<E::NUMBERS == 2, BFloat16, Float32>;
-        pack<S, E>(matrix, outputs, inputs, panels, first, every, static_cast<int>(threads));
+        if constexpr (!E::GROUPED) pack<S, E>(matrix, outputs, inputs, panels, stride, team);
+    });
+}
+
+// Put a matrix [outputs][inputs] in blocks of one of ggml's types into panels of the kind that holds them.
+void pipedec_place([[maybe_unused]] int64_t type, [[maybe_unused]] const uint8_t *blocks, [[maybe_unused]] int64_t outputs,
+                   [[maybe_unused]] int64_t inputs, [[maybe_unused]] Word *panels, [[maybe_unused]] int64_t stride,
+                   [[maybe_unused]] int64_t threads) {
+#ifdef HAS_INT8
+    as_integers(kind_of_blocks(type), [&](auto w) {
+        place_blocks<decltype(w)>(type, blocks, outputs, inputs, panels, stride, static_cast<int>(threads));
+    });
+#endif
+}
+
+// out[outputs in whole panels][inputs]: the weights of a packed matrix as they are multiplied.
+void pipedec_unpack(const Model *model, int64_t kind, const Word *panels, int64_t stride, int64_t outputs, int64_t inputs, float *out) {
+    as_kinds(*model, [&](auto e, auto) {
+        for (long o = 0; o < round_up(outputs, PANEL); ++o)
+            column<decltype(e)>(kind, panels + o / PANEL * stride, inputs, o % PANEL, out + o * inputs);
     });
 }
 
 // out[rows][outputs in whole panels] = x[rows][inputs] · a packed matrix, in one thread.
-void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t inputs, const Word *panels, int64_t outputs, float *out) {
-    as_kinds(*kind, [&](auto e, auto) {
+void pipedec_multiply(const Model *model, int64_t kind, int64_t rows, const float *x, int64_t inputs, const Word *panels, int64_t stride,
+                      int64_t outputs, float *out) {
+    as_kinds(*model, [&](auto e, auto) {
         using E = decltype(e);
         const long row = round_up(given_words<E>(inputs), LANES) + LANES, out_row = round_up(outputs, PANEL);
         Buffer<typename E::Given> given(rows * row);
@@ -160,7 +231,7 @@ void pipedec_multiply(const Model *kind, int64_t rows, const float *x, int64_t i
             else E::give(x + r * inputs, inputs, units<E>(inputs), given.data() + r * row);
         }
         for (long p = 0; p < out_row / PANEL; ++p)
-            matrix_product<E>(kind->tiles, given.data(), row, rows, panels + p * panel_words<E>(inputs), inputs, out + p * PANEL, out_row);
+            matrix_product<E>(model->tiles, given.data(), row, rows, kind, panels + p * stride, inputs, out + p * PANEL, out_row);
     });
 }
 

@@ -3,7 +3,7 @@
 // The kinds of numbers in memory.
 //
 // Matrices are stored in 32-bit words: one float32, two neighbouring bfloat16, or four neighbouring int8 of the summed
-// dimension. A panel is [units][PANEL] words: for each word of the input, PANEL outputs side by side. Keys are panels as
+// dimension. A panel is [units][PANEL] words: for each word of the input, PANEL outputs side by side; of integers see groups.h. Keys are panels as
 // well (outputs are the columns of the grid), and so are values (outputs are the places within a head).
 
 #include <new>
@@ -111,25 +111,14 @@ struct Pairs : BFloat16 {
 };
 #endif
 
-// The kind of the output matrix beside others.
-template <class E> struct HeadOf {
-    using Kind = E;
-};
+// The kinds of weights. All but the first two are integers; groups.h says what they are.
+enum Kind { FLOAT32, BFLOAT16, EIGHT, EIGHT_FROM, FOUR, FOUR_FROM, SUPER_FOUR, SUPER_FIVE, SUPER_SIX };
 
 // The height of a panel for so many inputs, in words.
 template <class E> long units(long inputs) { return round_up((inputs + E::NUMBERS - 1) / E::NUMBERS, E::UNITS); }
-// The words of a panel, and of a row to be multiplied: in kinds with groups they have more than the numbers.
-template <class E> long panel_words(long inputs) {
-    if constexpr (E::GROUPED) return units<E>(inputs) / E::UNITS * E::GROUP_WORDS;
-    else return units<E>(inputs) * PANEL;
-}
-// The weight of input i and output j of a panel.
-template <class E> float weight(const Word *panel, long i, long j) {
-    if constexpr (E::GROUPED) return E::get(panel, i, j);
-    else return E::get(panel + i / E::NUMBERS * PANEL + j, i % E::NUMBERS);
-}
+// The words of a row to be multiplied: in groups they have more than the numbers.
 template <class E> long given_words(long inputs) {
-    if constexpr (E::GROUPED) return units<E>(inputs) / E::UNITS * (E::UNITS * E::GIVEN + E::FACTS);
+    if constexpr (E::GROUPED) return units<E>(inputs) / E::UNITS * (E::ROW + E::FACTS);
     else return units<E>(inputs) * E::GIVEN;
 }
 

@@ -11,14 +11,16 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import torch
 from torch import Tensor
 
 from pipedec_cli.data.writing import write_text
-from pipedec_cli.model.arguments import INT4
+from pipedec_cli.model.arguments import INT4, STORED
 from pipedec_cli.model.engine.native.library import (
     BuildError,
     Library,
@@ -28,10 +30,32 @@ from pipedec_cli.model.engine.native.library import (
 from pipedec_cli.model.engine.native.variants import IS_ARM
 
 Way = Literal["wide", "pairs", "tiles"]
-WEIGHTS: Final = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, INT4: 3}
-#: Integers with a scale for a group of inputs, and the bytes of a weight with its share
-#: of the scale.
-INTEGERS: Final = {torch.int8: 1 + 2 / 64, INT4: 1 / 2 + 2 / 32}
+
+
+class Kind(IntEnum):
+    """``Kind``: the numbers in the panels of a matrix. All but the first two are integers; groups.h says what they are."""
+
+    FLOAT32 = 0
+    BFLOAT16 = 1
+    EIGHT = 2
+    EIGHT_FROM = 3
+    FOUR = 4
+    FOUR_FROM = 5
+    SUPER_FOUR = 6
+    SUPER_FIVE = 7
+    SUPER_SIX = 8
+
+
+#: The kind that most matrices have in a dtype.
+KINDS: Final = {
+    torch.float32: Kind.FLOAT32,
+    torch.bfloat16: Kind.BFLOAT16,
+    torch.int8: Kind.EIGHT,
+    INT4: Kind.SUPER_FOUR,
+    STORED: Kind.EIGHT,  # of the floats beside the blocks of a file
+}
+#: The dtypes whose matrices are integers.
+INTEGERS: Final = frozenset({torch.int8, INT4, STORED})
 #: The number in `Library.kinds` of integers, and of each way to multiply bfloat16.
 _INT8: Final = 1
 _WAYS: Final[dict[Way, int]] = {"wide": 0, "pairs": 2, "tiles": 4}
@@ -54,9 +78,8 @@ def kind_of(kernels: Library, dtype: torch.dtype) -> ModelStruct:
 
 def make_kind(dtype: torch.dtype, way: Way) -> ModelStruct:
     """The structure for a dtype and a way."""
-    return ModelStruct(
-        weights=WEIGHTS[dtype], pairs=way != "wide", tiles=way == "tiles"
-    )
+    weights = min(KINDS[dtype], Kind.EIGHT)
+    return ModelStruct(weights=weights, pairs=way != "wide", tiles=way == "tiles")
 
 
 def ways(kernels: Library) -> list[Way]:
@@ -91,22 +114,60 @@ def fastest(kernels: Library) -> Way:
         torch.ones(rows, inputs),
         torch.ones(outputs, inputs, dtype=torch.bfloat16),
     )
-    kinds = {way: make_kind(torch.bfloat16, way) for way in ways(kernels)}
-    panels = {way: packed(kernels, kind, matrix) for way, kind in kinds.items()}
-    seconds = dict.fromkeys(kinds, float("inf"))
+    models = {way: make_kind(torch.bfloat16, way) for way in ways(kernels)}
+    panels = {
+        way: Panels.of(kernels, model, Kind.BFLOAT16, matrix)
+        for way, model in models.items()
+    }
+    seconds = dict.fromkeys(models, float("inf"))
     for _ in range(_ROUNDS):
-        for way, kind in kinds.items():
+        for way in models:
             start = time.perf_counter()
-            kernels.multiply(kind, x, panels[way].data_ptr(), outputs)
+            panels[way].multiply(x)
             seconds[way] = min(seconds[way], time.perf_counter() - start)
     return min(seconds, key=lambda way: seconds[way])
 
 
-def packed(kernels: Library, kind: ModelStruct, matrix: Tensor) -> Tensor:
-    """Pack a matrix [outputs, inputs], in the dtype that `Library.pack` takes: words, int32."""
-    panels = torch.empty(kernels.words(kind, *matrix.shape), dtype=torch.int32)
-    kernels.pack(kind, matrix, panels.data_ptr())
-    return panels
+@dataclass(frozen=True)
+class Panels:
+    """A matrix by itself, packed: to try a product."""
+
+    kernels: Library
+    model: ModelStruct
+    kind: Kind
+    words: Tensor  # int32
+    shape: tuple[int, int]  # outputs and inputs
+
+    @classmethod
+    def of(
+        cls, kernels: Library, model: ModelStruct, kind: Kind, matrix: Tensor
+    ) -> Self:
+        """Pack a matrix [outputs, inputs], in the dtype that `Library.pack` takes."""
+        outputs, inputs = matrix.shape
+        stride = kernels.panel_words(kind, inputs)
+        words = torch.empty(kernels.panels(outputs) * stride, dtype=torch.int32)
+        kernels.pack(model, kind, matrix, words.data_ptr(), stride)
+        return cls(kernels, model, kind, words, (outputs, inputs))
+
+    @property
+    def stride(self) -> int:
+        """The words of a panel."""
+        return self.kernels.panel_words(self.kind, self.shape[1])
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """The product of float32 [rows, inputs] and the matrix: float32 [rows, outputs]."""
+        outputs, _ = self.shape
+        address = self.words.data_ptr()
+        product = self.kernels.multiply(
+            self.model, self.kind, x, address, self.stride, outputs
+        )
+        return product[:, :outputs]
+
+    def unpack(self) -> Tensor:
+        """The weights as they are multiplied: float32 [outputs, inputs]."""
+        return self.kernels.unpack(
+            self.model, self.kind, self.words.data_ptr(), self.stride, self.shape
+        )
 
 
 def has_slow_products() -> bool:

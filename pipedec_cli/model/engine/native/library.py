@@ -213,19 +213,34 @@ def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
     return [(name, kind) for name in names.split()]
 
 
+class PartStruct(Structure):
+    """``Part``: panels of one `kind` (see `kinds.Kind`), `stride` words apart, that are a matrix's panels up to `end`."""
+
+    _fields_ = [("panels", c_void_p), *_fields(c_int64, "kind stride end")]
+
+
+class MatrixStruct(Structure):
+    """``Matrix``: its parts, which follow each other; those behind the last have no panels."""
+
+    _fields_ = [("parts", PartStruct * 3)]
+
+
 class LayerStruct(Structure):
-    """``Layer``: addresses of a layer's norms, bias table and packed matrices, and its flags."""
+    """``Layer``: addresses of a layer's norms and bias table, its packed matrices, and its flags."""
 
     _fields_ = [
         *_fields(c_void_p, "self_norm cross_norm feed_norm bias"),
-        *_fields(c_void_p, "qkv self_out cross_q cross_kv cross_out feed_in feed_out"),
+        *_fields(
+            MatrixStruct,
+            "qkv self_out cross_q cross_kv cross_out feed_in feed_out",
+        ),
         *_fields(c_void_p, "self_post feed_post query_norm key_norm qkv_bias"),
         *_fields(c_int64, "rotary windowed"),
     ]
 
 
 class ModelStruct(Structure):
-    """``Model``: sizes and flags of an encoder or a decoder, and addresses of its weights."""
+    """``Model``: sizes and flags of an encoder or a decoder, and its weights."""
 
     _fields_ = [
         *_fields(
@@ -239,7 +254,8 @@ class ModelStruct(Structure):
         *_fields(
             c_double, "epsilon scale embedding_scale query_scale residual cap score_cap"
         ),
-        *_fields(c_void_p, "embedding final_norm frequencies amplitudes head"),
+        *_fields(c_void_p, "embedding final_norm frequencies amplitudes"),
+        *_fields(MatrixStruct, "head table"),
         ("layer", POINTER(LayerStruct)),
     ]
 
@@ -281,10 +297,16 @@ _FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "size": (_INT, (_INT,)),
     "use_large_pages": (None, (_ADDRESS, _INT)),
     "kinds": (_INT, ()),
-    "words": (_INT, (_MODEL, _INT, _INT)),
+    "panel_words": (_INT, (_INT, _INT)),
+    "kind_of_blocks": (_INT, (_INT,)),
     "key_words": (_INT, (_MODEL, _INT)),
-    "pack": (None, (_MODEL, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT, _INT)),
-    "multiply": (None, (_MODEL, _INT, _ADDRESS, _INT, _ADDRESS, _INT, _ADDRESS)),
+    "pack": (None, (_MODEL, _INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT)),
+    "place": (None, (_INT, _ADDRESS, _INT, _INT, _ADDRESS, _INT, _INT)),
+    "unpack": (None, (_MODEL, _INT, _ADDRESS, _INT, _INT, _INT, _ADDRESS)),
+    "multiply": (
+        None,
+        (_MODEL, _INT, _INT, _ADDRESS, _INT, _ADDRESS, _INT, _INT, _ADDRESS),
+    ),
     "remember_source": (_INT, (_MODEL, _CACHE, _INT, _INT, _ADDRESS, _INT)),
     "encode": (_INT, (_MODEL, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _INT)),
     "step": (
@@ -305,8 +327,9 @@ class Library:
             registers, or a sum of these.
         use_large_pages: ask the system to back memory, given as address and size, with
             large pages.
-        words: the words that a packed matrix of a kind takes, by its outputs and
-            inputs.
+        panel_words: the words of a panel, by a number of `kinds.Kind` and the inputs.
+        kind_of_blocks: the kind that holds all numbers of one of ggml's types; −1 for a
+            type that is not read.
         key_words: the words that a key of a width takes in the cache.
     """
 
@@ -328,34 +351,68 @@ class Library:
         self.use_large_pages: Callable[[int, int], None] = (
             library.pipedec_use_large_pages
         )
-        self.words: Callable[[ModelStruct, int, int], int] = library.pipedec_words
+        self.panel_words: Callable[[int, int], int] = library.pipedec_panel_words
+        self.kind_of_blocks: Callable[[int], int] = library.pipedec_kind_of_blocks
         self.key_words: Callable[[ModelStruct, int], int] = library.pipedec_key_words
 
-    def pack(
-        self,
-        kind: ModelStruct,
-        matrix: Tensor,
-        panels: int,
-        first: int = 0,
-        every: int = 1,
-    ) -> None:
-        """Pack a matrix [outputs, inputs] into panels number first, first + every and so on at an address.
+    def panels(self, outputs: int) -> int:
+        """How many panels a matrix has."""
+        return -(-outputs // self.panel)
 
-        The matrix is bfloat16 for weights in bfloat16, else float32.
+    def pack(
+        self, model: ModelStruct, kind: int, matrix: Tensor, panels: int, stride: int
+    ) -> None:
+        """Pack a matrix [outputs, inputs] into panels of a kind at an address, `stride` words apart.
+
+        The matrix is bfloat16 for the kind of bfloat16, else float32.
         """
         threads, address = torch.get_num_threads(), matrix.data_ptr()
         self._library.pipedec_pack(
-            kind, address, *matrix.shape, panels, first, every, threads
+            model, kind, address, *matrix.shape, panels, stride, threads
         )
 
+    def place(
+        self, type_: int, blocks: Tensor, inputs: int, panels: int, stride: int
+    ) -> None:
+        """Put a matrix in blocks of one of ggml's types into panels of the kind that holds them.
+
+        The blocks are bytes, uint8 [outputs, bytes of a row].
+        """
+        threads, address = torch.get_num_threads(), blocks.data_ptr()
+        self._library.pipedec_place(
+            type_, address, len(blocks), inputs, panels, stride, threads
+        )
+
+    def unpack(
+        self,
+        model: ModelStruct,
+        kind: int,
+        panels: int,
+        stride: int,
+        shape: tuple[int, int],
+    ) -> Tensor:
+        """The weights of a packed matrix as they are multiplied: float32 [outputs, inputs]."""
+        outputs, inputs = shape
+        out = torch.empty(self.panels(outputs) * self.panel, inputs)
+        self._library.pipedec_unpack(
+            model, kind, panels, stride, outputs, inputs, out.data_ptr()
+        )
+        return out[:outputs]
+
     def multiply(
-        self, kind: ModelStruct, x: Tensor, panels: int, outputs: int
+        self,
+        model: ModelStruct,
+        kind: int,
+        x: Tensor,
+        panels: int,
+        stride: int,
+        outputs: int,
     ) -> Tensor:
         """Multiply float32 [rows, inputs] and a packed matrix, in this thread: float32 [rows, outputs in whole panels]."""
-        out = torch.empty(len(x), -(-outputs // self.panel) * self.panel)
+        out = torch.empty(len(x), self.panels(outputs) * self.panel)
         (rows, inputs), address = x.shape, x.data_ptr()
         self._library.pipedec_multiply(
-            kind, rows, address, inputs, panels, outputs, out.data_ptr()
+            model, kind, rows, address, inputs, panels, stride, outputs, out.data_ptr()
         )
         return out
 

@@ -6,11 +6,21 @@
 
 extern "C" {
 
+// Panels of one kind, `stride` words apart; they are the panels of a matrix up to `end`.
+struct Part {
+    const Word *panels;
+    int64_t kind, stride, end; // a value of `Kind`
+};
+// A matrix in panels: its parts follow each other. Of a gated `feed_in` part 0 is the gate and part 1 what it lets pass.
+struct Matrix {
+    Part parts[3];
+};
+
 struct Layer { // the cross_… parts belong to a T5's decoder alone
     const float *self_norm, *cross_norm, *feed_norm; // null: the states as they are
     const float *bias; // decoder: [heads][reach + 1], by distance up to reach − 1; column `reach` is −∞
                        // encoder: [heads][2 · reach + 1], by place of the key − place of the query
-    const Word *qkv, *self_out, *cross_q, *cross_kv, *cross_out, *feed_in, *feed_out; // panels
+    Matrix qkv, self_out, cross_q, cross_kv, cross_out, feed_in, feed_out;
     // For decoder-only models; null where a family has none:
     const float *self_post, *feed_post; // norms of what attention and the feed-forward part add
     const float *query_norm, *key_norm; // of each head, [head_width]; with `wide_norms` of all, [heads · head_width]
@@ -21,7 +31,7 @@ struct Layer { // the cross_… parts belong to a T5's decoder alone
 
 struct Model {
     int64_t layers, heads, key_heads, head_width, width, feed_width, vocabulary, reach;
-    int64_t weights, activation; // values of `Weights` and `Activation`
+    int64_t weights, activation; // values of `Kind` and `Activation`; weights of any kind of integers are EIGHT
     int64_t pairs, tiles, gated; // flags: bfloat16 is multiplied in pairs; tile registers are used; the feed-forward part is gated
     int64_t causal;              // flag: a decoder-only model, whose prompt is row 0 of the grid
     int64_t window, rotaries;    // positions that a windowed layer sees; number of kinds of frequencies
@@ -29,10 +39,10 @@ struct Model {
     double epsilon, scale;
     double embedding_scale, query_scale, residual; // factors of embeddings, of queries, and of what a part of a layer adds
     double cap, score_cap;                         // logits and scores of attention lie between ±cap; 0: no cap
-    const void *embedding; // [vocabulary][width] in the weights' dtype, beside int8 and int4 in bfloat16; null: columns of the head
+    const void *embedding; // [vocabulary][width] in the weights' dtype; null: columns of the `table`
     const float *final_norm;
     const float *frequencies, *amplitudes; // radians for each position, [rotaries][head_width / 2]; of cosine and sine, [rotaries]
-    const Word *head; // the output matrix; an encoder may read embeddings from it as well
+    Matrix head, table; // the output matrix, and one whose columns are embeddings
     const Layer *layer;
 };
 
@@ -55,7 +65,22 @@ struct Row {
 
 namespace {
 
-enum Weights { FLOAT32, BFLOAT16, INT8, INT4 };
+// A panel of a matrix, and its kind.
+struct Place {
+    const Word *panel;
+    long kind;
+};
+
+inline Place place_in(const Part &part, long panel) { return {part.panels + panel * part.stride, static_cast<long>(part.kind)}; }
+
+// The place of a panel that is counted over all parts.
+inline Place place_of(const Matrix &matrix, long panel) {
+    const Part *part = matrix.parts;
+    long before = 0;
+    while (panel >= part->end) before = (part++)->end;
+    return place_in(*part, panel - before);
+}
+
 enum Activation { RELU, GELU, SILU };
 
 } // namespace

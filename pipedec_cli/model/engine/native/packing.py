@@ -1,354 +1,49 @@
-"""A model as the compiled kernels see it, and its weights packed for them: matrices in panels, in the order of reading."""
+"""Weights packed for the compiled kernels: matrices in panels, in the order of reading."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import Structure
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipedec_cli.model.arguments import INT4
-from pipedec_cli.model.engine.native.kinds import INTEGERS, encoder_dtype, kind_of
+from pipedec_cli.model.arguments import INT4, STORED
+from pipedec_cli.model.engine.native import store
+from pipedec_cli.model.engine.native.blocks import Blocks
+from pipedec_cli.model.engine.native.describing import ModelSpec, describe, floats
+from pipedec_cli.model.engine.native.kinds import (
+    INTEGERS,
+    KINDS,
+    Kind,
+    encoder_dtype,
+    kind_of,
+)
 from pipedec_cli.model.engine.native.library import (
-    ACTIVATIONS,
     BuildError,
     LayerStruct,
     Library,
+    MatrixStruct,
     ModelStruct,
+    PartStruct,
+    cache_path,
     library,
 )
-from pipedec_cli.model.engine.torch.parts import (
-    distance_buckets,
-    layers,
-    offset_buckets,
-    output_scale,
-)
-from pipedec_cli.model.families import T5
-
-#: A weight, and those of its outputs that are a part of a matrix.
-Part = tuple[nn.Parameter, slice]
-#: Rotary embeddings whose frequencies do not depend on the length of a text.
-STATIC_ROPES: Final = ("default", "linear", "llama3", "yarn")
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """One layer. Matrices and norms are modules under the names of `LayerStruct`."""
-
-    #: The modules that make a matrix together, in the order in which a step reads them.
-    matrices: dict[str, Sequence[Any]]
-    norms: dict[str, Any]
-    bias: Tensor | None = (
-        None  # T5's position bias, float32 [heads, distances]; layers may share it
-    )
-    rotary: int = -1  # which of the model's frequencies turn the heads; −1: none
-    window: int = 0  # how many positions the layer sees; 0: all
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """An encoder or a decoder."""
-
-    stack: Any  # the module with all layers and the embedding `embed_tokens`
-    head: Any  # the output matrix; None for an encoder
-    final_norm: Any
-    layers: list[LayerSpec]
-    sizes: dict[str, Any]  # fields of `ModelStruct`
-    norm_offset: float = 0.0  # what the family adds to the weights of its norms
-    frequencies: Tensor | None = (
-        None  # radians for each position, float32 [rotaries, head_width / 2]
-    )
-    amplitudes: Tensor | None = None  # factors of cosine and sine, float32 [rotaries]
-
-
-def describe(model: Any) -> ModelSpec:
-    """Describe the decoder of a model; a BuildError if the kernels cannot compute it."""
-    kind = model.config.model_type
-    if kind not in FAMILIES:
-        raise BuildError(f"there are no kernels for {kind}")
-    return FAMILIES[kind](model)
-
-
-def floats(module: Any) -> Tensor:
-    """A copy of a module's weight in float32, contiguous and apart from the file that it was loaded from."""
-    values: Tensor = module.weight.detach().to(torch.float32, copy=True).contiguous()
-    return values
-
-
-def _t5_decoder(model: Any) -> ModelSpec:
-    config = model.config
-    if config.dense_act_fn not in ("relu", "gelu_new"):
-        raise BuildError(f"the activation is {config.dense_act_fn}")
-    if config.d_kv % 2:
-        raise BuildError("the heads' width is odd")
-    return describe_t5(model.decoder, head=model.lm_head, scale=output_scale(config))
-
-
-def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
-    """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
-    config, found = stack.config, layers(stack)
-    named = (
-        config.relative_attention_num_buckets,
-        config.relative_attention_max_distance,
-    )
-    buckets = (offset_buckets if head is None else distance_buckets)(*named)
-    biases, specs = dict[Any, Tensor](), list[LayerSpec]()  # biases by the embedding
-    for layer in found:
-        if len(layer.bias.weight) != config.relative_attention_num_buckets:
-            raise BuildError(
-                "the position biases are not of the size that the config says"
-            )
-        if layer.bias not in biases:
-            table = floats(layer.bias)[buckets].T
-            hidden = (
-                [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
-            )
-            biases[layer.bias] = torch.cat([table, *hidden], dim=1).contiguous()
-        own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
-        inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
-        matrices: dict[str, Sequence[Any]] = {
-            "qkv": (own.q, own.k, own.v),
-            "self_out": (own.o,),
-        }
-        norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
-        if layer.cross is not None:
-            cross, norms["cross_norm"] = (
-                layer.cross.EncDecAttention,
-                layer.cross.layer_norm,
-            )
-            matrices |= {
-                "cross_q": (cross.q,),
-                "cross_out": (cross.o,),
-                "cross_kv": (cross.k, cross.v),
-            }
-        matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
-        specs.append(LayerSpec(matrices, norms, biases[layer.bias]))
-    sizes = {
-        "heads": config.num_heads,
-        "key_heads": config.num_heads,
-        "head_width": config.d_kv,
-        "width": config.d_model,
-        "feed_width": config.d_ff,
-        "reach": config.relative_attention_max_distance
-        if head is None
-        else len(buckets),
-        "gated": hasattr(found[0].feed.DenseReluDense, "wi_0"),
-        "activation": ACTIVATIONS[config.dense_act_fn],
-        "epsilon": config.layer_norm_epsilon,
-        "scale": scale,
-        "embedding_scale": 1.0,
-    }
-    return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
-
-
-def _decoder_spec(model: Any) -> ModelSpec:
-    """Describe a decoder-only model of one of the `DECODERS`."""
-    config, stack, layout, specs = (
-        model.config,
-        model.model,
-        DECODERS[model.config.model_type],
-        list[LayerSpec](),
-    )
-    if getattr(config, "use_bidirectional_attention", None):
-        raise BuildError("attention is not causal")
-    turned = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers
-    ropes = {"": config.rope_parameters}
-    if any(
-        isinstance(value, dict) for value in ropes[""].values()
-    ):  # layers with a window have their own
-        ropes = {f"{kind}_": ropes[""][kind] for kind in sorted({*config.layer_types})}
-    places = (
-        [[*ropes].index(f"{kind}_") for kind in config.layer_types]
-        if len(ropes) > 1
-        else [0] * len(turned)
-    )
-    rows = zip(stack.layers, _windows(config), turned, places, strict=True)
-    for layer, window, is_turned, place in rows:
-        found = {
-            name: tuple(map(layer.get_submodule, paths))
-            for name, paths in layout.matrices.items()
-        }
-        norms = {name: layer.get_submodule(path) for name, path in layout.norms.items()}
-        specs.append(
-            LayerSpec(
-                {**found}, norms, rotary=place if is_turned else -1, window=window
-            )
-        )
-    sizes = _causal_sizes(model, specs) | {"rotaries": len(ropes)}
-    frequencies = _ropes(stack, ropes, sizes["head_width"])
-    return ModelSpec(
-        stack, model.lm_head, stack.norm, specs, sizes, layout.offset, *frequencies
-    )
-
-
-def _causal_sizes(model: Any, specs: list[LayerSpec]) -> dict[str, Any]:
-    """The sizes and factors of a decoder-only model; a BuildError if the kernels cannot compute it."""
-    config, windows = model.config, {spec.window for spec in specs} - {0}
-    named = partial(getattr, config)
-    if (
-        named("attention_bias", False)
-        or named("mlp_bias", False)
-        or getattr(model.lm_head, "bias", None) is not None
-    ):
-        raise BuildError("its matrices have biases")
-    activation = named("hidden_activation", None) or config.hidden_act
-    if activation not in ACTIVATIONS:
-        raise BuildError(f"the activation is {activation}")
-    if len(windows) > 1:
-        raise BuildError("layers have windows of several sizes")
-    head_width = (
-        named("head_dim", None) or config.hidden_size // config.num_attention_heads
-    )
-    embedding_scale = named("embedding_multiplier", 1.0)
-    if config.model_type.startswith("gemma"):
-        embedding_scale = float(
-            torch.tensor(config.hidden_size**0.5).to(
-                model.model.embed_tokens.weight.dtype
-            )
-        )
-    query_norm = specs[0].norms.get("query_norm")
-    return {
-        "heads": config.num_attention_heads,
-        "key_heads": config.num_key_value_heads,
-        "head_width": head_width,
-        "width": config.hidden_size,
-        "feed_width": config.intermediate_size,
-        "activation": ACTIVATIONS[activation],
-        "gated": 1,
-        "causal": 1,
-        "window": max(windows, default=0),
-        "wide_norms": query_norm is not None and len(query_norm.weight) != head_width,
-        "epsilon": config.rms_norm_eps,
-        "scale": 1.0 / named("logits_scaling", 1.0),
-        "embedding_scale": embedding_scale,
-        "query_scale": named(
-            "attention_multiplier", named("query_pre_attn_scalar", head_width) ** -0.5
-        ),
-        "residual": named("residual_multiplier", 1.0),
-        "cap": named("final_logit_softcapping", None) or 0.0,
-        "score_cap": named("attn_logit_softcapping", None) or 0.0,
-    }
-
-
-def _windows(config: Any) -> list[int]:
-    """How many positions each layer sees; 0: all."""
-    kinds, window = (
-        getattr(config, "layer_types", None),
-        getattr(config, "sliding_window", None),
-    )
-    if not kinds or not getattr(
-        config, "use_sliding_window", True
-    ):  # only some families have the latter
-        return [0 if kinds else window or 0] * config.num_hidden_layers
-    return [
-        config.sliding_window if kind == "sliding_attention" else 0 for kind in kinds
-    ]
-
-
-def _ropes(
-    stack: Any, parameters: dict[str, Any], head_width: int
-) -> tuple[Tensor, Tensor]:
-    """The frequencies and amplitudes of rotary embeddings, whose parameters have the prefix of their names as a key.
-
-    A stack without transformers' embedding has only such as its parameters alone
-    determine: those of the kind "default".
-    """
-    module, frequencies, amplitudes = (
-        getattr(stack, "rotary_emb", None),
-        list[Tensor](),
-        list[float](),
-    )
-    for prefix, rope in parameters.items():
-        kind = rope.get("rope_type", "default")
-        is_plain = kind == "default" and rope.get("partial_rotary_factor", 1.0) == 1.0
-        if kind not in STATIC_ROPES or (module is None and not is_plain):
-            raise BuildError(f"the rotary embedding is {kind}")
-        if module is None:
-            places = torch.arange(0, head_width, 2, dtype=torch.int64).float()
-            frequencies.append(1.0 / (rope["rope_theta"] ** (places / head_width)))
-            amplitudes.append(1.0)
-        else:
-            frequencies.append(getattr(module, f"{prefix}inv_freq").detach().float())
-            amplitudes.append(float(getattr(module, f"{prefix}attention_scaling")))
-        if len(frequencies[-1]) * 2 != head_width:
-            raise BuildError("a part of each head alone is turned")
-        if not frequencies[-1].isfinite().all():
-            raise BuildError("a frequency of the rotary embedding is no number")
-    return torch.stack(frequencies), torch.tensor(amplitudes, dtype=torch.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What a layer of a decoder-only family has: its modules by their names in `LayerStruct`."""
-
-    matrices: dict[
-        str, tuple[str, ...]
-    ]  # modules that make a matrix together, in the order of `LayerSpec`
-    norms: dict[str, str]
-    biased: bool = False  # whether queries, keys and values have biases
-    offset: float = 0.0  # see `ModelSpec.norm_offset`
-
-    @property
-    def weights(self) -> set[str]:
-        """The names of all weights of a layer."""
-        paths = [path for several in self.matrices.values() for path in several]
-        biases = {f"{path}.bias" for path in self.matrices["qkv"] if self.biased}
-        return {f"{path}.weight" for path in (*paths, *self.norms.values())} | biases
-
-
-_OWN, _FEED = "self_attn.", "mlp."
-_BESIDE: Final = {
-    "qkv": (_OWN + "q_proj", _OWN + "k_proj", _OWN + "v_proj"),
-    "self_out": (_OWN + "o_proj",),
-    "feed_in": (_FEED + "gate_proj", _FEED + "up_proj"),
-    "feed_out": (_FEED + "down_proj",),
-}
-_FUSED: Final = _BESIDE | {
-    "qkv": (_OWN + "qkv_proj",),
-    "feed_in": (_FEED + "gate_up_proj",),
-}
-_BEFORE: Final = {
-    "self_norm": "input_layernorm",
-    "feed_norm": "post_attention_layernorm",
-}
-_BEHIND: Final = {
-    "self_post": "post_attention_layernorm",
-    "feed_post": "post_feedforward_layernorm",
-}
-_AROUND: Final = _BEHIND | {
-    "self_norm": "input_layernorm",
-    "feed_norm": "pre_feedforward_layernorm",
-}
-_HEADS: Final = {"query_norm": _OWN + "q_norm", "key_norm": _OWN + "k_norm"}
-#: The decoder-only families that are compiled.
-DECODERS: Final = {
-    **dict.fromkeys(
-        ("llama", "smollm3", "mistral", "granite"), Layout(_BESIDE, _BEFORE)
-    ),
-    "qwen2": Layout(_BESIDE, _BEFORE, biased=True),
-    "qwen3": Layout(_BESIDE, _BEFORE | _HEADS),
-    "phi3": Layout(_FUSED, _BEFORE),
-    "olmo2": Layout(_BESIDE, _BEHIND | _HEADS),
-    "gemma2": Layout(_BESIDE, _AROUND, offset=1.0),
-    "gemma3_text": Layout(_BESIDE, _AROUND | _HEADS, offset=1.0),
-}
-#: What describes a model, by its type.
-FAMILIES: Final[dict[str, Callable[[Any], ModelSpec]]] = {
-    **dict.fromkeys(T5.model_types, _t5_decoder),
-    **dict.fromkeys(DECODERS, _decoder_spec),
-}
-
+from pipedec_cli.model.mapped import release
 
 #: Bytes of a large page, to which packed weights are aligned, and of a word.
 LARGE_PAGE: Final = 1 << 21
 WORD: Final = 4
-#: Outputs of a matrix that are converted to another dtype at once, a multiple of every
-#: panel.
-TOGETHER: Final = 8192
+#: Numbers of a matrix that are converted to another dtype at once, and outputs that a
+#: portion is a multiple of, as is every panel.
+TOGETHER: Final = 1 << 21
+OUTPUTS: Final = 32
+#: Matrices that a step reads behind all others: those of the source of a T5.
+_OF_SOURCE: Final = "cross_kv"
+
+Weight = nn.Parameter | Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,28 +67,55 @@ def pack_native(
 
     Args:
         model: of transformers, or a `BareModel`.
-        dtype: the model's, or int8 or int4: then matrices are rounded, with a scale for
-            each output and 64 or 32 inputs.
+        dtype: the model's, or int8 or int4: then matrices are rounded to blocks of 32
+            inputs, or to super-blocks of 256.
         consume: empty the matrices that are copied, so that they are not in memory
             twice. The model is then unusable.
     """
     spec = describe(model)
     head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
+    if dtype == STORED and not _has_blocks(spec):
+        dtype = _exact_dtype(spec)
     if head.device.type != "cpu":
         raise BuildError(f"the device is {head.device.type}")
-    dtypes = {
-        head.dtype,
-        *(weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1),
-    }
-    if dtypes not in ({torch.float32}, {torch.bfloat16}):
-        raise BuildError("the weights are neither all float32 nor all bfloat16")
-    kernels, dtype = library(), dtype or embedding.dtype
+    files: tuple[Path, ...] = getattr(model, "files", ())
+    if not files:
+        _require_one_dtype(spec)
+    kernels, dtype = library(), dtype or model.dtype
     tied = head.data_ptr() == embedding.data_ptr()
     if (consume or dtype == INT4) and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be
         # emptied then.
         tied = tied and encoder_dtype(kernels, dtype) == dtype
-    return pack(spec, kernels, dtype, consume=consume, tied=tied)
+    return pack(spec, kernels, dtype, consume=consume, tied=tied, files=files)
+
+
+def _has_blocks(spec: ModelSpec) -> bool:
+    """Whether a matrix of a model is in blocks."""
+    modules = [
+        spec.head,
+        *(
+            each
+            for layer in spec.layers
+            for all_ in layer.matrices.values()
+            for each in all_
+        ),
+    ]
+    return any(isinstance(module.weight, Blocks) for module in modules)
+
+
+def _exact_dtype(spec: ModelSpec) -> torch.dtype:
+    """The dtype that holds all numbers of a file without blocks."""
+    dtypes = {weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1}
+    return torch.bfloat16 if dtypes == {torch.bfloat16} else torch.float32
+
+
+def _require_one_dtype(spec: ModelSpec) -> None:
+    """Raise a BuildError if a model of transformers is neither all float32 nor all bfloat16."""
+    weights = [weight for weight in spec.stack.parameters() if weight.dim() > 1]
+    dtypes = {weight.dtype for weight in weights} | {spec.head.weight.dtype}
+    if dtypes not in ({torch.float32}, {torch.bfloat16}):
+        raise BuildError("the weights are neither all float32 nor all bfloat16")
 
 
 def pack(
@@ -404,82 +126,110 @@ def pack(
     consume: bool = False,
     tied: bool = False,
     beside: NativeWeights | None = None,
+    files: tuple[Path, ...] = (),
 ) -> NativeWeights:
     """Pack an encoder or a decoder for a library; see `pack_native`.
+
+    Packed matrices of `files` are kept in the cache.
 
     Embeddings that are `tied` are read from the packed output matrix, which is the same
     matrix. `beside` is the decoder of the encoder `spec`, in the same dtype: if its
     embeddings are tied, the encoder reads them.
     """
-    packing, looked_up = _Packing(spec, kernels, dtype), spec.stack.embed_tokens.weight
+    packing = _Packing(spec, kernels, dtype)
     packing.kept.append(beside)
     if beside is not None:
-        packing.model.head, packing.model.vocabulary = (
-            beside.struct.head,
-            beside.struct.vocabulary,
-        )
+        packing.model.table = beside.struct.table
+        packing.model.vocabulary = beside.struct.vocabulary
         tied = not beside.struct.embedding
+    looked_up = spec.stack.embed_tokens.weight
     embedding = None
-    if not tied:
+    is_table = isinstance(looked_up, Blocks) and not tied
+    if not tied and not is_table:
         narrow = torch.bfloat16 if dtype in INTEGERS else dtype
-        embedding = (
-            looked_up.detach()
-            .to(narrow, copy=consume and spec.head is not None)
-            .contiguous()
-        )
+        is_copied = consume and spec.head is not None
+        embedding = looked_up.detach().to(narrow, copy=is_copied).contiguous()
         packing.point(packing.model, "embedding", embedding)
     packing.add_layers()
-    packing.fill(consume=consume, keep=None if tied else looked_up)
-    if (
-        consume
-    ):  # nothing that is left of the model is part of the file that it was loaded from
-        modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
-        for parameter in {
-            weight for module in modules for weight in module.parameters()
-        } - {looked_up}:
-            parameter.data = parameter.data.clone()
-        if embedding is not None:
-            looked_up.data = embedding
+    if is_table:
+        packing.add_table(spec.stack.embed_tokens)
+    packing.fill(files, consume=consume, keep=None if tied or is_table else looked_up)
+    if tied and spec.head is not None:
+        packing.model.table = packing.model.head
+    if consume:
+        _let_go(spec, looked_up, embedding)
     return NativeWeights(kernels, packing.model, dtype, packing.kept)
+
+
+def _let_go(spec: ModelSpec, looked_up: Any, embedding: Tensor | None) -> None:
+    """Have nothing that is left of a model be part of the file that it was loaded from."""
+    modules = [spec.stack] if spec.head is None else [spec.stack, spec.head]
+    parameters = {weight for module in modules for weight in module.parameters()}
+    for parameter in parameters - {looked_up}:
+        parameter.data = parameter.data.clone()
+    if embedding is not None:
+        looked_up.data = embedding
 
 
 def check_spec(spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
     """Raise a BuildError if matrices, norms or biases are not of the sizes that the config says."""
-    packing, shape = (
-        _Packing(spec, kernels, dtype),
-        spec.stack.embed_tokens.weight.shape,
-    )
-    _require(
-        shape == (packing.model.vocabulary, packing.model.width), "the embedding is"
-    )
+    packing = _Packing(spec, kernels, dtype)
+    expected = (packing.model.vocabulary, packing.model.width)
+    _require(spec.stack.embed_tokens.weight.shape == expected, "the embedding is")
     packing.add_layers()
+
+
+def has_more_bits(layer: int, layers: int) -> bool:
+    """Whether values and the matrix behind the feed-forward part have 6 bits in a layer of a model in int4.
+
+    Q4_K_M of llama.cpp has them so: in the first and the last eighth of the layers, and
+    in every third between them.
+    """
+    eighth = layers // 8
+    is_outer = layer < eighth or layer >= 7 * layers // 8
+    return is_outer or (layer - eighth) % 3 == 2
+
+
+class _Piece(NamedTuple):
+    """Some outputs of a weight, and the kind that they have in panels."""
+
+    weight: Weight
+    outputs: slice
+    kind: Kind
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        outputs, inputs = self.weight.shape
+        return len(range(outputs)[self.outputs]), inputs
+
+
+class _Filling(NamedTuple):
+    """Pieces of one kind that become a part of a matrix, and where its panels begin: an offset in words."""
+
+    part: PartStruct
+    pieces: Sequence[_Piece]
+    offset: int
 
 
 class _Packing:
     """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
-        self.spec, self.kernels, self.kind = spec, kernels, kind_of(kernels, dtype)
-        self.head_kind = kind_of(kernels, torch.int8 if dtype == INT4 else dtype)
-        self.given = (
-            torch.float32 if dtype in INTEGERS else dtype
-        )  # the dtype that the library packs
+        self.spec, self.kernels, self.dtype = spec, kernels, dtype
+        kind = kind_of(kernels, dtype)
         self.layers = (LayerStruct * len(spec.layers))()
-        ways = {
-            name: getattr(self.kind, name) for name in ("weights", "pairs", "tiles")
-        }
-        counts = {
-            "layers": len(self.layers),
-            "vocabulary": len(spec.stack.embed_tokens.weight),
-        }
         self.model = ModelStruct(
-            layer=self.layers, **{"residual": 1.0, **counts, **ways, **spec.sizes}
+            layer=self.layers,
+            layers=len(self.layers),
+            vocabulary=len(spec.stack.embed_tokens.weight),
+            weights=kind.weights,
+            pairs=kind.pairs,
+            tiles=kind.tiles,
+            **{"residual": 1.0, **spec.sizes},
         )
         self.kept: list[object] = [self.layers]
-        self._added: list[
-            tuple[Structure, str, int, list[list[Part]]]
-        ] = []  # with their offsets
-        self._size = 0
+        self._fillings = list[_Filling]()
+        self._words = 0
 
     def point(self, struct: Structure, name: str, tensor: Tensor) -> None:
         """Have a field point to a tensor."""
@@ -488,44 +238,54 @@ class _Packing:
 
     def add_layers(self) -> None:
         """Add all norms and matrices; a BuildError if they are not of the size that the config says."""
-        spec, model = self.spec, self.model
-        for struct, layer in zip(self.layers, spec.layers, strict=True):
+        spec = self.spec
+        for number, layer in enumerate(spec.layers):
+            struct = self.layers[number]
             struct.rotary, struct.windowed = layer.rotary, layer.window > 0
             for name, modules in layer.matrices.items():
-                if name != "cross_kv":
-                    self._add(struct, name, modules)
-            biases = [getattr(module, "bias", None) for module in layer.matrices["qkv"]]
-            if found := [bias.detach().float() for bias in biases if bias is not None]:
-                bias = torch.cat(found)
-                fits = bias.shape == (
-                    (model.heads + 2 * model.key_heads) * model.head_width,
-                )
-                _require(fits, "the biases of the queries, keys and values are")
-                self.point(
-                    struct,
-                    "qkv_bias",
-                    F.pad(bias, (0, -len(bias) % self.kernels.panel)),
-                )
+                if name != _OF_SOURCE:
+                    self._add(getattr(struct, name), name, number, modules)
+            self._point_to_biases(struct, layer.matrices["qkv"])
             for name, module in layer.norms.items():
-                heads = {"query_norm": model.heads, "key_norm": model.key_heads}
-                width = (
-                    model.head_width * (heads[name] if model.wide_norms else 1)
-                    if name in heads
-                    else model.width
-                )
-                self._point_to_norm(struct, name, module, width)
+                self._point_to_norm(struct, name, module, self._norm_width(name))
             if layer.bias is not None:
-                _require(len(layer.bias) == model.heads, "the position biases are")
+                _require(len(layer.bias) == self.model.heads, "the position biases are")
                 self.point(struct, "bias", layer.bias)
-        self._point_to_norm(model, "final_norm", spec.final_norm, model.width)
+        self._point_to_norm(self.model, "final_norm", spec.final_norm, self.model.width)
         if spec.frequencies is not None and spec.amplitudes is not None:
-            self.point(model, "frequencies", spec.frequencies)
-            self.point(model, "amplitudes", spec.amplitudes)
+            self.point(self.model, "frequencies", spec.frequencies)
+            self.point(self.model, "amplitudes", spec.amplitudes)
         if spec.head is not None:
-            self._add(model, "head", [spec.head])
-        for struct, layer in zip(self.layers, spec.layers, strict=True):
-            if "cross_kv" in layer.matrices:  # behind all that a step reads
-                self._add(struct, "cross_kv", layer.matrices["cross_kv"])
+            self._add(self.model.head, "head", 0, [spec.head])
+        for number, layer in enumerate(spec.layers):
+            if _OF_SOURCE in layer.matrices:  # behind all that a step reads
+                modules = layer.matrices[_OF_SOURCE]
+                self._add(self.layers[number].cross_kv, _OF_SOURCE, number, modules)
+
+    def add_table(self, module: Any) -> None:
+        """Add the matrix whose columns are embeddings, where that is not the output matrix."""
+        self._add(self.model.table, "head", 0, [module])
+
+    def _point_to_biases(self, struct: LayerStruct, modules: Sequence[Any]) -> None:
+        """Add the biases of queries, keys and values, if they have some."""
+        biases = [getattr(module, "bias", None) for module in modules]
+        found = [bias.detach().float() for bias in biases if bias is not None]
+        if not found:
+            return
+        bias = torch.cat(found)
+        heads = self.model.heads + 2 * self.model.key_heads
+        fits = bias.shape == (heads * self.model.head_width,)
+        _require(fits, "the biases of the queries, keys and values are")
+        padded = F.pad(bias, (0, -len(bias) % self.kernels.panel))
+        self.point(struct, "qkv_bias", padded)
+
+    def _norm_width(self, name: str) -> int:
+        """How many weights a norm has."""
+        model = self.model
+        heads = {"query_norm": model.heads, "key_norm": model.key_heads}
+        if name not in heads:
+            return int(model.width)
+        return int(model.head_width * (heads[name] if model.wide_norms else 1))
 
     def _point_to_norm(
         self, struct: Structure, name: str, module: Any, width: int
@@ -534,70 +294,192 @@ class _Packing:
         _require(norm.shape == (width,), f"{name} is")
         self.point(struct, name, norm)
 
-    def _add(self, struct: Structure, name: str, modules: Sequence[Any]) -> None:
-        """Add a matrix: its modules follow each other. Panels of the two of a gated `feed_in` take turns instead."""
-        m, weights = self.model, [module.weight for module in modules]
-        inner, inner_kv = m.heads * m.head_width, m.key_heads * m.head_width
-        outputs, inputs = {
-            "qkv": (inner + 2 * inner_kv, m.width),
-            "self_out": (m.width, inner),
-            "cross_q": (inner, m.width),
-            "cross_kv": (2 * inner, m.width),
-            "cross_out": (m.width, inner),
-            "feed_in": (m.feed_width, m.width),
-            "feed_out": (m.width, m.feed_width),
-            "head": (m.vocabulary, m.width),
+    def _shape(self, name: str) -> tuple[int, int]:
+        """The outputs and inputs of a matrix; of a gated `feed_in` those of each of the two."""
+        model = self.model
+        inner = model.heads * model.head_width
+        inner_kv = model.key_heads * model.head_width
+        return {
+            "qkv": (inner + 2 * inner_kv, model.width),
+            "self_out": (model.width, inner),
+            "cross_q": (inner, model.width),
+            "cross_kv": (2 * inner, model.width),
+            "cross_out": (model.width, inner),
+            "feed_in": (model.feed_width, model.width),
+            "feed_out": (model.width, model.feed_width),
+            "head": (model.vocabulary, model.width),
         }[name]
-        matrices = [[(weight, slice(None)) for weight in weights]]
-        if name == "feed_in" and m.gated and len(weights) == 1:  # both in one
-            matrices = [
-                [(weights[0], slice(outputs))],
-                [(weights[0], slice(outputs, None))],
-            ]
-        elif name == "feed_in":
-            matrices = [[part] for part in matrices[0]]
-        for parts in matrices:
-            shapes = [part[rows].shape for part, rows in parts]
-            fits = sum(shape[0] for shape in shapes) == outputs and {
-                shape[1] for shape in shapes
-            } == {inputs}
-            _require(fits, f"{name} is")
-        self._added.append((struct, name, self._size, matrices))
-        self._size += (
-            len(matrices)
-            * self.kernels.words(self._kind_of(name), outputs, inputs)
-            * WORD
+
+    def _kind(self, name: str, layer: int, weight: Weight, place: int) -> Kind:
+        """The kind of the weight that stands at a place in a matrix of a layer."""
+        if isinstance(weight, Blocks) and self.dtype == STORED:
+            return Kind(self.kernels.kind_of_blocks(weight.type))
+        is_value = name == "qkv" and place == 2
+        is_finer = (is_value or name == "feed_out") and has_more_bits(
+            layer, len(self.layers)
         )
+        # Of all matrices the output matrix suffers most.
+        if self.dtype == INT4 and (is_finer or name == "head"):
+            return Kind.SUPER_SIX
+        return KINDS[self.dtype]
 
-    def fill(self, *, consume: bool, keep: Tensor | None) -> None:
-        """Pack all matrices into one piece of memory. `consume` empties each one that is packed, except `keep`."""
-        size = -(-self._size // LARGE_PAGE) * LARGE_PAGE
-        arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
-        self.kept.append(arena)
-        start = -(-arena.data_ptr() // LARGE_PAGE) * LARGE_PAGE
-        self.kernels.use_large_pages(start, size)
-        for struct, name, offset, matrices in self._added:
-            setattr(struct, name, start + offset)
-            for number, parts in enumerate(matrices):
-                self._pack(name, parts, start + offset, number, len(matrices))
-            for part, _ in chain.from_iterable(matrices):
-                if consume and (keep is None or part.data_ptr() != keep.data_ptr()):
-                    part.data = part.data.new_empty(0)
-
-    def _kind_of(self, name: str) -> ModelStruct:
-        # Of all matrices the output matrix suffers most in 4 bits: `HeadOf` in C++.
-        return self.head_kind if name == "head" else self.kind
-
-    def _pack(
-        self, name: str, parts: list[Part], panels: int, number: int, every: int
+    def _add(
+        self, matrix: MatrixStruct, name: str, layer: int, modules: Sequence[Any]
     ) -> None:
-        """Pack a matrix, some of its outputs at a time. Its first panel becomes panel `number`, the next `every` later."""
-        taken = [part.detach()[rows] for part, rows in parts]
-        matrix = torch.cat(taken) if len(taken) > 1 else taken[0]
-        for first in range(0, len(matrix), TOGETHER):
-            portion = matrix[first : first + TOGETHER].to(self.given).contiguous()
-            place = number + first // self.kernels.panel * every
-            self.kernels.pack(self._kind_of(name), portion, panels, place, every)
+        """Add a matrix: its modules follow each other, or are the two of a gated `feed_in`."""
+        outputs, inputs = self._shape(name)
+        pieces = list[_Piece]()
+        for place, module in enumerate(modules):
+            kind = self._kind(name, layer, module.weight, place)
+            pieces.append(_Piece(module.weight, slice(None), kind))
+        is_gated = name == "feed_in" and bool(self.model.gated)
+        if is_gated and len(pieces) == 1:  # both in one
+            halves = slice(outputs), slice(outputs, None)
+            pieces = [pieces[0]._replace(outputs=half) for half in halves]
+        sums = [piece.shape[0] for piece in pieces]
+        is_whole = set(sums) == {outputs} if is_gated else sum(sums) == outputs
+        _require(
+            is_whole and {piece.shape[1] for piece in pieces} == {inputs}, f"{name} is"
+        )
+        if is_gated:
+            self._add_in_turns(matrix, pieces)
+        else:
+            self._add_in_order(matrix, pieces)
+
+    def _add_in_turns(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
+        """Two weights whose panels take turns, since a step reads them together."""
+        outputs, inputs = pieces[0].shape
+        sizes = [self.kernels.panel_words(piece.kind, inputs) for piece in pieces]
+        panels = self.kernels.panels(outputs)
+        for number, piece in enumerate(pieces):
+            part = matrix.parts[number]
+            part.kind, part.stride, part.end = piece.kind, sum(sizes), panels
+            self._fillings.append(
+                _Filling(part, [piece], self._words + sum(sizes[:number]))
+            )
+        self._words += panels * sum(sizes)
+
+    def _add_in_order(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
+        """Weights that follow each other: those of one kind become a part."""
+        parts = self._in_parts(pieces)
+        end = 0
+        for number, members in enumerate(parts):
+            kind, inputs = members[0].kind, members[0].shape[1]
+            panels = self.kernels.panels(sum(piece.shape[0] for piece in members))
+            end += panels
+            part = matrix.parts[number]
+            part.kind, part.end = kind, end
+            part.stride = self.kernels.panel_words(kind, inputs)
+            self._fillings.append(_Filling(part, members, self._words))
+            self._words += panels * part.stride
+
+    def _in_parts(self, pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+        """Neighbours of one kind together. Where a part would end within a panel, all have the finest of their kinds.
+
+        A BuildError if blocks of a file would have to change their kind.
+        """
+        parts = list[list[_Piece]]()
+        for piece in pieces:
+            if parts and parts[-1][0].kind == piece.kind:
+                parts[-1].append(piece)
+            else:
+                parts.append([piece])
+        outputs = [sum(piece.shape[0] for piece in part) for part in parts[:-1]]
+        if all(count % self.kernels.panel == 0 for count in outputs):
+            return parts
+        if self.dtype == STORED:
+            raise BuildError("weights of several types meet within a panel")
+        return [[piece._replace(kind=Kind.SUPER_SIX) for piece in pieces]]
+
+    def fill(
+        self, files: tuple[Path, ...], *, consume: bool, keep: Tensor | None
+    ) -> None:
+        """Pack all matrices into one piece of memory, or take it from the cache. `consume` empties each one that is packed, except `keep`."""
+        size = -(-self._words * WORD // LARGE_PAGE) * LARGE_PAGE
+        place = None
+        if files and size >= store.FEWEST_BYTES:
+            place = store.place_of(files, self._facts())
+        stored = store.load(place, size) if place else None
+        kept = None if keep is None else keep.data_ptr()
+        if stored is None:
+            stored = self._fill_anew(size, consume=consume, kept=kept)
+            if place:
+                store.keep(place, stored)
+        else:
+            self._point_into(stored)
+            for filling in self._fillings if consume else ():
+                _empty(filling, kept)
+        self.kept.append(stored)
+
+    def _facts(self) -> str:
+        """All that decides what the packed bytes are, but for the files."""
+        source = cache_path("", self.kernels.features).name
+        kinds = [(each.part.kind, each.offset) for each in self._fillings]
+        return f"{source} {self.kernels.panel} {self.dtype} {kinds}"
+
+    def _fill_anew(self, size: int, *, consume: bool, kept: int | None) -> Tensor:
+        """Pack all matrices, one after the other: no two are in memory twice at a time."""
+        arena = torch.empty(size + LARGE_PAGE, dtype=torch.uint8)
+        start = -arena.data_ptr() % LARGE_PAGE
+        stored = arena[start : start + size]
+        self.kernels.use_large_pages(stored.data_ptr(), size)
+        self._point_into(stored)
+        for number, filling in enumerate(self._fillings):
+            self._pack(filling)
+            for weight, *_ in filling.pieces:
+                release(weight.data)
+            later = self._fillings[number + 1 : number + 2]
+            last = filling.pieces[-1].weight
+            # Both halves of a weight follow each other.
+            is_shared = any(each.pieces[0].weight is last for each in later)
+            if consume and not is_shared:
+                _empty(filling, kept)
+        return stored
+
+    def _point_into(self, stored: Tensor) -> None:
+        for filling in self._fillings:
+            filling.part.panels = stored.data_ptr() + filling.offset * WORD
+
+    def _pack(self, filling: _Filling) -> None:
+        """Pack a part, some of its outputs at a time."""
+        kernels, part = self.kernels, filling.part
+        taken = [piece.weight[piece.outputs] for piece in filling.pieces]
+        blocks = [each for each in taken if isinstance(each, Blocks)]
+        first = 0
+        for portion in _portions(taken):
+            place = part.panels + first // kernels.panel * part.stride * WORD
+            if self.dtype == STORED and blocks:
+                assert isinstance(portion, Blocks)
+                kernels.place(
+                    portion.type, portion.bytes(), portion.inputs, place, part.stride
+                )
+            else:
+                given = torch.bfloat16 if part.kind == Kind.BFLOAT16 else torch.float32
+                numbers = portion.floats() if isinstance(portion, Blocks) else portion
+                matrix = numbers.detach().to(given).contiguous()
+                kernels.pack(self.model, part.kind, matrix, place, part.stride)
+            first += len(portion)
+
+
+def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
+    """Weights one behind the other, some outputs at a time."""
+    first = weights[0]
+    whole = first
+    if len(weights) > 1 and isinstance(first, Blocks):
+        joined = [each for each in weights if isinstance(each, Blocks)]
+        whole = Blocks.joined(joined)
+    elif len(weights) > 1:
+        whole = torch.cat([each for each in weights if isinstance(each, Tensor)])
+    size = max(1, TOGETHER // whole.shape[1] // OUTPUTS) * OUTPUTS
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+def _empty(filling: _Filling, kept: int | None) -> None:
+    """Empty the weights of a part, but for the weight at an address that is kept."""
+    for weight, *_ in filling.pieces:
+        if weight.data_ptr() != kept:
+            weight.data = weight.data.new_empty(0)
 
 
 def _require(fits: bool, what: str) -> None:

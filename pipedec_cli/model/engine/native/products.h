@@ -90,37 +90,40 @@ class TileRegisters {
         if (shaped) _tile_release();
         shaped = 0;
     }
-    static void shape(long rows) {
-        if (rows == shaped) return;
+    // For so many rows of `words` words, and panels of `words` rows.
+    static void shape(long rows, long words) {
+        if (rows * 64 + words == shaped) return;
         struct {
             uint8_t palette = 1, start = 0, reserved[14] = {};
             uint16_t bytes[16] = {};
             uint8_t rows[16] = {};
         } config;
         const auto first = static_cast<uint8_t>(std::min(rows, TILE)), second = static_cast<uint8_t>(rows - first);
-        const uint8_t heights[] = {first, first, second, second, first, second, TILE, TILE};
+        const auto deep = static_cast<uint8_t>(words);
+        const uint8_t heights[] = {first, first, second, second, first, second, deep, deep};
         for (int i = 0; i < 8; ++i)
-            if ((config.rows[i] = heights[i])) config.bytes[i] = 4 * TILE;
+            if ((config.rows[i] = heights[i])) config.bytes[i] = static_cast<uint16_t>(WORD_BYTES * (i == 4 || i == 5 ? words : TILE));
         __asm__ volatile("ldtilecfg %0" ::"m"(config));
-        shaped = rows;
+        shaped = rows * 64 + words;
     }
 
   private:
-    static inline thread_local long shaped = 0; // rows that the registers are shaped for
+    static inline thread_local long shaped = 0; // what the registers are shaped for
 };
 
 // The sums of bytes with a sign, in rows, and without, in a panel; or of bfloat16.
 #define TILE_SUMS(SUM, ROWS, PANELS)                                                                                        \
-    if constexpr (std::is_same_v<E, Int8>) _tile_dpbsud(SUM, ROWS, PANELS);                                                 \
+    if constexpr (std::is_same_v<E, Integers>) _tile_dpbsud(SUM, ROWS, PANELS);                                                 \
     else _tile_dpbf16ps(SUM, ROWS, PANELS)
 
-// out[rows][PANEL] (+)= x · panel, float32, or int32 for int8; `units` is a multiple of TILE.
-template <class E>
+// out[rows][PANEL] (+)= x · panel, float32, or int32 for integers; `units` is a multiple of WORDS, the words of a row that are
+// multiplied at once.
+template <class E, long WORDS = TILE>
 void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stride, long units, float *out, long out_row, bool more = false) {
     __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers read memory
     for (long r = 0; r < rows; r += 2 * TILE, x += 2 * TILE * x_row, out += 2 * TILE * out_row) {
         const long height = std::min(rows - r, 2 * TILE);
-        TileRegisters::shape(height);
+        TileRegisters::shape(height, WORDS);
         const Word *from = panel;
         const long below = TILE * x_row;
         if (more) {
@@ -137,9 +140,9 @@ void in_tiles(const Word *x, long x_row, long rows, const Word *panel, long stri
             _tile_zero(2);
             _tile_zero(3);
         }
-        for (long u = 0; u < units; u += TILE, from += TILE * stride) {
+        for (long u = 0; u < units; u += WORDS, from += WORDS * stride) {
             if (rows < 2 * TILE) // memory bounds it
-                for (long ahead = 0; ahead < TILE * stride; ahead += LANES) __builtin_prefetch(from + AHEAD * PANEL + ahead);
+                for (long ahead = 0; ahead < WORDS * stride; ahead += LANES) __builtin_prefetch(from + AHEAD * PANEL + ahead);
             _tile_loadd(6, from, stride * WORD_BYTES);
             _tile_loadd(7, from + LANES, stride * WORD_BYTES);
             _tile_loadd(4, x + u, x_row * WORD_BYTES);
@@ -190,9 +193,6 @@ void product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row
 
 // ---- products in groups
 
-// As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
-template <class E> void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row);
-
 #ifdef HAS_INT8
 constexpr long FETCHED = 256; // how far ahead weights are fetched into the cache, in inputs
 
@@ -202,16 +202,17 @@ inline Floats with_group(Floats before, Ints sums, Floats scales, const Word *fa
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// Add the products of a group to the sums of R rows, two rows and two outputs at a time: the instruction multiplies 8 inputs
-// of each, and its sums are those of ((row, output), (row, next output), (next row, output), (next row, next output)).
-template <class E, int R> void in_squares(const Word *x, long x_row, const Word *words, RowSums<Ints, R> &all_sums) {
+// Add the products of some words of a group to the sums of R rows, two rows and two outputs at a time: the instruction
+// multiplies 8 inputs of each, and its sums are those of ((row, output), (row, next output), (next row, output), (next row,
+// next output)).
+template <class W, int R> void in_squares(const Word *x, long x_row, const Word *words, long begin, long end, RowSums<Ints, R> &all_sums) {
     Ints squares[(R + 1) / 2][PANEL / 2] = {};
-    for (long u = 0; u < E::UNITS; u += 2) {
-        const Word *first = words + u / E::PARTS * PANEL, *second = words + (u + 1) / E::PARTS * PANEL;
+    for (long u = begin; u < end; u += 2) {
+        const Word *first = words + u / W::PARTS * PANEL, *second = words + (u + 1) / W::PARTS * PANEL;
         Ints outputs[PANEL / 2]; // the 8 inputs of two outputs
         for (long half = 0; half < 2; ++half) {
-            const auto low = (int32x4_t)E::part(load_words(first + half * LANES), u % E::PARTS);
-            const auto high = (int32x4_t)E::part(load_words(second + half * LANES), (u + 1) % E::PARTS);
+            const auto low = (int32x4_t)W::part(load_words(first + half * LANES), u % W::PARTS);
+            const auto high = (int32x4_t)W::part(load_words(second + half * LANES), (u + 1) % W::PARTS);
             outputs[2 * half] = (Ints)vzip1q_s32(low, high);
             outputs[2 * half + 1] = (Ints)vzip2q_s32(low, high);
         }
@@ -234,8 +235,39 @@ template <class E, int R> void in_squares(const Word *x, long x_row, const Word 
 }
 #endif
 
-// out[R][PANEL] (+)= x[R] · groups of a panel. `facts` are those of the first row's first group.
-template <class E, int R>
+// Add the products of a half of a group to the sums of R rows.
+template <class W, int R>
+__attribute__((always_inline)) inline void half_sums(const Word *x, long x_row, const Word *words, long half, RowSums<Ints, R> &all_sums,
+                                                     const Word *&ahead, long step) {
+    constexpr long ROWS = W::ROWS / W::HALVES;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    constexpr bool SQUARES = R > 1;
+    if constexpr (SQUARES) in_squares<W, R>(x, x_row, words, half * W::UNITS / W::HALVES, (half + 1) * W::UNITS / W::HALVES, all_sums);
+#else
+    constexpr bool SQUARES = false;
+#endif
+#pragma GCC unroll 1 // else GCC fetches all that is ahead at once, and memory is slower
+    for (long u = half * ROWS; u < (half + 1) * ROWS; ++u, ahead += step) {
+        __builtin_prefetch(ahead);
+        if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
+        if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
+#pragma GCC unroll 2 // as in `tile`: with one function for both GCC 12 makes int8 10 % slower with AVX2
+        for (long k = 0; k < W::STEPS; ++k) {
+            const Word *here = anew(words + u * PANEL);
+            Ints left_weights = W::part(load_words(here), k), right_weights = W::part(load_words(here + LANES), k);
+            in_registers(left_weights);
+            in_registers(right_weights);
+            each_row(0, [&](long r, auto &sums) {
+                const Word *given = x + r * x_row + W::BESIDE + u * W::STEPS + k;
+                sums.left = W::add(sums.left, left_weights, given);
+                sums.right = W::add(sums.right, right_weights, given);
+            }, all_sums);
+        }
+    }
+}
+
+// out[R][PANEL] (+)= x[R] · groups of a panel from a super-group's beginning on. `facts` are those of the first row's first group.
+template <class W, int R>
 void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel, long groups, float *out, long out_row, bool more,
                 const Word *ahead, long step) {
     Floats left_out[R], right_out[R]; // in registers for few rows, else in the first cache
@@ -244,43 +276,34 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
         left_out[r] = more ? load(out + r * out_row) : Floats{};
         right_out[r] = more ? load(out + r * out_row + LANES) : Floats{};
     }
-    for (long g = 0; g < groups; ++g, x += E::UNITS * E::GIVEN, facts += E::FACTS, panel += E::GROUP_WORDS) {
-        RowSums<Ints, R> all_sums;
-        each_row(0, [&](long r, auto &sums) { sums.left = sums.right = E::begin(facts[r * x_row + 1]); }, all_sums);
-        const Word *words = panel + E::SCALES;
-#ifdef __ARM_FEATURE_MATMUL_INT8
-        constexpr bool SQUARES = R > 1;
-        if constexpr (SQUARES) in_squares<E, R>(x, x_row, words, all_sums);
-#else
-        constexpr bool SQUARES = false;
-#endif
+    const Word *super = panel;
+    for (long g = 0; g < groups; ++g, x += Integers::ROW, facts += Integers::FACTS, panel += W::GROUP_WORDS) {
+        if (g % W::TOGETHER == 0) {
+            super = panel;
+            panel += W::HEAD;
+        }
         __builtin_prefetch(ahead);
         ahead += step / 2;
-#pragma GCC unroll 1 // else GCC fetches all that is ahead at once, and memory is slower
-        for (long u = 0; u < E::ROWS; ++u, words += PANEL, ahead += step) {
-            __builtin_prefetch(ahead);
-            if (PANEL * 4 > 64) __builtin_prefetch(ahead + LANES);
-            if constexpr (SQUARES) continue; // the sums are there, and weights are fetched ahead as ever
-#pragma GCC unroll 2 // as in `tile`: with one function for both GCC 12 makes int8 10 % slower with AVX2
-            for (long k = 0; k < E::STEPS; ++k) {
-                const Word *here = anew(words);
-                Ints left_weights = E::part(load_words(here), k), right_weights = E::part(load_words(here + LANES), k);
-                in_registers(left_weights);
-                in_registers(right_weights);
-                each_row(0, [&](long r, auto &sums) {
-                    const Word *given = x + r * x_row + u * E::STEPS + k;
-                    sums.left = E::add(sums.left, left_weights, given);
-                    sums.right = E::add(sums.right, right_weights, given);
-                }, all_sums);
+        for (long half = 0; half < W::HALVES; ++half) {
+            RowSums<Ints, R> all_sums;
+            each_row(0, [&](long r, auto &sums) { sums.left = sums.right = W::begin(facts + r * x_row, half); }, all_sums);
+            half_sums<W, R>(x, x_row, panel + W::BEFORE, half, all_sums, ahead, step);
+            const Floats left_scales = W::scales(super, panel, half, 0), right_scales = W::scales(super, panel, half, LANES);
+            each_row(0, [&](long r, auto &sums) {
+                const Word *mine = facts + r * x_row;
+                left_out[r] = with_group(left_out[r], W::end(sums.left, mine, half), left_scales, mine);
+                right_out[r] = with_group(right_out[r], W::end(sums.right, mine, half), right_scales, mine);
+            }, all_sums);
+        }
+        if constexpr (W::MINIMA) {
+            const Floats left_minima = W::minima(super, panel, 0), right_minima = W::minima(super, panel, LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; ++r) {
+                const Floats sum = all(-bits_as<float>(facts[r * x_row + 3]));
+                left_out[r] = multiply_add(left_minima, sum, left_out[r]);
+                right_out[r] = multiply_add(right_minima, sum, right_out[r]);
             }
         }
-        const auto *scales = reinterpret_cast<const uint16_t *>(panel);
-        const Floats left_scales = load(scales), right_scales = load(scales + LANES);
-        each_row(0, [&](long r, auto &sums) {
-            const Word *mine = facts + r * x_row;
-            left_out[r] = with_group(left_out[r], E::end(sums.left, mine[1]), left_scales, mine);
-            right_out[r] = with_group(right_out[r], E::end(sums.right, mine[1]), right_scales, mine);
-        }, all_sums);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -289,23 +312,24 @@ void group_tile(const Word *x, const Word *facts, long x_row, const Word *panel,
     }
 }
 
-template <class E, int R = TILE_ROWS, class... Arguments> void group_tile_of(long rows, Arguments... arguments) {
-    if (rows == R) group_tile<E, R>(arguments...);
-    else if constexpr (R > 1) group_tile_of<E, R - 1>(rows, arguments...);
+template <class W, int R = TILE_ROWS, class... Arguments> void group_tile_of(long rows, Arguments... arguments) {
+    if (rows == R) group_tile<W, R>(arguments...);
+    else if constexpr (R > 1) group_tile_of<W, R - 1>(rows, arguments...);
 }
 
-template <class E>
-void group_product(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
-    const long groups = units / E::UNITS, blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    const long chunk = round_up(chunk_of(blocks, units), E::UNITS) / E::UNITS;
+// As `product`, in groups. A chunk of the panel serves all rows before the next chunk is read.
+template <class W>
+void group_product(const Word *x, long x_row, long rows, const Word *panel, long groups, float *out, long out_row) {
+    const long blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const long chunk = round_up(round_up(chunk_of(blocks, groups * W::UNITS), W::UNITS) / W::UNITS, W::TOGETHER);
     for (long from = 0; from < groups; from += chunk) {
-        const long count = std::min(chunk, groups - from), words = count * E::ROWS;
-        const Word *here = panel + from * E::GROUP_WORDS, *ahead = here + (blocks == 1 ? FETCHED / E::GROUP : count) * E::GROUP_WORDS;
+        const long count = std::min(chunk, groups - from), words = count * W::ROWS;
+        const Word *here = panel + W::super_at(from), *ahead = blocks == 1 ? panel + W::super_at(from + FETCHED / GROUP) : panel + W::super_at(from + count);
         for (long block = 0, row = 0; block < blocks; ++block) {
             const long height = rows / blocks + (block < rows % blocks);
             const Word *mine = x + row * x_row;
-            group_tile_of<E>(height, mine + from * E::UNITS * E::GIVEN, mine + units * E::GIVEN + from * E::FACTS, x_row, here, count, out + row * out_row, out_row,
-                          from > 0, ahead + block * words * PANEL / blocks, PANEL / blocks);
+            group_tile_of<W>(height, mine + from * Integers::ROW, mine + groups * Integers::ROW + from * Integers::FACTS, x_row, here, count,
+                             out + row * out_row, out_row, from > 0, ahead + block * words * PANEL / blocks, PANEL / blocks);
             row += height;
         }
     }
@@ -315,24 +339,25 @@ void group_product(const Word *x, long x_row, long rows, const Word *panel, long
 #ifdef HAS_TILES
 constexpr long MOST_IN_VECTORS = 8; // up to so many rows vectors are faster than tiles, with the same sums
 
-// out[rows][PANEL] (+)= x · GROUPS groups of a panel, for up to BLOCK rows: a group fills the height of a tile.
+// out[rows][PANEL] (+)= x · GROUPS groups of a panel, for up to BLOCK rows.
 template <long GROUPS>
 void groups_in_tiles(const Word *x, const Word *facts, long x_row, long rows, const Word *panel, float *out, long out_row, bool more) {
-    static_assert(Int8::UNITS == TILE && LANES == TILE, "a group is a tile");
+    static_assert(LANES == TILE, "a vector is a row of a tile");
     alignas(64) float sums[GROUPS][BLOCK * PANEL]; // the bits of int32
     Floats scales[2][GROUPS];
-    for (long g = 0; g < GROUPS; ++g, panel += Int8::GROUP_WORDS) {
-        in_tiles<Int8>(x + g * TILE, x_row, rows, panel + Int8::SCALES, PANEL, TILE, sums[g], PANEL);
-        for (long j = 0; j < 2; ++j) scales[j][g] = load(reinterpret_cast<const uint16_t *>(panel) + j * LANES);
+    for (long g = 0; g < GROUPS; ++g) {
+        const Word *group = panel + Eight::group_at(g);
+        in_tiles<Integers, Integers::UNITS>(x + g * Integers::UNITS, x_row, rows, group, PANEL, Integers::UNITS, sums[g], PANEL);
+        for (long j = 0; j < 2; ++j) scales[j][g] = Eight::scales(panel + Eight::super_at(g), group, 0, j * LANES);
     }
     __asm__ volatile("" ::: "memory"); // the compiler does not know that the registers wrote memory
     for (long r = 0; r < rows; ++r, facts += x_row, out += out_row) {
         Floats left = more ? load(out) : Floats{}, right = more ? load(out + LANES) : Floats{};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (long g = 0; g < GROUPS; ++g) {
-            const Word *mine = facts + g * Int8::FACTS;
+            const Word *mine = facts + g * Integers::FACTS;
             const float *group = sums[g] + r * PANEL;
-            const Ints begun = all_words(mine[1]);
+            const Ints begun = Eight::begin(mine, 0);
             left = with_group(left, reinterpret_cast<Ints>(load(group)) + begun, scales[0][g], mine);
             right = with_group(right, reinterpret_cast<Ints>(load(group + LANES)) + begun, scales[1][g], mine);
         }
@@ -341,12 +366,11 @@ void groups_in_tiles(const Word *x, const Word *facts, long x_row, long rows, co
     }
 }
 
-// As `group_product`, for up to BLOCK rows.
-inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *panel, long units, float *out, long out_row) {
-    constexpr long MOST = 4; // whose sums stay in the first cache
-    const long groups = units / TILE;
-    for (long g = 0; g < groups; ) {
-        const Word *mine = x + g * TILE, *facts = x + units + g * Int8::FACTS, *here = panel + g * Int8::GROUP_WORDS;
+// As `group_product` of `Eight`, for up to BLOCK rows.
+inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *panel, long groups, float *out, long out_row) {
+    constexpr long MOST = 8; // whose sums stay in the first cache
+    for (long g = 0; g < groups;) {
+        const Word *mine = x + g * Integers::UNITS, *facts = x + groups * Integers::UNITS + g * Integers::FACTS, *here = panel + Eight::super_at(g);
         const bool whole = groups - g >= MOST;
         (whole ? groups_in_tiles<MOST> : groups_in_tiles<1>)(mine, facts, x_row, rows, here, out, out_row, g > 0);
         g += whole ? MOST : 1;
@@ -354,22 +378,56 @@ inline void groups_in_tiles(const Word *x, long x_row, long rows, const Word *pa
 }
 #endif
 
+// ---- products of a kind
+
+// The groups of a row or a panel.
+inline long groups_of(long inputs) { return (inputs + GROUP - 1) / GROUP; }
+
+// The words of a panel of a kind.
+inline long panel_words(long kind, long inputs) {
+#ifdef HAS_INT8
+    if (kind >= EIGHT) {
+        long words = 0;
+        as_integers(kind, [&](auto w) { words = decltype(w)::words(groups_of(inputs)); });
+        return words;
+    }
+#endif
+    const long words = kind == FLOAT32 ? units<Float32>(inputs) : (inputs + 1) / 2;
+    return (kind == FLOAT32 ? words : round_up(words, TILE)) * PANEL;
+}
+
+// The weights of output j of a panel.
+template <class E> void column([[maybe_unused]] long kind, const Word *panel, long inputs, long j, float *to) {
+    if constexpr (!E::GROUPED)
+        for (long i = 0; i < inputs; ++i) to[i] = E::get(panel + i / E::NUMBERS * PANEL + j, i % E::NUMBERS);
+#ifdef HAS_INT8
+    else
+        as_integers(kind, [&](auto w) {
+            for (long i = 0; i < inputs; ++i) to[i] = decltype(w)::get(panel, i, j);
+        });
+#endif
+}
+
 // out[rows][PANEL] = x · a panel of a matrix.
 template <class E>
-void matrix_product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, const Word *panel, long inputs, float *out, long out_row) {
+void matrix_product([[maybe_unused]] bool tiles, const typename E::Given *x, long x_row, long rows, [[maybe_unused]] long kind, const Word *panel,
+                    long inputs, float *out, long out_row) {
     if constexpr (!E::GROUPED) product<E>(tiles, x, x_row, rows, panel, PANEL, units<E>(inputs), out, out_row);
+#ifdef HAS_INT8
     else
         for (long r = 0; r < rows; r += BLOCK) { // what is added up stays in the first cache
-            const long count = std::min(BLOCK, rows - r);
+            const long count = std::min(BLOCK, rows - r), groups = groups_of(inputs);
+            const Word *from = x + r * x_row;
+            float *to = out + r * out_row;
 #ifdef HAS_TILES
-            if constexpr (std::is_same_v<E, Int8>)
-                if (tiles && count > MOST_IN_VECTORS) {
-                    groups_in_tiles(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
-                    continue;
-                }
+            if (tiles && kind == EIGHT && count > MOST_IN_VECTORS) {
+                groups_in_tiles(from, x_row, count, panel, groups, to, out_row);
+                continue;
+            }
 #endif
-            group_product<E>(x + r * x_row, x_row, count, panel, units<E>(inputs), out + r * out_row, out_row);
+            as_integers(kind, [&](auto w) { group_product<decltype(w)>(from, x_row, count, panel, groups, to, out_row); });
         }
+#endif
 }
 
 } // namespace

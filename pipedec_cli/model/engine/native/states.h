@@ -34,7 +34,7 @@ template <class E> class States {
           inner_kv(m.key_heads * m.head_width), x_row(round_up(m.width, PANEL) + LANES),
           qkv_row(round_up(inner + 2 * inner_kv, PANEL) + LANES), attended_row(inner + LANES),
           fed_row(round_up(m.feed_width, PANEL) + LANES),
-          words_row(round_up(std::max(given_words<E>(std::max({m.width, inner, m.feed_width})), given_words<H>(m.width)), LANES) + LANES), h(n * x_row), scratch(threads) {
+          words_row(round_up(given_words<E>(std::max({m.width, inner, m.feed_width})), LANES) + LANES), h(n * x_row), scratch(threads) {
         for (auto &s : scratch) {
             if (few) reserve(s.own);
             s.line.resize(x_row);
@@ -44,7 +44,6 @@ template <class E> class States {
 
   protected:
     using Given = typename E::Given;
-    using H = typename HeadOf<E>::Kind;
     struct Rows { // rows to be multiplied
         const Given *x;
         long count, row;
@@ -57,7 +56,7 @@ template <class E> class States {
         to.words.resize(AS_THEY_ARE ? 0 : n * words_row);
     }
 
-    // h[row] = the token's embedding. Without an embedding of its own it is a column of the output matrix.
+    // h[row] = the token's embedding. Without rows of embeddings it is a column of the table.
     void embed(long row, int64_t token) {
         const auto scale = static_cast<float>(m.embedding_scale);
         float *to = h.data() + row * x_row;
@@ -66,8 +65,9 @@ template <class E> class States {
             for (long i = 0; i < m.width; ++i) to[i] = scale * (m.weights == FLOAT32 ? Float32::get(m.embedding, first + i) : BFloat16::get(m.embedding, first + i));
             return;
         }
-        const Word *panel = m.head + token / PANEL * panel_words<H>(m.width);
-        for (long i = 0; i < m.width; ++i) to[i] = scale * weight<H>(panel, i, token % PANEL);
+        const Place place = place_of(m.table, token / PANEL);
+        column<E>(place.kind, place.panel, m.width, token % PANEL, to);
+        for (long i = 0; i < m.width; ++i) to[i] *= scale;
     }
 
     // 1 / sqrt(mean of squares + epsilon)
@@ -99,14 +99,14 @@ template <class E> class States {
             });
     }
 
-    // The norm of the first rows of h, in the form that products with matrices of kind M take.
-    template <class M = E> Rows normalised(Scratch &s, long count, const float *weight, float scale = 1.0f) {
+    // The norm of the first rows of h, in the form that products take.
+    Rows normalised(Scratch &s, long count, const float *weight, float scale = 1.0f) {
         Prepared &to = few ? s.own : common;
         each_row(count, [&](long r) {
             if constexpr (AS_THEY_ARE) normalise(r, weight, scale, to.x.data() + r * x_row);
             else {
                 normalise(r, weight, scale, s.line.data());
-                prepare<M>(to, r, s.line.data(), m.width);
+                prepare(to, r, s.line.data(), m.width);
             }
         });
         if constexpr (AS_THEY_ARE) return {to.x.data(), count, x_row};
@@ -125,8 +125,8 @@ template <class E> class States {
         }
     }
 
-    template <class M = E, class N> void prepare(Prepared &to, long r, const N *x, long width) const {
-        M::give(x, width, units<M>(width), to.words.data() + r * words_row);
+    template <class N> void prepare(Prepared &to, long r, const N *x, long width) const {
+        E::give(x, width, units<E>(width), to.words.data() + r * words_row);
     }
 
     // Call work(first row, rows, panel) for each panel and each piece of rows. A panel serves all pieces while it is in the
@@ -139,12 +139,15 @@ template <class E> class States {
     }
 
     // out[rows][PANEL] = rows · one panel of a matrix
-    template <class M = E> void multiply(const Rows &x, long first, long rows, const Word *matrix, long panel, long inputs, float *out, long out_row) const {
-        matrix_product<M>(m.tiles, x.x + first * x.row, x.row, rows, matrix + panel * panel_words<M>(inputs), inputs, out, out_row);
+    void multiply(const Rows &x, long first, long rows, const Matrix &matrix, long panel, long inputs, float *out, long out_row) const {
+        multiply(x, first, rows, place_of(matrix, panel), inputs, out, out_row);
+    }
+    void multiply(const Rows &x, long first, long rows, const Place &place, long inputs, float *out, long out_row) const {
+        matrix_product<E>(m.tiles, x.x + first * x.row, x.row, rows, place.kind, place.panel, inputs, out, out_row);
     }
 
     // qkv[rows][outputs] = x · matrix, plus the `bias` if there is one
-    void project(const Rows &x, const Word *matrix, long outputs, const float *bias = nullptr) {
+    void project(const Rows &x, const Matrix &matrix, long outputs, const float *bias = nullptr) {
         panels(outputs, x, [&](long first, long count, long p) {
             float *out = qkv.data() + first * qkv_row + p * PANEL;
             multiply(x, first, count, matrix, p, m.width, out, qkv_row);
@@ -155,7 +158,7 @@ template <class E> class States {
 
     // h += y · matrix · residual for the first rows; with a `norm`, h += the norm of the product · residual.
     template <class N>
-    void add_product(Scratch &s, const Buffer<N> &y, long count, long y_row, const Word *matrix, long inputs, const float *norm = nullptr) {
+    void add_product(Scratch &s, const Buffer<N> &y, long count, long y_row, const Matrix &matrix, long inputs, const float *norm = nullptr) {
         const Rows x = given(s, y, count, y_row, inputs);
         const auto residual = static_cast<float>(m.residual);
         if (norm) return add_normalised(x, matrix, inputs, norm, residual);
@@ -170,7 +173,7 @@ template <class E> class States {
         });
     }
 
-    void add_normalised(const Rows &x, const Word *matrix, long inputs, const float *norm, float residual) {
+    void add_normalised(const Rows &x, const Matrix &matrix, long inputs, const float *norm, float residual) {
         panels(m.width, x, [&](long first, long count, long p) {
             multiply(x, first, count, matrix, p, inputs, made.data() + first * x_row + p * PANEL, x_row);
         });

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pipedec_cli.model.engine.kept import Columns, Ids
+from pipedec_cli.model.engine.native.describing import describe_t5
 from pipedec_cli.model.engine.native.library import CacheStruct
-from pipedec_cli.model.engine.native.packing import NativeWeights, describe_t5, pack
+from pipedec_cli.model.engine.native.packing import NativeWeights, pack
 from pipedec_cli.model.engine.sequences import FIRST_ROOM, Sequences
 from pipedec_cli.pipeline.attention import PROMPT_TIME
 from pipedec_cli.pipeline.decode import Row
@@ -223,7 +224,12 @@ class NativeEncoder(nn.Module):
         super().__init__()
         beside = decoder if decoder.dtype == dtype else None
         self.weights = pack(
-            describe_t5(encoder), decoder.library, dtype, consume=consume, beside=beside
+            describe_t5(encoder),
+            decoder.library,
+            dtype,
+            consume=consume,
+            beside=beside,
+            files=getattr(encoder, "files", ()),
         )
 
     def forward(self, sources: Sequence[Sequence[int]]) -> Tensor:

@@ -15,7 +15,7 @@ OPENMP: Final = "-fopenmp"
 #: Seconds after which the compiler is stopped.
 PATIENCE: Final = 600
 
-_AVX2: Final = ("avx2", "fma")
+_AVX2: Final = ("avx2", "fma", "f16c")
 _AVX512: Final = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni")
 _BF16: Final = (*_AVX512, "avx512_bf16")
 _DOTS: Final = ("asimd", "asimddp")

@@ -1,0 +1,81 @@
+"""Weights in files that are mapped: what is read of them can be given back to the system."""
+
+import json
+import mmap
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Final
+from weakref import WeakSet
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+#: The dtypes of weights, as safetensors names them. Others hold codes of numbers.
+DTYPES: Final = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+class Mapping:
+    """A file in memory. Its tensors are parts of it, and it lives as long as they do."""
+
+    def __init__(self, path: Path) -> None:
+        """Map a file, which must not be empty. Nothing is read yet."""
+        with path.open("rb") as file:
+            self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        _MAPPINGS.add(self)
+
+    def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
+        """The numbers from a byte of the file on."""
+        if first % dtype.itemsize:  # torch would read them all the same, but slowly
+            size = prod(shape) * dtype.itemsize
+            return self._bytes[first : first + size].clone().view(dtype).view(shape)
+        numbers = torch.frombuffer(
+            self._memory, dtype=dtype, count=prod(shape), offset=first
+        )
+        return numbers.view(shape)
+
+    def release(self, address: int, size: int) -> bool:
+        """Give whole pages between addresses back, if they are of this file. They are read again when they are needed."""
+        first = address - self._bytes.data_ptr()
+        if not 0 <= first < len(self._bytes):
+            return False
+        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > begin and hasattr(mmap, "MADV_DONTNEED"):
+            self._memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+        return True
+
+
+_MAPPINGS: Final = WeakSet[Mapping]()
+
+
+def release(tensor: Tensor) -> None:
+    """Give the memory of a tensor back that is a part of a mapped file. Any other tensor is left as it is."""
+    size = tensor.numel() * tensor.itemsize
+    for mapping in [*_MAPPINGS]:
+        if mapping.release(tensor.data_ptr(), size):
+            return
+
+
+def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a file by name, each a part of the mapped file; a ValueError if some are no numbers."""
+    with safe_open(path, "pt") as file:  # refuses what is damaged
+        names = [*file.keys()]  # it is no dict
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    mapping = Mapping(path)
+    for name in names:
+        entry = header[name]
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"{name} holds codes of numbers")
+        first = 8 + size + entry["data_offsets"][0]
+        shape = tuple(entry["shape"])
+        yield name, mapping.tensor(DTYPES[entry["dtype"]], shape, first)

@@ -1,0 +1,61 @@
+"""What the user's cache remembers of large files, so that each is read for it once: its SHA-256, and that its weights are finite."""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pipedec_cli.data.writing import cache_folder, file_sha256, is_safe, write_text
+
+#: Files of fewer bytes are read each time.
+_FEWEST_BYTES: Final = 1 << 24
+_FINITE: Final = "finite"
+
+
+def remembered_sha256(file: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    known = _note_of(file, "sha256")
+    if known is None:
+        known = file_sha256(file)
+        _note(file, "sha256", known)
+    return known
+
+
+def is_finite(file: Path) -> bool:
+    """Whether it is known that no weight of a file is NaN or infinite."""
+    return _note_of(file, _FINITE) == _FINITE
+
+
+def note_finite(file: Path) -> None:
+    """Remember that no weight of a file is NaN or infinite."""
+    _note(file, _FINITE, _FINITE)
+
+
+def _place(file: Path, what: str) -> Path:
+    """The file of a note. Its name changes with the size, the times and the place of what is noted."""
+    state = file.stat()
+    times = state.st_mtime_ns, state.st_ctime_ns
+    facts = [what, os.path.realpath(file), state.st_size, *times, state.st_ino]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return cache_folder() / "notes" / name
+
+
+def _note_of(file: Path, what: str) -> str | None:
+    """What was noted; None if nothing was, or if another user may have written it."""
+    with suppress(OSError, ValueError, RuntimeError):
+        place = _place(file, what)
+        if is_safe(place) and is_safe(place.parent):
+            return place.read_text(encoding="ascii")
+    return None
+
+
+def _note(file: Path, what: str, text: str) -> None:
+    """Note something of a large file, where there is a cache."""
+    with suppress(OSError, ValueError, RuntimeError):
+        if file.stat().st_size < _FEWEST_BYTES:
+            return
+        place = _place(file, what)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_text(place, text)
