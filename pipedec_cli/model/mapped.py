@@ -33,6 +33,8 @@ class Mapping:
 
     def tensor(self, dtype: torch.dtype, shape: tuple[int, ...], first: int) -> Tensor:
         """The numbers from a byte of the file on."""
+        if not prod(shape):
+            return torch.empty(shape, dtype=dtype)
         if first % dtype.itemsize:  # torch would read them all the same, but slowly
             size = prod(shape) * dtype.itemsize
             return self._bytes[first : first + size].clone().view(dtype).view(shape)

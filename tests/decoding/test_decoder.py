@@ -290,7 +290,7 @@ def test_a_device_is_chosen_by_name_or_by_what_there_is_or_refused(
 def test_dtypes_are_chosen_by_name_and_the_batch_size_is_bounded_by_examples_and_machine():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     for name, dtype in DTYPES.items():
-        for device, others in ((gpu, ("int8", "int4")), (cpu, ("float16",))):
+        for device, others in ((gpu, ("int8", "int4", "stored")), (cpu, ("float16",))):
             if name not in others:
                 assert choose_dtype(name, device) == dtype
     with pytest.raises(

@@ -189,7 +189,7 @@ def test_a_variant_that_the_package_lacks_or_that_has_other_flags_is_compiled(
     compiled("avx2")
     assert (
         "-mavx512vnni -fopenmp" in calls(cache)[0]
-        and "-mavx2 -mfma -fopenmp" in calls(cache)[1]
+        and "-mavx2 -mfma -mf16c -fopenmp" in calls(cache)[1]
     )
     assert not [call for call in calls(cache) if "-march=native" in call]
     assert carried("avx2")

@@ -1,0 +1,79 @@
+"""Packed weights in the cache: whole, the user's own, and no more than there may be."""
+
+import os
+
+import pytest
+import torch
+
+from pipedec_cli.model.engine.native import store
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Where packed weights of a file are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(store.VARIABLE, raising=False)
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"weights")
+    return store.place_of([weights], "facts")
+
+
+def packed(number=0):
+    return torch.full((1000,), number, dtype=torch.uint8)
+
+
+def test_what_is_kept_is_mapped_again(place):
+    store.keep(place, packed(7))
+    assert torch.equal(store.load(place, 1000), packed(7))
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+
+
+def test_a_place_depends_on_the_bytes_of_the_files_and_on_how_they_are_packed(
+    place, tmp_path
+):
+    files = [tmp_path / "weights"]
+    assert store.place_of(files, "facts") == place
+    assert store.place_of(files, "other facts") != place
+    files[0].write_bytes(b"changed")
+    assert store.place_of(files, "facts") != place
+
+
+def test_what_is_torn_linked_or_may_be_anothers_is_not_used(place, tmp_path):
+    store.keep(place, packed())
+    assert store.load(place, 1001) is None
+    place.chmod(0o666)
+    assert store.load(place, 1000) is None
+    moved = place.rename(tmp_path / "elsewhere")
+    moved.chmod(0o600)
+    place.symlink_to(moved)
+    assert store.load(place, 1000) is None
+    place.unlink()
+    assert store.load(place, 1000) is None
+
+
+def test_the_least_recently_used_go_where_there_is_no_room(place, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, "2.5e-6")
+    places = [place.with_name(f"{name}.bin") for name in "abc"]
+    store.keep(places[0], packed())
+    store.keep(places[1], packed())
+    os.utime(places[1], (1, 1))
+    assert store.load(places[0], 1000) is not None
+    store.keep(places[2], packed())
+    assert [path.exists() for path in places] == [True, False, True]
+
+
+def test_nothing_is_kept_where_nothing_may_be(place, monkeypatch, tmp_path):
+    monkeypatch.setenv(store.VARIABLE, "0")
+    assert store.place_of([tmp_path / "weights"], "facts") is None
+    monkeypatch.setenv(store.VARIABLE, "1e-7")
+    store.keep(place, packed())
+    assert not place.exists()
+
+
+def test_a_write_that_fails_leaves_nothing(place, monkeypatch):
+    def fail(file):
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    store.keep(place, packed())
+    assert [*place.parent.iterdir()] == []
