@@ -12,9 +12,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES, train_tokenizer
+from pipedec_cli.training.loss import recomputes
 from tests import running
 from tests.checkpoints import change
 from tests.running import lines_of, read_json, run, write_lines
@@ -118,6 +120,43 @@ def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(
     records = lines_of(workspace / "data/train.jsonl")
     write_lines(workspace / f"data/{split}.jsonl", long, *records)
     assert refused(workspace, "--overwrite").startswith(f"{where}: a batch of ")
+
+
+def passes_that_do_not_fit(monkeypatch, count: int) -> list[bool]:
+    """So many passes of the longest batch take too much memory. Returns whether layers are computed again, by pass."""
+    passes: list[bool] = []
+
+    def run_longest(checkpoint: Any, *_: Any, **__: Any) -> None:
+        passes.append(recomputes(checkpoint.model))
+        if len(passes) <= count:
+            raise UserError("does not fit the memory") from MemoryError()
+
+    monkeypatch.setattr("pipedec_cli.training.cost.run_longest", run_longest)
+    return passes
+
+
+def test_a_batch_that_does_not_fit_is_tried_again_with_less_that_is_kept(
+    workspace, monkeypatch
+):
+    passes = passes_that_do_not_fit(monkeypatch, 1)
+    assert "computed again in the backward pass" in again(workspace)
+    assert passes == [False, True]
+
+
+def test_a_batch_that_does_not_fit_even_then_is_refused(workspace, monkeypatch):
+    passes = passes_that_do_not_fit(monkeypatch, 2)
+    assert "does not fit the memory" in refused(workspace, "--overwrite")
+    assert passes == [False, True]
+
+
+def test_a_batch_of_a_large_model_is_not_tried_in_the_same_way_again(
+    workspace, monkeypatch
+):
+    wide = replace(SMALLEST, d_model=512)
+    monkeypatch.setitem(SHAPES, "scratch-tiny", wide)
+    passes = passes_that_do_not_fit(monkeypatch, 1)
+    assert "does not fit the memory" in refused(workspace, "--overwrite")
+    assert passes == [True]
 
 
 def test_what_a_training_takes_is_said_first_and_what_comes_next_last(made):
