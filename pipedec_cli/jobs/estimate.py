@@ -69,13 +69,14 @@ def fit_memory(
 ) -> None:
     """Run the longest batch. If it does not fit, keep less of it for the backward pass, which takes a third more time."""
     from pipedec_cli.training.cost import run_longest
-    from pipedec_cli.training.loss import recompute
+    from pipedec_cli.training.loss import recompute, recomputes
 
     try:
         run_longest(checkpoint, examples, hyper, name=name)
     except UserError as error:
         is_bound = error.__cause__ is None  # even a lower bound is too much
-        if is_bound or process_count() > 1:  # other processes would not know of it
+        # Other processes would not know of it.
+        if is_bound or recomputes(checkpoint.model) or process_count() > 1:
             raise
         log.info(
             "the longest batch does not fit the memory: layers are computed again in the "

@@ -14,8 +14,11 @@ from pipedec_cli.data.trained import best_checkpoint
 from pipedec_cli.jobs.commands import quoted
 from pipedec_cli.training.hyperparameters import process_count
 
+#: What the system says of a file that cannot be written.
+_OF_WRITING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 #: How gloo and NCCL say that another process, with which this one adds up gradients,
-#: has ended.
+#: has ended. Gloo raises plain RuntimeErrors, and NCCL one class for all that can fail:
+#: nothing but their words tells it.
 _PEER_GONE: Final = (
     "closed by peer",
     "reset by peer",
@@ -39,7 +42,10 @@ def explain_stop(target: Path) -> Iterator[None]:
         if process_count() > 1 and any(words in str(error) for words in _PEER_GONE):
             _say_stopped(target, ", since another process has ended")
             raise SystemExit(1) from error  # the other process says why
-        if (unwritten := _writing_error(error, target)) is None:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        unwritten = _writing_error(error, target)
+        if unwritten is None:
             raise
         raise unwritten from error
 
@@ -56,19 +62,31 @@ def _say_stopped(target: Path, reason: str) -> None:
 
 
 def _writing_error(error: Exception, target: Path) -> OSError | None:
-    """The system's error that torch, safetensors or tokenizers wrap in theirs; None if there is none."""
-    words = str(error)
-    coded = re.search(r"\(os error (\d+)\)", words)
-    if coded:
-        number = int(coded[1])
-    elif "No space left" in words or shutil.disk_usage(target).free < 1 << 20:
+    """The system's error of a library that could not write a file; None of other errors."""
+    number = _system_error(error)
+    if number is None and shutil.disk_usage(target).free < 1 << 20:
         number = errno.ENOSPC
-    elif "unexpected pos" in words:
-        # torch.save does not say which error it was.
+    if number is not None:
+        return OSError(number, os.strerror(number), str(target))
+    # So torch.save says, in a plain RuntimeError, that a file is not as long as it
+    # should be. It does not say which error it was.
+    if "unexpected pos" in str(error):
         unknown = (
             "a file cannot be written: a quota, a limit of its size, or a broken disk"
         )
         return OSError(None, unknown, str(target))
-    else:
-        return None
-    return OSError(number, os.strerror(number), str(target))
+    return None
+
+
+def _system_error(error: Exception) -> int | None:
+    """The number of the system's error for which a library could not write a file, if it is known."""
+    # safetensors and tokenizers are in Rust, whose errors have no number but in words.
+    coded = re.search(r"\(os error (\d+)\)", str(error))
+    if coded:
+        return int(coded[1])
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _OF_WRITING:
+            return cause.errno
+        cause = cause.__cause__ or cause.__context__
+    return None

@@ -62,6 +62,13 @@ def recompute(model: Any) -> None:
     enable({"use_reentrant": False})
 
 
+def recomputes(model: Any) -> bool:
+    """Whether `recompute` was called."""
+    if hasattr(model, "is_activation_checkpointing"):
+        return bool(model.is_activation_checkpointing)
+    return bool(model.is_gradient_checkpointing)
+
+
 def summed_loss(
     head: Function, weights: Sequence[Tensor], states: Tensor, labels: Tensor, rows: int
 ) -> Tensor:

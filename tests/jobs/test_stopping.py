@@ -1,5 +1,6 @@
 """What is said when a training stops before its end."""
 
+import errno
 import json
 
 import pytest
@@ -61,3 +62,24 @@ def test_an_error_that_is_none_of_writing_stays_as_it_is(tmp_path):
     with pytest.raises(RuntimeError) as raised, explain_stop(tmp_path):
         raise error
     assert raised.value is error
+
+
+def test_the_systems_error_behind_that_of_a_library_is_told(tmp_path):
+    def write_file():
+        try:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        except OSError:
+            # As libraries do, which keep the error as the context of theirs.
+            raise RuntimeError("the file was not written")  # noqa: B904
+
+    with pytest.raises(OSError, match="quota") as raised, explain_stop(tmp_path):
+        write_file()
+    assert raised.value.errno == errno.EDQUOT
+    assert raised.value.filename == str(tmp_path)
+
+
+def test_an_error_of_the_system_keeps_its_file(tmp_path):
+    error = OSError(errno.EACCES, "Permission denied", "other")
+    with pytest.raises(PermissionError) as raised, explain_stop(tmp_path):
+        raise error
+    assert raised.value.filename == "other"

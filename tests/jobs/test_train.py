@@ -12,17 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import only_writer
 from pipedec_cli.model.checkpoint import save_checkpoint
 from pipedec_cli.model.scratch import SHAPES, train_tokenizer
+from pipedec_cli.training.loss import recomputes
 from tests import running
 from tests.checkpoints import change
 from tests.running import lines_of, read_json, run, write_lines
 
-QUICK = (
-    *("--max-steps", "2", "--batch-size", "4", "--device", "cpu"),
-    *("--set", "evaluations=1", "--set", "dev_examples=4"),
-)
+QUICK = ("--max-steps", "2", "--batch-size", "4", "--device", "cpu")
 SMALLEST = replace(
     SHAPES["scratch-tiny"],
     d_model=16,
@@ -123,12 +122,49 @@ def test_a_record_that_is_too_long_for_the_memory_is_refused_by_its_name(
     assert refused(workspace, "--overwrite").startswith(f"{where}: a batch of ")
 
 
+def passes_that_do_not_fit(monkeypatch, count: int) -> list[bool]:
+    """So many passes of the longest batch take too much memory. Returns whether layers are computed again, by pass."""
+    passes: list[bool] = []
+
+    def run_longest(checkpoint: Any, *_: Any, **__: Any) -> None:
+        passes.append(recomputes(checkpoint.model))
+        if len(passes) <= count:
+            raise UserError("does not fit the memory") from MemoryError()
+
+    monkeypatch.setattr("pipedec_cli.training.cost.run_longest", run_longest)
+    return passes
+
+
+def test_a_batch_that_does_not_fit_is_tried_again_with_less_that_is_kept(
+    workspace, monkeypatch
+):
+    passes = passes_that_do_not_fit(monkeypatch, 1)
+    assert "computed again in the backward pass" in again(workspace)
+    assert passes == [False, True]
+
+
+def test_a_batch_that_does_not_fit_even_then_is_refused(workspace, monkeypatch):
+    passes = passes_that_do_not_fit(monkeypatch, 2)
+    assert "does not fit the memory" in refused(workspace, "--overwrite")
+    assert passes == [False, True]
+
+
+def test_a_batch_of_a_large_model_is_not_tried_in_the_same_way_again(
+    workspace, monkeypatch
+):
+    wide = replace(SMALLEST, d_model=512)
+    monkeypatch.setitem(SHAPES, "scratch-tiny", wide)
+    passes = passes_that_do_not_fit(monkeypatch, 1)
+    assert "does not fit the memory" in refused(workspace, "--overwrite")
+    assert passes == [True]
+
+
 def test_what_a_training_takes_is_said_first_and_what_comes_next_last(made):
     workspace, said = made
     dev = said.index("dev ROUGE-L")
     assert said.index("MB of disk") < dev < said.index("trained in")
     assert "its weights are those of update 2, the best by dev score" in said
-    assert "MB of 1 checkpoint-N folder stay there" in said
+    assert "MB of 2 checkpoint-N folders stay there, and may be deleted" in said
     generate = f"next: `pipedec generate --workspace {workspace}`"
     assert f"{generate}, or `pipedec report --workspace" in said
 
@@ -169,7 +205,7 @@ def test_a_manifest_holds_the_settings_and_the_result_of_a_training(made):
         "warmup": 0.05,
         "bf16": False,
         "seed": 0,
-        "evaluations": 1,
+        "evaluations": None,
         "cpu": True,
         "keep": "best",
         "patience": None,
@@ -177,10 +213,8 @@ def test_a_manifest_holds_the_settings_and_the_result_of_a_training(made):
     assert manifest["settings"] == {
         "model": "scratch-tiny",
         "data": str(workspace / "data"),
-        "dev_examples": 4,
         "decoder": "pipelined",
         "delay": "any",
-        "source_prefix": "",
         "max_source_tokens": 2048,
         "training": training,
     }
@@ -195,7 +229,7 @@ def test_bf16_where_it_takes_many_times_as_long_is_warned_of(
     workspace, monkeypatch, can
 ):
     monkeypatch.setattr("pipedec_cli.model.arguments.computes_bfloat16", lambda: can)
-    said = again(workspace, "--bf16", "--set", "dev_examples=0")
+    said = again(workspace, "--bf16")
     assert ("no instructions for bfloat16" in said) is not can
 
 
@@ -230,9 +264,9 @@ def test_transformers_own_callbacks_log_losses_and_scores(workspace, monkeypatch
 
 
 def test_a_training_that_ran_out_of_patience_says_so(workspace, folder):
-    never = ("--learning-rate", "0", "--max-steps", "4")
-    keys = ("--set", "evaluations=4", "--set", "patience=2")
-    said = again(workspace, *never, *keys)
+    # The dev set is evaluated after each update that learns so many examples.
+    never = ("--learning-rate", "0", "--max-steps", "4", "--batch-size", "500")
+    said = again(workspace, *never, "--set", "patience=2")
     assert "ended after 3 updates: 2 evaluations without a better one" in said
     assert "its weights are those of update 1, the best by dev score" in said
     assert "4 of 4, the last" not in (folder / "README.md").read_text()
@@ -240,7 +274,7 @@ def test_a_training_that_ran_out_of_patience_says_so(workspace, folder):
 
 def test_a_training_ends_with_a_word_about_a_model_that_ignores_its_input(workspace):
     shutil.copy(workspace / "data/train.jsonl", workspace / "data/dev.jsonl")
-    said = again(workspace, "--set", "dev_examples=8")
+    said = again(workspace)
     assert "2 updates are few for a model from scratch" in said
     assert "warning: not yet a model to go on with: the model ignores its input" in said
 
@@ -256,6 +290,34 @@ def test_what_does_not_count_and_what_is_cut_is_said(workspace):
     folder = workspace / "models" / "sequential"
     method = read_json(folder / "config.json")["pipedec"]
     assert (method["decoder"], method["max_source_tokens"]) == ("sequential", 4)
+
+
+def test_a_config_file_carries_options_and_flags_win(workspace, folder, tmp_path):
+    asked = ("--learning-rate", "0.01", "--max-source-tokens", "4")
+    said = again(workspace, "--config", "paper", *asked)
+    assert "longer than 4 tokens and were cut" in said
+    settings = manifest_of(folder)["settings"]
+    assert settings["delay"] == 1
+    assert settings["training"]["learning_rate"] == 0.01
+
+    lines = [
+        "seed = 3",
+        "[train]",
+        'decoder = "sequential"',
+        "max-steps = 1",
+        'prompt-template = "say: {source}"',
+    ]
+    config = tmp_path / "pipedec.toml"
+    config.write_text("\n".join(lines))
+    train(workspace, "--config", config)
+    sequential = workspace / "models" / "sequential"
+    method = read_json(sequential / "config.json")["pipedec"]
+    assert (method["decoder"], method["source_prefix"]) == ("sequential", "say: ")
+    manifest = manifest_of(sequential)
+    assert manifest["settings"]["training"]["seed"] == 3
+    assert manifest["result"]["updates"] == 2
+    config.write_text("[train]\nlearning_rat = 1\n")
+    assert "'learning_rat'" in refused(workspace, "--config", config)
 
 
 def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(
@@ -275,11 +337,22 @@ def test_a_model_is_not_lost_and_a_training_is_resumed_as_it_was_begun(
     assert (folder / "model.safetensors").read_bytes() != before
 
 
+@pytest.mark.parametrize("more", [(), ("--resume",)])
+def test_a_model_of_another_make_is_not_written_over(workspace, folder, more):
+    (folder / "training.json").unlink()
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    before = (folder / "model.safetensors").read_bytes()
+    assert str(folder) in refused(workspace, "--seed", "1", *more)
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
 def test_resuming_what_never_began_or_has_no_checkpoint_starts_at_update_0(
     workspace, folder
 ):
     whole = (folder / "model.safetensors").read_bytes()
-    shutil.rmtree(folder / "checkpoint-2")
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
     forget_the_end(folder)
     assert "--seed was 0 and is now 1" in refused(workspace, "--resume", "--seed", "1")
     for _ in range(2):
@@ -380,30 +453,44 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(
     assert raised.value.errno in (errno.EFBIG, None), "the exit code is 1"
 
 
+def test_the_systems_error_behind_that_of_a_library_is_told(
+    workspace, folder, monkeypatch
+):
+    def failing(checkpoint: Any, place: Path) -> None:
+        full = OSError(errno.EDQUOT, "Disk quota exceeded")
+        raise RuntimeError("the file was not written") from full
+
+    monkeypatch.setattr(SAVE, failing)
+    with pytest.raises(OSError, match="quota") as raised:
+        again(workspace)
+    assert raised.value.errno == errno.EDQUOT
+    assert raised.value.filename == str(folder)
+
+
 def test_what_a_killed_training_was_writing_is_removed_and_said(workspace, folder):
     (folder / ".unfinished-abc").mkdir()
     (folder / "checkpoint-3").mkdir()
     (folder / "checkpoint-3" / "trainer_state.json").write_text("{")
-    said = again(workspace)
-    assert "left checkpoint-3, .unfinished-abc half written: removed" in said
-    names = {path.name for path in folder.iterdir()}
-    assert names.isdisjoint({".unfinished-abc", "checkpoint-3", ".lock"})
+    (folder / ".training.html.1234abcd.partial").touch()
+    left = "checkpoint-3, .unfinished-abc, .training.html.1234abcd.partial"
+    assert f"left {left} half written: removed" in again(workspace)
+    assert not (folder / "checkpoint-3").exists()
+    assert not [*folder.glob(".*")]
 
 
 def test_the_checkpoints_that_stay_are_bounded_and_an_ended_training_is_not_resumed(
     workspace, folder
 ):
-    twice = ("--set", "evaluations=2")
-    again(workspace, *twice)
-    for keep, kept in ((2, ["1", "2"]), (1, ["2"]), (0, [])):
-        forget_the_end(folder)
-        said = train(workspace, "--resume", *twice, "--set", f"keep_checkpoints={keep}")
-        assert ("checkpoint-N folder" in said) is bool(keep)
-        names = sorted(path.name for path in folder.glob("checkpoint-*"))
-        assert names == [f"checkpoint-{update}" for update in kept]
-    whole = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "has been trained to the end already" in train(workspace, "--resume", *twice)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == whole
+    thrice = ("--max-steps", "3")
+    said = again(workspace, *thrice)
+    assert "MB of 2 checkpoint-N folders stay there, and may be deleted" in said
+    kept = [*folder.glob("checkpoint-*")]
+    assert {path.name for path in kept} == {"checkpoint-2", "checkpoint-3"}
+    files = [path for path in folder.iterdir() if path.is_file()]
+    whole = {path: path.read_bytes() for path in files}
+    said = train(workspace, "--resume", *thrice)
+    assert "has been trained to the end already" in said
+    assert {path: path.read_bytes() for path in files} == whole
 
 
 def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(
@@ -416,8 +503,9 @@ def test_a_training_whose_tokenizer_does_not_come_back_as_it_is_does_not_begin(
 
     monkeypatch.setattr("pipedec_cli.model.scratch.train_tokenizer", usual)
     out = workspace / "qwen2"
-    said = refused(workspace, "--set", "family=qwen2", "--out", out)
-    assert "train.jsonl:1: the tokenizer of scratch-tiny gives this text other" in said
+    model = "scratch-tiny-qwen2"
+    said = refused(workspace, "--model", model, "--out", out)
+    assert f"train.jsonl:1: the tokenizer of {model} gives this text other ids" in said
     assert not (out / "config.json").exists()
 
 
