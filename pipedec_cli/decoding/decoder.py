@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.fields import FieldSegmenter, Keys
 from pipedec_cli.data.records import Delay, Generated
+from pipedec_cli.data.trained import is_gguf
 from pipedec_cli.decoding.plans import FieldPlan, TextPlan
 from pipedec_cli.decoding.text_reader import TextReader
 from pipedec_cli.model.arguments import (
@@ -32,6 +33,7 @@ from pipedec_cli.model.arguments import (
 from pipedec_cli.model.checkpoint import PLAIN, Checkpoint, fingerprint, load_checkpoint
 from pipedec_cli.model.choice import Choice
 from pipedec_cli.model.engine.engine import DecoderWeights, Engine, lay_out, require_ids
+from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.text import usual_prompt
 from pipedec_cli.objects.chunks import Chunks
 from pipedec_cli.objects.codec import FieldCodec
@@ -101,6 +103,8 @@ class Decoder:
     at a time, near-ties apart.
     """
 
+    #: The name of the dtype, as `load` takes it.
+    dtype = "float32"
     #: In exact mode, what guesses the text; see `ExactDecoder`.
     drafter: Drafting | None = None
     #: The plan, if rows are blind; see `blind_decoder`.
@@ -380,31 +384,46 @@ def load(
     name: str | Path,
     *,
     batch_size: int = 1,
-    dtype: str = "float32",
+    dtype: str | None = None,
     device: str = "auto",
     max_source_tokens: int | None = None,
     consume: bool = True,
 ) -> Decoder:
     """Load a folder that `pipedec train` made, another local folder, a GGUF file or a hub model, ready to generate.
 
-    `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8`` or ``int4``, on a GPU
-    ``float16``; `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder`
+    `dtype` is ``float32``, ``bfloat16``, on a CPU ``int8``, ``int4`` or, of a GGUF
+    file, ``stored``, on a GPU ``float16``. By default it is ``float32``, and of a GGUF
+    file on a CPU ``stored``, if its blocks are computed here. `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; see `Decoder`
     for the rest. A UserError if the checkpoint or the device is not there, or the
     model's family is not supported.
     """
     where = choose_device(device)
+    if dtype is None and consume and where.type == "cpu" and is_gguf(name):
+        with suppress(BuildError):
+            return load(
+                name,
+                batch_size=batch_size,
+                dtype="stored",
+                device=device,
+                max_source_tokens=max_source_tokens,
+            )
+    dtype = dtype or "float32"
     kind = choose_dtype(dtype, where)
+    if kind == STORED and not (consume and is_gguf(name)):
+        what = f"stored is for GGUF files, and {name} is none"
+        raise UserError(what, todo="use another --dtype")
     quantize = kind if kind in (torch.int8, INT4, STORED) else None
     computed = kind if consume and where.type == "cpu" else None
     loaded = torch.float32 if quantize else kind
     checkpoint = load_checkpoint(
         str(name), dtype=loaded, device=str(where), computed=computed
     )
-    longest = max_source_tokens
-    return Decoder(
+    decoder = Decoder(
         checkpoint,
         batch_size=batch_size,
-        max_source_tokens=longest,
+        max_source_tokens=max_source_tokens,
         consume=consume,
         quantize=quantize,
     )
+    decoder.dtype = dtype
+    return decoder

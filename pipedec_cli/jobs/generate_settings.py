@@ -14,10 +14,10 @@ from pipedec_cli.jobs.settings import (
     LARGEST,
     Count,
     Device,
-    Dtype,
     Settings,
     Size,
     SourceTokens,
+    StoredDtype,
     Threads,
     WorkflowSettings,
     argument,
@@ -129,9 +129,9 @@ class GenerateSettings(WorkflowSettings):
     batch_size: Size | Literal["auto"] = option(
         "auto", "Examples decoded at the same time."
     )
-    dtype: Dtype = option(
-        "float32",
-        "Or bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32].",
+    dtype: StoredDtype | None = option(
+        None,
+        "float32, bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32; of GGUF, as stored].",
         metavar="TYPE",
     )
     device: Device = common.device_option()

@@ -133,12 +133,11 @@ def run_on_ray(
     settings = replace(settings, workspace=place, threads=threads)
     inputs = read_inputs(settings)
     # The model is loaded on a CPU: this machine may be no worker.
-    here = replace(settings, device="cpu", dtype="float32")
+    here = replace(settings, device="cpu")
     job, artifact = (
         plan_run(here, load_model(here, listen), inputs).manifest,
         Artifact.job(folder),
     )
-    job["settings"]["dtype"] = settings.dtype
     with ExitStack() as stack:
         stack.enter_context(artifact.lock())
         begun = artifact.manifest.get("shards")

@@ -240,7 +240,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
         **asdict(method.limits),
         **decoder.text.described,
         **({"rows": blind.described} if blind else {}),
-        "dtype": settings.dtype,
+        "dtype": decoder.dtype,
         "device": decoder.checkpoint.device.type,
         "source_field": inputs.names.source,
         "target_field": inputs.names.target,

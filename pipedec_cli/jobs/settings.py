@@ -39,6 +39,8 @@ LARGEST: Final = 1_000_000_000
 # ---- types that several settings have
 
 Dtype = Literal["float32", "bfloat16", "float16", "int8", "int4"]
+#: The same, and weights as a GGUF file holds them.
+StoredDtype = Literal["float32", "bfloat16", "float16", "int8", "int4", "stored"]
 #: A number of examples, passes or updates.
 Count = Annotated[int, Meta(ge=1, le=LARGEST)]
 #: A number of tokens, steps or examples that are computed together.

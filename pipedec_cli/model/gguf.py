@@ -534,8 +534,8 @@ def read_weights(
 ) -> dict[str, Any]:
     """The weights of a bare folder's file by transformers' names: matrices in blocks as they are, others as parameters.
 
-    Parameters that are small have the dtype, see `parameter`. A ValueError for blocks
-    of a type that the kernels do not have.
+    Parameters of one dimension have the dtype. A ValueError for blocks of a type that
+    the kernels do not have.
     """
     from gguf import GGML_QUANT_SIZES
 
@@ -551,7 +551,9 @@ def read_weights(
             if place.order is not None:
                 values = values[place.order]
             check_sum(name, values)
-            weights[name] = parameter(values - 1 if place.is_larger else values, dtype)
+            values = values - 1 if place.is_larger else values
+            own = values.dtype if values.ndim > 1 else dtype
+            weights[name] = parameter(values, own)
         elif len(shape) != 2 or kernels.kind_of_blocks(place.type) < 0:
             raise ValueError(f"{name} is of type {place.type}")
         else:

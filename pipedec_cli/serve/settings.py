@@ -12,9 +12,9 @@ from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import (
     LARGEST,
     Device,
-    Dtype,
     Size,
     SourceTokens,
+    StoredDtype,
     Threads,
     WorkflowSettings,
     key,
@@ -42,9 +42,9 @@ class ServeSettings(WorkflowSettings):
     batch_size: Annotated[int, Meta(ge=1, le=4096)] = option(
         16, "Requests decoded at the same time."
     )
-    dtype: Dtype = option(
-        "float32",
-        "Or bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32].",
+    dtype: StoredDtype | None = option(
+        None,
+        "float32, bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32; of GGUF, as stored].",
         metavar="TYPE",
     )
     device: Device = common.device_option()
