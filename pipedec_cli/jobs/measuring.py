@@ -182,9 +182,8 @@ class _Contest:
         contest = {}
         for entry in self.entries:
             contest[entry.name] = (entry.runner, self.timed(entry, size))
-        repeats = REPEATS
         number = many(len(self.timed(self.entries[0], size)), "example")
-        passes = f"{many(repeats, 'repeat')} and a warm-up of each over {number}"
+        passes = f"{many(REPEATS, 'repeat')} and a warm-up of each over {number}"
         log.info(f"timing {', '.join(contest)}: {passes}, batch size {size}")
         began = time.monotonic()
         passed = count(1)
@@ -192,7 +191,7 @@ class _Contest:
         def on_pass(_: str) -> None:
             advance()
             if next(passed) == len(contest):  # all have warmed up
-                more = repeats * (time.monotonic() - began)
+                more = REPEATS * (time.monotonic() - began)
                 stop = "; Ctrl-C shows what is measured by then" if self.forced else ""
                 log.info(f"about {duration(more)} more at batch size {size}{stop}")
 
@@ -201,13 +200,13 @@ class _Contest:
             self.stopped = f"stopped at batch size {size}: {lacking}"
             log.warning(self.stopped)
 
-        total = len(contest) * (1 + repeats)
+        total = len(contest) * (1 + REPEATS)
         named = f"passes over {number}, batch size {size}"
         with stage(self.listen, named, total) as advance:
             return time_together(
                 contest,
                 batch_size=size,
-                repeats=repeats,
+                repeats=REPEATS,
                 clock=device_clock(device),
                 rest=pause,
                 on_pass=on_pass,

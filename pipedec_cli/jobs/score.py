@@ -191,12 +191,12 @@ def score_runs(
         for warning in scored[-1].warnings(limit):
             log.warning(warning)
     if task == "fields":
-        _check_keys(_of_protocol(asked).get("metrics", ()), scored)
+        _check_keys(asked.metrics or (), scored)
     return scored
 
 
 def _of_protocol(settings: ScoreSettings) -> dict[str, Any]:
-    """The settings that belong to one protocol or another, if they were given."""
+    """The setting that belongs to one protocol, if it was given."""
     return {} if settings.metrics is None else {"metrics": settings.metrics}
 
 

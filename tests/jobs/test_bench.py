@@ -10,6 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from pipedec_cli.cli import signals
+from pipedec_cli.compare.comparison import Bench, Sample
+from pipedec_cli.compare.runners import Lengths
 from pipedec_cli.jobs import measuring
 from pipedec_cli.model.scratch import SHAPES
 from pipedec_cli.view.results import bench_sheets

@@ -52,7 +52,7 @@ def test_a_table_and_the_signature_go_to_stdout_talk_to_stderr_and_scores_to_the
     assert "saved" not in result.stdout
     saved = read_json(saved_as("out"))
     assert saved["values"]["rouge1"] == 50.0
-    assert saved["signature"].startswith("rouge|score:f1|stem:no|")
+    assert saved["signature"].startswith("rouge|score:f1|stem:yes|")
     assert saved["rows"] == {"scored": 2, "expected": None}
     assert saved["failures"]["duplicated_rate"] == 0.0
     settings, (read,) = saved["manifest"]["settings"], saved["manifest"]["inputs"]
