@@ -1,0 +1,1 @@
+complete --command pipedec --no-files --arguments "(env _PIPEDEC_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) pipedec)" --condition "env _PIPEDEC_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) pipedec"
