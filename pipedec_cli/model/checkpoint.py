@@ -24,6 +24,7 @@ from pipedec_cli.model.arguments import STORED
 from pipedec_cli.model.engine.native.library import BuildError
 from pipedec_cli.model.families import Backbone, backbone_of, ends_of
 from pipedec_cli.model.files import read_folder
+from pipedec_cli.model.foreign import read_foreign
 from pipedec_cli.model.gguf import content_sha256, loadable, local_files
 from pipedec_cli.model.pretrained import (
     CONFIG,
@@ -339,7 +340,10 @@ def _reason(error: BaseException) -> str:
 def _read_bare(name: str, dtype: torch.dtype, computed: torch.dtype) -> Any:
     """The model, tokenizer and settings without transformers; None if it is needed."""
     if not is_gguf(name):
-        return read_folder(Path(name), dtype, computed)
+        folder = Path(name)
+        return read_folder(folder, dtype, computed) or read_foreign(
+            folder, dtype, computed
+        )
     folder = Path(loadable(name, is_bare=True))
     return read_folder(folder, dtype, computed, local_files(name))
 

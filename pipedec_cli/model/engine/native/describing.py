@@ -12,6 +12,7 @@ from pipedec_cli.model.engine.native.library import (
     ACTIVATIONS,
     BuildError,
 )
+from pipedec_cli.model.engine.native.ropes import frequencies_of
 from pipedec_cli.model.engine.torch.parts import (
     distance_buckets,
     layers,
@@ -242,7 +243,7 @@ def _ropes(
     """The frequencies and amplitudes of rotary embeddings, whose parameters have the prefix of their names as a key.
 
     A stack without transformers' embedding has only such as its parameters alone
-    determine: those of the kind "default".
+    determine; see `frequencies_of`.
     """
     module, frequencies, amplitudes = (
         getattr(stack, "rotary_emb", None),
@@ -251,12 +252,10 @@ def _ropes(
     )
     for prefix, rope in parameters.items():
         kind = rope.get("rope_type", "default")
-        is_plain = kind == "default" and rope.get("partial_rotary_factor", 1.0) == 1.0
-        if kind not in STATIC_ROPES or (module is None and not is_plain):
+        if kind not in STATIC_ROPES:
             raise BuildError(f"the rotary embedding is {kind}")
         if module is None:
-            places = torch.arange(0, head_width, 2, dtype=torch.int64).float()
-            frequencies.append(1.0 / (rope["rope_theta"] ** (places / head_width)))
+            frequencies.append(frequencies_of(rope, head_width))
             amplitudes.append(1.0)
         else:
             frequencies.append(getattr(module, f"{prefix}inv_freq").detach().float())

@@ -1,0 +1,42 @@
+"""Folders that another version of transformers wrote: their config and tokenizer by transformers, their weights as they stand."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipedec_cli.model.bare import read_bare
+from pipedec_cli.model.engine.native.describing import FAMILIES, describe
+from pipedec_cli.model.engine.native.library import library
+from pipedec_cli.model.engine.native.packing import check_spec
+from pipedec_cli.model.families import backbone_of
+from pipedec_cli.model.pretrained import (
+    check_tokenizer,
+    load_config,
+    load_tokenizer,
+    quiet,
+)
+
+
+def read_foreign(folder: Path, dtype: torch.dtype, computed: torch.dtype) -> Any:
+    """The model in `dtype`, the tokenizer, and our settings; None if transformers is needed for the weights.
+
+    Its modules would take 4 bytes for each weight. `computed` is the dtype that the
+    kernels are to compute in.
+    """
+    is_adapter = (folder / "adapter_config.json").exists()
+    if is_adapter or not any(folder.glob("model*.safetensors")):
+        return None
+    try:
+        with quiet():
+            config, content = load_config(str(folder), local=True)
+            is_compiled = config.model_type in FAMILIES
+            if not is_compiled or not backbone_of(config).prompted:
+                return None
+            model = read_bare(folder, config, dtype)
+            check_spec(describe(model), library(), computed)
+            tokenizer = load_tokenizer(str(folder), config, local=True)
+            check_tokenizer(tokenizer, config.vocab_size, str(folder))
+    except Exception:  # whatever does not fit: transformers says it in its words
+        return None
+    return model, tokenizer, content
