@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import PredictionsFile
@@ -17,6 +17,10 @@ from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
 from pipedec_cli.jobs.tally import GenerateResult
+
+if TYPE_CHECKING:
+    from pipedec_cli.data.inputs import Inputs
+    from pipedec_cli.decoding.decoder import Decoder
 
 
 def generate(
@@ -44,20 +48,11 @@ def generate(
     if settings.out is not None and not settings.to_stdout:
         check_out(settings, Path(settings.out))
 
-    inputs, decoder = read_inputs(settings), load_model(settings, listen)
+    inputs = read_inputs(settings)
+    decoder = load_model(settings, listen)
 
     if settings.show_prompt:
-        source = next(iter(inputs.read())).source
-        first = (
-            decoder.chunks(settings.chunk).cut(source)[0].text
-            if settings.chunk
-            else source
-        )
-        assert decoder.blind is not None, "settings for other rows are refused"
-        text, known = decoder.text, enumerate(decoder.blind.known, start=1)
-        rows = (f"--- row {number}\n{text.written(row)}" for number, row in known)
-        # The prompt, and what each row adds to it.
-        return "\n".join([text.written(text.source(first)[0]), *rows])
+        return _prompt(settings, decoder, inputs)
 
     from pipedec_cli.jobs.run import announce, list_invalid, plan_run, stream, write
 
@@ -68,45 +63,63 @@ def generate(
         stream(run, listen, emit)
         list_invalid(run, None)
         return None
-    path, again = (
-        Path(settings.out) if settings.out else run.path,
-        "the same command with --resume",
-    )
+    path = Path(settings.out) if settings.out else run.path
+    again = "the same command with --resume"
     return write(run, path, listen, resume=settings.resume, again=again)
+
+
+def _prompt(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> str:
+    """The prompt of the first record, and what each row adds to it."""
+    source = next(iter(inputs.read())).source
+    if settings.chunk:
+        source = decoder.chunks(settings.chunk).cut(source)[0].text
+    assert decoder.blind is not None, "settings for other rows are refused"
+    text = decoder.text
+    parts = [text.written(text.source(source)[0])]
+    for number, row in enumerate(decoder.blind.known, start=1):
+        parts.append(f"--- row {number}\n{text.written(row)}")
+    return "\n".join(parts)
 
 
 def check_settings(settings: RunSettings) -> None:
     """A `UserError` if settings do not go together."""
     if settings.text and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
-    if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
-        what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
-        todo = "name it with --model, " + (
-            "and leave --exact out" if settings.exact else "or leave them out"
-        )
-        raise UserError(what, todo=todo)
-    if settings.shots and settings.chat:
-        raise UserError(
-            "examples do not go into a chat", todo="leave --chat or --shots out"
-        )
-    for name in () if settings.is_blind else settings.asked("calibrate", "show_prompt"):
-        what = f"{name} is for --schema, --fields, --shots and --ask"
-        raise UserError(what, todo="leave it out")
+    _check_blind(settings)
     if settings.draft and not settings.exact:
         raise UserError(
             "--draft is for --exact alone",
             todo="name the sequential model with --exact",
         )
-    of_data = ["plain", "source_field", "target_field"]
-    of_data += ["skip_invalid", "split"] if settings.text else []
-    for name in () if settings.data is not None else settings.asked(*of_data):
-        what = f"{name} says what DATA is, and there is none"
-        raise UserError(what, todo="give a file, or -")
+    if settings.data is None:
+        of_data = ["plain", "source_field", "target_field"]
+        if settings.text:
+            of_data += ["skip_invalid", "split"]
+        for name in settings.asked(*of_data):
+            what = f"{name} says what DATA is, and there is none"
+            raise UserError(what, todo="give a file, or -")
+
+
+def _check_blind(settings: RunSettings) -> None:
+    """A `UserError` if settings do not go with the questions to an ordinary model."""
+    if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
+        what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"
+        more = "and leave --exact out" if settings.exact else "or leave them out"
+        raise UserError(what, todo=f"name it with --model, {more}")
+    if settings.shots and settings.chat:
+        raise UserError(
+            "examples do not go into a chat", todo="leave --chat or --shots out"
+        )
+    if not settings.is_blind:
+        for name in settings.asked("calibrate", "show_prompt"):
+            what = f"{name} is for --schema, --fields, --shots and --ask"
+            raise UserError(what, todo="leave it out")
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:
     """The commands to go on with: to score the predictions in `out`, if they have targets, or to generate from all sources."""
-    where, place = settings.workspace, settings.place
+    where = settings.workspace
+    place = settings.place
     if not out.is_file():
         return ""
     if next(PredictionsFile(out).lines(), {}).get("target") is None:

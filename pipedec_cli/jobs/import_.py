@@ -1,7 +1,7 @@
 """`pipedec import`: published data sets as JSON lines that `segment` takes."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass
 from functools import partial
@@ -146,59 +146,82 @@ def import_data(
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
     """The file of each split, None for a location without any; a `UserError` over or beside an input."""
-    place = Path(settings.location)
-    splits: tuple[SplitName, ...] = (settings.split,) if settings.split else ()
-    if not splits and (
-        settings.name != "parallel" or place.is_dir()
-    ):  # the hub has no parallel text
-        splits = splits_at(settings.location)
-    paths: dict[SplitName | None, Path]
+    paths = _named(settings, _splits_of(settings))
+    for path in paths.values():
+        if not settings.to_stdout:
+            _keep_inputs(settings, path)
+            require_place(path)
+            require_own(path, {"id", "source"}, "pipedec import")
+    return paths
+
+
+def _splits_of(settings: ImportSettings) -> tuple[SplitName, ...]:
+    """The splits to write: the one that is asked for, or those that are there."""
+    if settings.split:
+        return (settings.split,)
+    if settings.name == "parallel" and not Path(settings.location).is_dir():
+        return ()  # the hub has no parallel text
+    return splits_at(settings.location)
+
+
+def _named(
+    settings: ImportSettings, splits: Sequence[SplitName]
+) -> dict[SplitName | None, Path]:
+    """The file of each split: the one that is asked for, or one in a folder."""
     if len(splits) <= 1:
-        name = (
-            f"{settings.name}-{settings.split}.jsonl"
-            if settings.split
-            else f"{settings.name}.jsonl"
-        )
-        paths = {next(iter(splits), None): settings.out or Path(name)}
-    elif settings.to_stdout:
+        name = f"{settings.name}.jsonl"
+        if settings.split:
+            name = f"{settings.name}-{settings.split}.jsonl"
+        return {next(iter(splits), None): settings.out or Path(name)}
+    if settings.to_stdout:
         raise UserError(
             "there are several splits, and stdout is one file",
             todo="choose one with --split",
         )
-    else:
-        folder = settings.out or Path(settings.name)
-        if folder.is_file():
-            what, todo = (
-                "is a file, and there are several splits to write",
-                "give a folder, or --split",
-            )
-            raise UserError(what, where=str(folder), todo=todo)
-        paths = {split: folder / f"{split}.jsonl" for split in splits}
-    for path in paths.values():
-        for given in filter(None, (place, settings.targets)):
-            taken = path.parent if given.is_dir() else path
-            if given.exists() and real(taken) == real(given) and not settings.to_stdout:
-                over = "into the folder" if given.is_dir() else "over the file"
-                what, todo = (
-                    f"would be written {over} that is read",
-                    "give another place as --out",
-                )
-                raise UserError(what, where=str(path), todo=todo)
-        if not settings.to_stdout:
-            require_place(path)
-            require_own(path, {"id", "source"}, "pipedec import")
-    return paths
+    folder = settings.out or Path(settings.name)
+    if folder.is_file():
+        what = "is a file, and there are several splits to write"
+        raise UserError(what, where=str(folder), todo="give a folder, or --split")
+    return {split: folder / f"{split}.jsonl" for split in splits}
+
+
+def _keep_inputs(settings: ImportSettings, path: Path) -> None:
+    """A `UserError` if a file would be written over an input, or into its folder."""
+    for given in filter(None, (Path(settings.location), settings.targets)):
+        taken = path.parent if given.is_dir() else path
+        if given.exists() and real(taken) == real(given):
+            over = "into the folder" if given.is_dir() else "over the file"
+            what = f"would be written {over} that is read"
+            raise UserError(what, where=str(path), todo="give another place as --out")
 
 
 def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
     """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
-    folder, tallies = (
-        next(iter(paths.values())).parent,
-        dict[SplitName | None, CleaningCounts](),
-    )
+    tallies = _write_all(settings, paths, listen)
+    for split, tally in tallies.items():
+        for note in tally.notes():
+            log.warning(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
+    if len(paths) > 1:
+        _rename_unlabelled(paths, tallies)
+    segmented = _segmenting(settings, next(iter(paths.values())))
+    files = []
+    for split, path in paths.items():
+        records = track(listen, read_records(path), None, f"counting {path}")
+        name = "stdout" if settings.to_stdout else str(path)
+        statistics = describe_targets(map(segmented, records))
+        files.append(ImportedFile(name, split, tallies[split], statistics))
+    return files
+
+
+def _write_all(
+    settings: ImportSettings, paths: Mapping[SplitName | None, Path], listen: Listen
+) -> dict[SplitName | None, CleaningCounts]:
+    """Write the files of all splits, or none of them. Returns what was counted in each."""
+    folder = next(iter(paths.values())).parent
     is_new = not folder.exists()
+    tallies: dict[SplitName | None, CleaningCounts] = {}
     try:
         with ExitStack() as written:  # all files get their names at its end
             for split, path in paths.items():
@@ -209,58 +232,61 @@ def _import(
             if is_new:
                 folder.rmdir()
         raise
+    return tallies
+
+
+def _rename_unlabelled(
+    paths: dict[SplitName | None, Path],
+    tallies: Mapping[SplitName | None, CleaningCounts],
+) -> None:
+    """Give the files without any target names that `segment` skips."""
     for split, tally in tallies.items():
-        for note in tally.notes():
-            log.warning(f"{'stdout' if settings.to_stdout else paths[split]}: {note}")
-    for split, tally in tallies.items():
-        if len(paths) > 1 and tally.times["without_target"] == tally.examples:
-            paths[split] = paths[split].replace(
-                paths[split].with_name(f"unlabelled-{split}.jsonl")
-            )
+        if tally.times["without_target"] == tally.examples:
+            path = paths[split].with_name(f"unlabelled-{split}.jsonl")
+            paths[split] = paths[split].replace(path)
             log.info(
-                f"{paths[split]}: named so that `pipedec segment`, which needs targets, passes it over"
+                f"{path}: named so that `pipedec segment`, which needs targets, passes it over"
             )
-    # Parallel text without a separator is in sentences. Text is cut by what is learnt
-    # from the first targets.
-    level: Level = (
-        "sentence" if settings.separator == "" else IMPORTERS[settings.name][0]
-    )
-    characters, targets = 0, list[str]()
-    for record in read_records(next(iter(paths.values()))):
-        if characters > TRAINING_CHARACTERS:
-            break
-        if record.target and record.target_segments is None:
-            characters += len(record.target)
-            targets.append(record.target)
-    segmenter = make_segmenter(level, targets=targets)
+
+
+def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Record]:
+    """Cuts the target of a record, to count its parts. Text is cut by what is learnt from the first targets in a file."""
+    # Parallel text without a separator is in sentences.
+    level: Level = IMPORTERS[settings.name][0]
+    if settings.separator == "":
+        level = "sentence"
+    segmenter = make_segmenter(level, targets=_first_targets(path))
 
     def segmented(record: Record) -> Record:
         if record.target is None or record.target_segments is not None:
             return record
         if record.target_fields is not None:
-            return replace(
-                record,
-                target_segments=tuple(map(text_of, record.target_fields.values())),
-            )
+            values = map(text_of, record.target_fields.values())
+            return replace(record, target_segments=tuple(values))
         return replace(record, target_segments=segmenter.cut(record.target))
 
-    files = []
-    for split, path in paths.items():
-        records = track(listen, read_records(path), None, f"counting {path}")
-        name = "stdout" if settings.to_stdout else str(path)
-        files.append(
-            ImportedFile(
-                name, split, tallies[split], describe_targets(map(segmented, records))
-            )
-        )
-    return files
+    return segmented
+
+
+def _first_targets(path: Path) -> list[str]:
+    """The first targets of a file that are texts, as many as sentences are learnt from."""
+    characters = 0
+    targets: list[str] = []
+    for record in read_records(path):
+        if characters > TRAINING_CHARACTERS:
+            break
+        if record.target and record.target_segments is None:
+            characters += len(record.target)
+            targets.append(record.target)
+    return targets
 
 
 def _write(
     settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen
 ) -> CleaningCounts:
     """Write one split, or one file, which must hold something."""
-    tally, read = CleaningCounts(), IMPORTERS[settings.name][1]
+    tally = CleaningCounts()
+    read = IMPORTERS[settings.name][1]
     if settings.name == "parallel":
         separator = settings.separator and unescaped(settings.separator)
         read = partial(parallel, targets=settings.targets, separator=separator)

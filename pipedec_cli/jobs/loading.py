@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import (
@@ -38,7 +38,7 @@ from pipedec_cli.data.reading import (
     require_writable,
     some_names,
 )
-from pipedec_cli.data.records import FieldNames, Record
+from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
@@ -117,7 +117,9 @@ def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
         )
     names = FieldNames(settings.source_field, settings.target_field)
     found = (
-        one for one in read_records(location, names) if one.target_fields is not None
+        record
+        for record in read_records(location, names)
+        if record.target_fields is not None
     )
     return islice(found, _CHOSEN_FROM)
 
@@ -137,25 +139,28 @@ def choose_shots(
     lacking = [
         sum(any_item(keys) in free for keys in _unread(record)) for record in records
     ]
+    ways = [_ways(record, fields) for record in records]
     shown = Counter[tuple[str, bool | str]]()
-    texts = [texts_of(record.target_fields or {}, fields) for record in records]
-    ways = [
-        [
-            (field.name, way)
-            for (field, _), text in zip(rows_of(fields, len(row)), row, strict=True)
-            for way in (bool(text), text)
-        ]
-        for row in texts
-    ]
     chosen: list[int] = []
     while len(chosen) < count:
-        left = (number for number in range(len(records)) if number not in chosen)
-        news = {
-            number: sum(1 / (1 + shown[way]) for way in ways[number]) for number in left
-        }
-        chosen.append(max(news, key=lambda number: (-lacking[number], news[number])))
-        shown.update(ways[chosen[-1]])
+        news: dict[int, float] = {}
+        for number, its_ways in enumerate(ways):
+            if number not in chosen:
+                news[number] = sum(1 / (1 + shown[way]) for way in its_ways)
+        best = max(news, key=lambda number: (-lacking[number], news[number]))
+        chosen.append(best)
+        shown.update(ways[best])
     return [records[number] for number in chosen]
+
+
+def _ways(record: Record, fields: Sequence[Field]) -> list[tuple[str, bool | str]]:
+    """What a record shows of each key: whether it has a value, and which."""
+    texts = texts_of(record.target_fields or {}, fields)
+    ways: list[tuple[str, bool | str]] = []
+    for (field, _), text in zip(rows_of(fields, len(texts)), texts, strict=True):
+        ways.append((field.name, bool(text)))
+        ways.append((field.name, text))
+    return ways
 
 
 def _unread(record: Record) -> Iterator[Keys]:
@@ -187,73 +192,98 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     there, or a record is not valid.
     """
     if settings.text:
-        texts = list[Record]()
-        for number, text in enumerate(settings.text, start=1):
-            # Bytes that are no UTF-8 come as halves of surrogate pairs.
-            where, source = f"--text {number}", mended_text(text)
-            if not text.strip():
-                raise UserError(
-                    "is empty",
-                    where=where,
-                    todo="there must be something to generate from",
-                )
-            with suppress(OSError):  # too long a name is no file
-                if Path(text).is_file():
-                    todo = "give it as DATA (--plain for plain text) if its content is meant"
-                    log.warning(f"{where}: {text!r} is read as words; {todo}")
-            fields = {"id": str(number), "source": source}
-            texts.append(Record(str(number), source, None, None, (), where, fields))
-        return scan_inputs(
-            lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text"
-        )
-    place, split = settings.place, settings.split or "test"
+        return _scan_texts(settings)
+    place = settings.place
+    split = settings.split or "test"
     path = Path(settings.data) if settings.data else place.split(split)
     location = settings.data or str(path)
     names = FieldNames(settings.source_field, settings.target_field)
     if settings.data is None:
-        place.require(path, "pipedec segment DATA")
+        _require_split(place, path)
         names = FieldNames()  # `segment` gives the fields these names
-        if path.stat().st_size == 0:
-            todo = "give --split dev, or data of your own to generate from"
-            raise UserError("is empty", where=location, todo=todo)
-    elif path.is_dir() and (settings.split is not None or not corpus_files(path)):
-        any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
-        if split not in (there := given_splits(location, any_name)):
-            todo = f"give --split {' or '.join(there)}"
-            raise UserError(f"has no file for {split}", where=location, todo=todo)
-    elif (
-        not path.is_dir()
-        and settings.split is not None
-        and (location == STDIN or path.exists())
-    ):
-        raise UserError(
-            "a single file has no splits", where=location, todo="leave out --split"
+    else:
+        _check_split(settings, path, location, split)
+    invalid: InvalidRecords | None = None
+    if settings.skip_invalid or settings.part or settings.ray:
+        invalid = InvalidRecords()
+    say_mended = True
+
+    def read() -> Iterator[Record]:
+        return read_records(
+            location,
+            names,
+            split=split,
+            say_mended=say_mended,
+            plain=settings.plain,
+            invalid=invalid,
+            allow_empty=invalid is not None,
+            skippable=True,
         )
-    invalid = (
-        InvalidRecords()
-        if settings.skip_invalid or settings.part or settings.ray
-        else None
-    )
-    how: Any = {
-        "split": split,
-        "say_mended": True,
-        "plain": settings.plain,
-        "invalid": invalid,
-    }
-    how |= {"allow_empty": invalid is not None, "skippable": True}
+
     if location == STDIN or not (path.is_file() or path.is_dir()):
         keep = place.root
-    read = lambda: read_records(location, names, **how)  # noqa: E731
     inputs = scan_inputs(
         read, names, limit=settings.limit, keep=keep, location=location, invalid=invalid
     )
-    how["say_mended"] = False  # the records are read again as texts are generated
-    if settings.plain and any(
-        record.source.startswith('{"') for record in inputs.read(0, 1)
-    ):
+    say_mended = False  # the records are read again as texts are generated
+    if settings.plain:
+        _warn_of_json(inputs, location)
+    return inputs
+
+
+def _scan_texts(settings: RunSettings) -> Inputs:
+    """The texts of the command line as records."""
+    texts: list[Record] = []
+    for number, text in enumerate(settings.text, start=1):
+        where = f"--text {number}"
+        # Bytes that are no UTF-8 come as halves of surrogate pairs.
+        source = mended_text(text)
+        if not text.strip():
+            todo = "there must be something to generate from"
+            raise UserError("is empty", where=where, todo=todo)
+        with suppress(OSError):  # too long a name is no file
+            if Path(text).is_file():
+                todo = (
+                    "give it as DATA (--plain for plain text) if its content is meant"
+                )
+                log.warning(f"{where}: {text!r} is read as words; {todo}")
+        fields = {"id": str(number), "source": source}
+        texts.append(Record(str(number), source, None, None, (), where, fields))
+    return scan_inputs(
+        lambda: iter(texts), FieldNames(), limit=settings.limit, location="--text"
+    )
+
+
+def _require_split(place: Workspace, path: Path) -> None:
+    """A `UserError` unless the workspace has a file of the split that holds something."""
+    place.require(path, "pipedec segment DATA")
+    if path.stat().st_size == 0:
+        todo = "give --split dev, or data of your own to generate from"
+        raise UserError("is empty", where=str(path), todo=todo)
+
+
+def _check_split(
+    settings: RunSettings, path: Path, location: str, split: SplitName
+) -> None:
+    """A `UserError` if data of one's own have no such split."""
+    if path.is_dir():
+        if settings.split is None and corpus_files(path):
+            return
+        any_name = "JSON lines and parquet files may have any names without --split; else name them train.jsonl, dev.jsonl, test.jsonl"
+        there = given_splits(location, any_name)
+        if split not in there:
+            todo = f"give --split {' or '.join(there)}"
+            raise UserError(f"has no file for {split}", where=location, todo=todo)
+    elif settings.split is not None and (location == STDIN or path.exists()):
+        todo = "leave out --split"
+        raise UserError("a single file has no splits", where=location, todo=todo)
+
+
+def _warn_of_json(inputs: Inputs, location: str) -> None:
+    """Warn if plain text is JSON, by its first line."""
+    if any(record.source.startswith('{"') for record in inputs.read(0, 1)):
         what = "holds JSON, which --plain reads as text, keys and braces too"
         log.warning(f"{location} {what}: leave --plain out if its fields are meant")
-    return inputs
 
 
 # ---- models
@@ -279,20 +309,7 @@ def find_model(name: str | None, place: Workspace) -> str:
 def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
-        from pipedec_cli.decoding.exact import exact_decoder
-
-        prompt = settings.prompt_template, settings.chat
-        sequential = load_decoder(settings, model=settings.exact)
-        has_drafter = settings.model or is_model(settings.place.model("pipelined"))
-        draft = settings.draft or ("pipelined" if has_drafter else "source")
-        if draft != "pipelined":
-            apply_prompt(*prompt, sequential)
-            decoder = exact_decoder(sequential, draft)
-        else:
-            drafter = load_decoder(settings)
-            apply_prompt(*prompt, sequential, drafter)
-            inherit_prompt(*prompt, sequential, drafter)
-            decoder = exact_decoder(sequential, drafter)
+        decoder = _exact_decoder(settings, settings.exact)
     elif settings.is_blind:
         decoder = _blind_decoder(settings, listen)
     else:
@@ -303,50 +320,70 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
         if isinstance(decoder.plan, FieldPlan):
             decoder.plan.grounded = bool(settings.grounded)
     if not decoder.plan.pipelined:
-        unused = ["empty_rows", "stop_on_repeat"]
-        unused += ["delay"] if settings.delay == "wait" else []
-        unused += ["model", "sub_max", "time_max"] if settings.exact else []
-        for name in settings.asked(*unused):
-            what = f"{name} is for a pipelined decoder, and there is none"
-            todo = (
-                "leave it out, or give --draft pipelined"
-                if settings.exact
-                else "leave it out"
-            )
-            raise UserError(what, todo=todo)
-    of_rows = (
-        []
-        if decoder.checkpoint.together or decoder.blind
-        else ["chunk", "confidence", "grounded"]
-    )
-    of_objects = ["spans"] if decoder.fields is None else []
-    for name in settings.asked(*of_rows, *of_objects):
+        _refuse_of_pipelined(settings)
+    _refuse_of_objects(settings, decoder)
+    return decoder
+
+
+def _exact_decoder(settings: RunSettings, model: str) -> Decoder:
+    """A sequential model, with the draft that was asked for or that there is."""
+    from pipedec_cli.decoding.exact import exact_decoder
+
+    template = settings.prompt_template
+    chat = settings.chat
+    sequential = load_decoder(settings, model=model)
+    has_drafter = settings.model or is_model(settings.place.model("pipelined"))
+    draft = settings.draft or ("pipelined" if has_drafter else "source")
+    if draft != "pipelined":
+        apply_prompt(template, chat, sequential)
+        return exact_decoder(sequential, draft)
+    drafter = load_decoder(settings)
+    apply_prompt(template, chat, sequential, drafter)
+    inherit_prompt(template, chat, sequential, drafter)
+    return exact_decoder(sequential, drafter)
+
+
+def _refuse_of_pipelined(settings: RunSettings) -> None:
+    """Refuse the settings that only a pipelined decoder has."""
+    unused = ["empty_rows", "stop_on_repeat"]
+    todo = "leave it out"
+    if settings.delay == "wait":
+        unused.append("delay")
+    if settings.exact:
+        unused += ["model", "sub_max", "time_max"]
+        todo = "leave it out, or give --draft pipelined"
+    for name in settings.asked(*unused):
+        what = f"{name} is for a pipelined decoder, and there is none"
+        raise UserError(what, todo=todo)
+
+
+def _refuse_of_objects(settings: RunSettings, decoder: Decoder) -> None:
+    """Refuse the settings of models that write objects, if this one writes none."""
+    unused: list[str] = []
+    if not (decoder.checkpoint.together or decoder.blind):
+        unused += ["chunk", "confidence", "grounded"]
+    if decoder.fields is None:
+        unused.append("spans")
+    for name in settings.asked(*unused):
         what = f"{name} is for a model that writes objects, a row for each value"
         raise UserError(what, todo="leave it out")
-    return decoder
 
 
 def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.decoding.blind import blind_decoder
     from pipedec_cli.decoding.calibration import calibrate
-    from pipedec_cli.objects.candidates import with_values
 
-    rows, records = (
-        blind_rows(settings),
-        list[Record](),
-    )  # faults in files come before the weights
-    if location := settings.calibrate:
-        records += islice(_with_targets(location, settings), MOST_FITTED)
-        if not records:
-            what = "has no records with an object as target"
-            raise UserError(what, where=location, todo="give records as for --shots")
-        fields = [*rows.tree.values()]
-        records = [with_values(record, fields) for record in records]
-        _warn_of_unfilled(records, fields, location)
-    how: Any = {"template": settings.prompt_template, "chat": settings.chat}
+    rows = blind_rows(settings)  # faults in files come before the weights
+    records: list[Record] = []
+    if settings.calibrate:
+        records = _fitted_records(settings.calibrate, settings, [*rows.tree.values()])
     decoder = blind_decoder(
-        load_decoder(settings), rows, grounded=settings.grounded is not False, **how
+        load_decoder(settings),
+        rows,
+        grounded=settings.grounded is not False,
+        template=settings.prompt_template,
+        chat=settings.chat,
     )
     if records:
         if len(records) < FEW_FITTED:
@@ -358,6 +395,21 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
         with stage(listen, "calibrating", len(records)) as advance:
             calibrate(decoder, records, batch_size, advance)
     return decoder
+
+
+def _fitted_records(
+    location: str, settings: RunSettings, fields: Sequence[Field]
+) -> list[Record]:
+    """The records that thresholds are fitted to; a `UserError` if there are none."""
+    from pipedec_cli.objects.candidates import with_values
+
+    records = list(islice(_with_targets(location, settings), MOST_FITTED))
+    if not records:
+        what = "has no records with an object as target"
+        raise UserError(what, where=location, todo="give records as for --shots")
+    records = [with_values(record, fields) for record in records]
+    _warn_of_unfilled(records, fields, location)
+    return records
 
 
 def load_decoder(
@@ -372,7 +424,8 @@ def load_decoder(
     `consume` is `Decoder`'s; the `role` is said.
     """
     model = model or settings.model
-    name, device = find_model(model, settings.place), settings.device
+    name = find_model(model, settings.place)
+    device = settings.device
     log.info(f"loading {role}{name} …")  # torch as well, which takes some seconds
 
     import torch
@@ -420,11 +473,10 @@ def inherit_prompt(
     """Give a foreign model the prefix, source limit and prompt of a pipelined one; what is asked for stays."""
     if sequential.checkpoint.settings is not None:
         return
-    like, trained = pipelined.text, pipelined.settings
-    sequential.text.prefix, sequential.text.max_source_tokens = (
-        like.prefix,
-        like.max_source_tokens,
-    )
+    like = pipelined.text
+    trained = pipelined.settings
+    sequential.text.prefix = like.prefix
+    sequential.text.max_source_tokens = like.max_source_tokens
     if sequential.text.prompt is None:
         return
     if like.prompt is not None:
@@ -459,12 +511,11 @@ def check_out(settings: RunSettings, path: Path) -> None:
     require_place(path)
     if path.exists() and not path.is_file():  # such as /dev/null
         return
-    file, place = PredictionsFile(path), settings.place
-    read = (
-        []
-        if settings.text
-        else [settings.data or str(place.split(settings.split or "test"))]
-    )
+    file = PredictionsFile(path)
+    place = settings.place
+    read: list[str] = []
+    if not settings.text:
+        read = [settings.data or str(place.split(settings.split or "test"))]
     keep_apart(read, [path, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once

@@ -10,16 +10,17 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import TextIOBase
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -39,13 +40,44 @@ from pipedec_cli.threads import settle_threads
 
 #: Enough shards for the workers to end at about the same time, and enough records in
 #: each to be worth a start.
-SHARDS_A_WORKER, FEWEST_RECORDS = 16, 64
+SHARDS_A_WORKER: Final = 16
+FEWEST_RECORDS: Final = 64
 #: How often a shard is tried whose worker dies behind the same line. Ray itself would
 #: never stop.
 TRIES: Final = 3
 #: Seconds in which a cluster's machine has to answer. Ray itself would try for minutes
 #: in silence.
 CONNECTING: Final = 10
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many workers a cluster carries, and what each has."""
+
+    count: int
+    gpus: int  # of the cluster, 0 if they are not used
+    threads: int  # of each worker
+    cpus: float  # of the cluster
+
+    @classmethod
+    def of(cls, resources: Mapping[str, float], device: str, threads: int) -> Self:
+        """A worker a GPU, or as many as the CPUs have threads for."""
+        gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
+        count = gpus or max(1, int(resources.get("CPU", 1)) // threads)
+        return cls(count, gpus, threads, resources.get("CPU", 0))
+
+    def described(self, where: str) -> str:
+        """The workers in words."""
+        device = "a GPU each" if self.gpus else f"{many(self.threads, 'thread')} each"
+        return f"{many(self.count, 'worker')} of {where}, {device}"
+
+    def warn_of_cpus(self) -> None:
+        """Warn if the cluster has fewer CPUs than the workers ask for: Ray would wait."""
+        needed = self.count * self.threads
+        if needed > self.cpus:
+            log.warning(
+                f"the workers need {needed} CPUs, and the cluster has {self.cpus:g}"
+            )
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -80,7 +112,8 @@ class ShardWorker:
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, list[bytes]]:
         """Write one shard; gives its `Outcome` as JSON, in the form of Ray's batches."""
-        shard, error = Shard(int(row["number"][0]), int(row["of"][0])), ""
+        shard = Shard(int(row["number"][0]), int(row["of"][0]))
+        error = ""
         tally = Tally()
         try:
             tally = self.write(shard)
@@ -99,7 +132,8 @@ class ShardWorker:
         # The tries are counted in a hidden file, which stays only if the worker is
         # killed.
         note = file.path.with_name(f".{file.path.stem}.tries")
-        lines, tries = file.count() if file.begun else 0, 0
+        lines = file.count() if file.begun else 0
+        tries = 0
         with suppress(FileNotFoundError, ValueError):
             run, behind, count = note.read_text().split()
             tries = int(count) if (run, behind) == (self.run, str(lines)) else 0
@@ -129,67 +163,35 @@ def run_on_ray(
         )
     # Workers have another environment. Without a number each worker would take all
     # threads.
-    place, threads = settings.place.root, settings.threads or 1
-    settings = replace(settings, workspace=place, threads=threads)
+    threads = settings.threads or 1
+    settings = replace(settings, workspace=settings.place.root, threads=threads)
     inputs = read_inputs(settings)
     # The model is loaded on a CPU: this machine may be no worker.
     here = replace(settings, device="cpu")
-    job, artifact = (
-        plan_run(here, load_model(here, listen), inputs).manifest,
-        Artifact.job(folder),
-    )
+    job = plan_run(here, load_model(here, listen), inputs).manifest
+    artifact = Artifact.job(folder)
     with ExitStack() as stack:
         stack.enter_context(artifact.lock())
-        begun = artifact.manifest.get("shards")
-        if begun:  # refused before Ray is started, which tells the device
-            wanted = {**job, "shards": begun}
-            artifact.check_same(
-                wanted, todo="name another folder with --out", free={"device"}
-            )
+        begun = _shards_begun(artifact, job)
         ray = stack.enter_context(_ray())
-        resources = ray.cluster_resources()
-        gpus = int(resources.get("GPU", 0)) if settings.device != "cpu" else 0
-        workers = gpus or max(1, int(resources.get("CPU", 1)) // threads)
-        job["settings"]["device"] = "cuda" if gpus else "cpu"
-        count = begun or max(
-            1, min(workers * SHARDS_A_WORKER, inputs.count // FEWEST_RECORDS)
-        )
+        workers = Workers.of(ray.cluster_resources(), settings.device, threads)
+        job["settings"]["device"] = "cuda" if workers.gpus else "cpu"
+        count = begun or _shard_count(workers, inputs)
         begin_job(folder, job, count)
         shards = [Shard(number, count) for number in range(1, count + 1)]
-        missing = [
-            shard for shard in shards if not PredictionsFile(folder / shard.file).whole
-        ]
-        device = "a GPU each" if gpus else f"{many(threads, 'thread')} each"
+        missing = _not_whole(folder, shards)
         where = "the cluster" if os.environ.get("RAY_ADDRESS") else "this machine"
         log.info(
-            f"{many(inputs.count, 'record')} in {many(count, 'shard')}, by {many(workers, 'worker')} of {where}, {device}"
+            f"{many(inputs.count, 'record')} in {many(count, 'shard')}, by {workers.described(where)}"
         )
         if len(missing) < count:
             log.info(
                 f"{many(count - len(missing), 'shard')} of {count:,} in {folder} whole already"
             )
-        if (needed := workers * threads) > resources.get("CPU", 0):
-            log.warning(
-                f"the workers need {needed} CPUs, and the cluster has {resources.get('CPU', 0):g}"
-            )
-        began, tally, errors = perf_counter(), Tally(), dict[str, str]()
-        try:
-            with stage(listen, "shards", len(missing)) as advance:
-                for encoded in _run(ray, settings, job, missing, workers, gpus):
-                    outcome = msgspec.json.decode(encoded, type=Outcome)
-                    advance()
-                    if outcome.error:
-                        errors[outcome.shard] = outcome.error
-                        log.warning(f"shard {outcome.shard}: {outcome.error}")
-                    else:
-                        tally.include(outcome.tally)
-        except KeyboardInterrupt:
-            log.warning(
-                "stopped: the same command goes on with the shards that are not whole"
-            )
-            raise
-        tally.seconds = perf_counter() - began
-    left = [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
+        workers.warn_of_cpus()
+        made = _run(ray, settings, job, missing, workers)
+        tally, errors = _gather(made, len(missing), listen)
+    left = _not_whole(folder, shards)
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
@@ -199,13 +201,62 @@ def run_on_ray(
     return _end(folder, tally)
 
 
+def _shards_begun(artifact: Artifact, job: Mapping[str, Any]) -> int | None:
+    """In how many shards the folder's job was begun, if it was; a `UserError` if that is another job.
+
+    It is refused before Ray is started, which tells the device.
+    """
+    begun: int | None = artifact.manifest.get("shards")
+    if begun:
+        wanted = {**job, "shards": begun}
+        todo = "name another folder with --out"
+        artifact.check_same(wanted, todo=todo, free={"device"})
+    return begun
+
+
+def _shard_count(workers: Workers, inputs: Inputs) -> int:
+    """In how many shards a new job is cut."""
+    most = inputs.count // FEWEST_RECORDS
+    return max(1, min(workers.count * SHARDS_A_WORKER, most))
+
+
+def _not_whole(folder: Path, shards: Iterable[Shard]) -> list[Shard]:
+    """The shards whose files are still to be written."""
+    return [shard for shard in shards if not PredictionsFile(folder / shard.file).whole]
+
+
+def _gather(
+    made: Iterable[bytes], total: int, listen: Listen
+) -> tuple[Tally, dict[str, str]]:
+    """The counts of the shards that are made, and what went wrong with others."""
+    tally = Tally()
+    errors: dict[str, str] = {}
+    began = perf_counter()
+    try:
+        with stage(listen, "shards", total) as advance:
+            for encoded in made:
+                outcome = msgspec.json.decode(encoded, type=Outcome)
+                advance()
+                if outcome.error:
+                    errors[outcome.shard] = outcome.error
+                    log.warning(f"shard {outcome.shard}: {outcome.error}")
+                else:
+                    tally.include(outcome.tally)
+    except KeyboardInterrupt:
+        log.warning(
+            "stopped: the same command goes on with the shards that are not whole"
+        )
+        raise
+    tally.seconds = perf_counter() - began
+    return tally, errors
+
+
 def _end(folder: Path, tally: Tally) -> GenerateResult:
     """Check what the workers have left, finish the job and say what came of it."""
-    parts, job = whole_parts(folder), Artifact.job(folder)
-    count, invalid = (
-        job.manifest["examples"],
-        sum(1 for part in parts for _ in part.invalid()),
-    )
+    parts = whole_parts(folder)
+    job = Artifact.job(folder)
+    count = job.manifest["examples"]
+    invalid = sum(1 for _ in chain.from_iterable(part.invalid() for part in parts))
     job.finish({"examples": count, "invalid": invalid})
     tally.report(job.settings)
     if invalid:
@@ -298,14 +349,14 @@ def _run(
     settings: GenerateSettings,
     job: Mapping[str, Any],
     missing: list[Shard],
-    workers: int,
-    gpus: int,
+    workers: Workers,
 ) -> Iterator[bytes]:
     """The outcome of each shard, as they end."""
     if not missing:
         return
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = context.print_on_execution_start = False
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
     context.max_errored_blocks = -1  # a block that Ray loses does not stop the others
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -317,10 +368,10 @@ def _run(
         fn_constructor_args=(settings, str(Path.cwd()), job, token_hex(8)),
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(
-            size=min(workers, len(missing)), max_tasks_in_flight_per_actor=1
+            size=min(workers.count, len(missing)), max_tasks_in_flight_per_actor=1
         ),
         num_cpus=settings.threads,
-        num_gpus=1 if gpus else 0,
+        num_gpus=1 if workers.gpus else 0,
     )
     for row in made.iter_rows():
         yield row["outcome"]

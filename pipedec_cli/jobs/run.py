@@ -202,64 +202,86 @@ def method_of(settings: RunSettings, decoder: Decoder) -> Method:
 
 def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
-    import torch
-
     method = method_of(settings, decoder)
     decoder.text.source("")  # raises the error of a prompt that is too long
     chunks = decoder.chunks(settings.chunk) if settings.chunk else None
-    batch_size = settings.batch_size
-    if batch_size == "auto":
-        longest = min(inputs.longest, settings.chunk or inputs.longest)
-        tokens = min(
-            decoder.text.max_source_tokens, longest + decoder.text.longest_around
-        )
-        model = decoder.checkpoint.model
-        batch_size = (
-            1 if settings.live else choose_batch_size(model, tokens, inputs.count)
-        )
-    draft, blind = decoder.drafter and decoder.drafter.kind, decoder.blind
-    schedule = (
-        method.schedule.between
-        if isinstance(method.schedule, Listed)
-        else method.schedule
-    )
-    delay = schedule.delay if isinstance(schedule, Fixed) else schedule.name
-    has_starts = not isinstance(method.schedule, Whole | Together)
-    used = {
-        "decoder": decoder.settings.decoder,
-        "delay": None if isinstance(schedule, Whole) else delay,
-        "empty_rows": method.empty_rows if has_starts else None,
-        "stop_on_repeat": method.stop_on_repeat if has_starts else None,
-        "exact": draft,
-        **{
-            name: value
-            for name, value in settings.some("confidence", "spans", "chunk").items()
-            if value
-        },
-        **({"grounded": _is_grounded(decoder)} if decoder.fields else {}),
-        **asdict(method.limits),
-        **decoder.text.described,
-        **({"rows": blind.described} if blind else {}),
-        "dtype": decoder.dtype,
-        "device": decoder.checkpoint.device.type,
-        "source_field": inputs.names.source,
-        "target_field": inputs.names.target,
-        "limit": settings.limit,
-        "trace": not (settings.out or settings.to_stdout)
-        if settings.trace is None
-        else settings.trace,
-        "batch_size": batch_size,
-        "threads": torch.get_num_threads(),
-    }
+    batch_size = _batch_size(settings, decoder, inputs)
     return Run(
         settings=settings,
         decoder=decoder,
         inputs=inputs,
         method=method,
         batch_size=batch_size,
-        used=used,
+        used=_resolved(settings, decoder, inputs, method, batch_size),
         chunks=chunks,
     )
+
+
+def _batch_size(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> int:
+    """How many examples are decoded at a time: a number that was given, or one that fits the memory."""
+    if settings.batch_size != "auto":
+        return settings.batch_size
+    if settings.live:
+        return 1
+    longest = min(inputs.longest, settings.chunk or inputs.longest)
+    tokens = min(decoder.text.max_source_tokens, longest + decoder.text.longest_around)
+    return choose_batch_size(decoder.checkpoint.model, tokens, inputs.count)
+
+
+def _resolved(
+    settings: RunSettings,
+    decoder: Decoder,
+    inputs: Inputs,
+    method: Method,
+    batch_size: int,
+) -> dict[str, Any]:
+    """All settings of a run with their values, in the order of the manifest."""
+    import torch
+
+    of_lines = settings.some("confidence", "spans", "chunk")
+    trace = settings.trace
+    if trace is None:
+        trace = not (settings.out or settings.to_stdout)
+    used = {
+        "decoder": decoder.settings.decoder,
+        **_resolved_schedule(method),
+        "exact": decoder.drafter and decoder.drafter.kind,
+        **{name: value for name, value in of_lines.items() if value},
+    }
+    if decoder.fields:
+        used["grounded"] = _is_grounded(decoder)
+    used |= asdict(method.limits)
+    used |= decoder.text.described
+    if decoder.blind:
+        used["rows"] = decoder.blind.described
+    return used | {
+        "dtype": decoder.dtype,
+        "device": decoder.checkpoint.device.type,
+        "source_field": inputs.names.source,
+        "target_field": inputs.names.target,
+        "limit": settings.limit,
+        "trace": trace,
+        "batch_size": batch_size,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _resolved_schedule(method: Method) -> dict[str, Any]:
+    """The settings that say when rows start, None where they have no meaning."""
+    schedule = method.schedule
+    if isinstance(schedule, Listed):
+        schedule = schedule.between
+    delay: int | str | None = schedule.name
+    if isinstance(schedule, Fixed):
+        delay = schedule.delay
+    elif isinstance(schedule, Whole):
+        delay = None
+    has_starts = not isinstance(method.schedule, Whole | Together)
+    return {
+        "delay": delay,
+        "empty_rows": method.empty_rows if has_starts else None,
+        "stop_on_repeat": method.stop_on_repeat if has_starts else None,
+    }
 
 
 def _is_grounded(decoder: Decoder) -> bool:
@@ -306,87 +328,109 @@ def stream(
     """Generate behind `done` records, and count. `emit` takes each result and its line as soon as the order allows."""
     import torch
 
-    checkpoint, total = run.decoder.checkpoint, run.inputs.count - done
-    tally = Tally()
-    chunks = run.chunks
-    parts = list[tuple[Chunk, Generated]]()
-    records: dict[
-        int, tuple[Record, Chunk, bool]
-    ] = {}  # the record of each part, and whether it is the last part
-    asked = _read_fields(run)
-    numbers, read_off = (
-        count(),
-        Counter[bool](),
-    )  # values by whether they were read off the source
-
-    def sources() -> Iterator[str]:
-        for record in islice(run.inputs.read(), done, None):
-            cut = chunks.cut(record.source) if chunks else [Chunk(record.source)]
-            for chunk in cut:
-                records[next(numbers)] = record, chunk, chunk is cut[-1]
-                yield chunk.text
-
-    # What lines hold besides.
-    more: Any = {
-        name: bool(run.used.get(name)) for name in ("trace", "confidence", "spans")
-    }
+    checkpoint = run.decoder.checkpoint
+    results = _Results(run, done)
     log.info(f"decoder steps: {run.decoder.weights.kernels}")
     generating = Generating(
-        total=None if chunks else total,
+        total=None if run.chunks else results.total,
         method=run.description,
         decode=run.decoder.text.decode,
-        name=lambda index: records[index][0].source[:HEADING],
+        name=results.heading,
         labels=run.labels,
         opener=run.method.bos is not None,
         live=run.settings.live,
     )
-    began, showing = time.perf_counter(), 0.0
+    showing = 0.0
+    began = time.perf_counter()
     try:
         with shown(listen, generating):
-            for item in run.decoder.run(sources(), run.method, run.batch_size):
+            for item in run.decoder.run(results.texts(), run.method, run.batch_size):
                 if isinstance(item, Generated):
-                    record, chunk, is_last = records.pop(item.index)
-                    parts.append((chunk, item))
-                    if not is_last:
-                        continue
-                    generated = structs.replace(
-                        chunks.merged(parts) if chunks else item, record=record
-                    )
-                    if len(parts) > 1:
-                        tally.chunked += 1
-                        tally.chunks += len(parts)
-                    parts.clear()
-                    emit(
-                        generated,
-                        line(
-                            generated,
-                            run.inputs.names,
-                            batch_size=run.batch_size,
-                            **more,
-                        ),
-                    )
-                    tally.add(
-                        generated,
-                        checkpoint.tokenizer.unk_token_id,
-                        checkpoint.positions,
-                    )
-                    tally.keys += len(run.labels)
-                    read_off.update(
-                        _read_off(record.source, generated.fields or {}, asked)
-                    )
-                    tally.warn_early(total)
-                else:
-                    before = time.perf_counter()
-                    listen(item)
-                    showing += time.perf_counter() - before
+                    results.take(item, emit)
+                    continue
+                before = time.perf_counter()
+                listen(item)
+                showing += time.perf_counter() - before
     except torch.OutOfMemoryError as error:
         what = f"{run.batch_size} examples at a time do not fit the memory of {checkpoint.device}"
         raise UserError(what, todo="give a smaller --batch-size") from error
+    tally = results.tally
     tally.seconds = time.perf_counter() - began - showing
     tally.report(run.used, run.decoder.drafter.costs if run.decoder.drafter else None)
-    if asked and tally.examples:
-        _warn_of_values(run, read_off)
+    if results.asked and tally.examples:
+        _warn_of_values(run, results.read_off)
     return tally
+
+
+class _Results:
+    """The texts of a run and what comes of them: parts of a source are put together, and all is counted."""
+
+    def __init__(self, run: Run, done: int) -> None:
+        self.run = run
+        self.done = done
+        self.total = run.inputs.count - done
+        self.tally = Tally()
+        self.asked = _read_fields(run)
+        #: Values by whether they were read off the source.
+        self.read_off = Counter[bool]()
+        #: The record of each text, its part of the source, and whether that is the
+        #: last part.
+        self._records: dict[int, tuple[Record, Chunk, bool]] = {}
+        self._parts: list[tuple[Chunk, Generated]] = []
+
+    def texts(self) -> Iterator[str]:
+        """The sources behind those that are done, in chunks if they are cut."""
+        chunks = self.run.chunks
+        numbers = count()
+        for record in islice(self.run.inputs.read(), self.done, None):
+            cut = chunks.cut(record.source) if chunks else [Chunk(record.source)]
+            for chunk in cut:
+                self._records[next(numbers)] = record, chunk, chunk is cut[-1]
+                yield chunk.text
+
+    def heading(self, index: int) -> str:
+        """The beginning of the source of a text that is being decoded."""
+        record, _, _ = self._records[index]
+        return record.source[:HEADING]
+
+    def take(
+        self, item: Generated, emit: Callable[[Generated, Mapping[str, Any]], None]
+    ) -> None:
+        """Take what was generated from a text; with the last part of a source, count the whole and emit it."""
+        record, chunk, is_last = self._records.pop(item.index)
+        self._parts.append((chunk, item))
+        if not is_last:
+            return
+        run = self.run
+        whole = run.chunks.merged(self._parts) if run.chunks else item
+        generated = structs.replace(whole, record=record)
+        if len(self._parts) > 1:
+            self.tally.chunked += 1
+            self.tally.chunks += len(self._parts)
+        self._parts.clear()
+        emit(generated, self._line(generated))
+        self._count(generated, record)
+
+    def _line(self, generated: Generated) -> dict[str, Any]:
+        used = self.run.used
+        return line(
+            generated,
+            self.run.inputs.names,
+            batch_size=self.run.batch_size,
+            trace=bool(used.get("trace")),
+            confidence=bool(used.get("confidence")),
+            spans=bool(used.get("spans")),
+        )
+
+    def _count(self, generated: Generated, record: Record) -> None:
+        checkpoint = self.run.decoder.checkpoint
+        self.tally.add(
+            generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions
+        )
+        self.tally.keys += len(self.run.labels)
+        values = generated.fields or {}
+        self.read_off.update(_read_off(record.source, values, self.asked))
+        self.tally.warn_early(self.total)
 
 
 def _read_fields(run: Run) -> tuple[Field, ...]:
@@ -556,20 +600,10 @@ def _append(
     again: str,
 ) -> Tally:
     """Generate the lines behind those that are `done`, or of a new file. `again` says how to go on after a stop."""
-    count, manifest = run.inputs.count, run.manifest
-    if (
-        drafter := run.decoder.drafter
-    ):  # a run that goes on makes as many guesses as it was begun with
-        begun = file.manifest.get("costs") if file and done is not None else None
-        drafter.costs = tuple(begun or measured(run.decoder, run.batch_size))
-        manifest = {**manifest, "costs": drafter.costs}
+    count = run.inputs.count
+    manifest = _with_costs(run, file, done)
     if file and done is not None:
-        if changed := file.version_changes(manifest):
-            log.warning(
-                f"other versions than when this run was begun: {', '.join(changed)}"
-            )
-        what = "is whole already" if done == count else "goes on"
-        log.info(f"{path} {what}: {done:,} of {count:,} lines are there")
+        _tell_of_lines(file, manifest, path, done, count)
     elif file and (kept := file.start(manifest)):
         log.info(f"what stood in {file.path.name} is kept as {kept.name}")
     tally = Tally()
@@ -580,11 +614,7 @@ def _append(
                     run, listen, lambda _, line: lines.write(line), done or 0
                 )
         except (KeyboardInterrupt, OSError) as error:
-            hint = "there is nothing to resume from"
-            if file and file.begun:
-                hint = f"{file.count():,} of {count:,} lines are in {path}; {again} goes on"
-                with suppress(OSError):  # the disk may be full
-                    file.note_stop()
+            hint = _note_stop(path, file, count, again)
             if isinstance(error, OSError) and error.filename in (None, str(path)):
                 raise OSError(
                     error.errno, f"{error.strerror}; {hint}", str(path)
@@ -593,3 +623,42 @@ def _append(
             raise
     log.info(f"{many(count, 'prediction')} in {path}")
     return tally
+
+
+def _with_costs(
+    run: Run, file: PredictionsFile | None, done: int | None
+) -> dict[str, Any]:
+    """The manifest, in exact mode with the costs of calls: a run that goes on makes as many guesses as it was begun with."""
+    manifest = run.manifest
+    drafter = run.decoder.drafter
+    if not drafter:
+        return manifest
+    begun = file.manifest.get("costs") if file and done is not None else None
+    drafter.costs = tuple(begun or measured(run.decoder, run.batch_size))
+    return {**manifest, "costs": drafter.costs}
+
+
+def _tell_of_lines(
+    file: PredictionsFile,
+    manifest: Mapping[str, Any],
+    path: Path,
+    done: int,
+    count: int,
+) -> None:
+    """Say how many lines are there of a run that goes on, and what has other versions now."""
+    if changed := file.version_changes(manifest):
+        log.warning(
+            f"other versions than when this run was begun: {', '.join(changed)}"
+        )
+    what = "is whole already" if done == count else "goes on"
+    log.info(f"{path} {what}: {done:,} of {count:,} lines are there")
+
+
+def _note_stop(path: Path, file: PredictionsFile | None, count: int, again: str) -> str:
+    """Note beside a file that its run was stopped. Returns how to go on with it."""
+    if not (file and file.begun):
+        return "there is nothing to resume from"
+    hint = f"{file.count():,} of {count:,} lines are in {path}; {again} goes on"
+    with suppress(OSError):  # the disk may be full
+        file.note_stop()
+    return hint

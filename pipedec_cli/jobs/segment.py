@@ -1,6 +1,6 @@
 """`pipedec segment`: the data that the other commands work on, and what the method can save on them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from pipedec_cli.data.segmentation import (
     Counts,
     PhraseSegmenter,
     Preparer,
+    Segmenter,
     TargetStatistics,
     TokenCounter,
     describe_targets,
@@ -130,6 +131,11 @@ class SegmentSettings(WorkflowSettings):
         """The separators of phrases, with line feeds and tabs in place of their escapes."""
         return [*map(unescaped, self.separator)]
 
+    @property
+    def unit(self) -> str:
+        """What lengths are counted in."""
+        return "tokens" if self.tokenizer else "words"
+
 
 @dataclass(frozen=True)
 class Segmented:
@@ -149,102 +155,174 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     """Cut every target into its subsequences, and the data into train, dev and test."""
     place = settings.place
     folder = settings.out or place.data
-    extra: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
-    apart = {name: file for name, file in extra.items() if file is not None}
-    inputs = [settings.data, *apart.values()]
+    inputs = [settings.data, *_own_files(settings).values()]
     _check_level(settings)
+    _check_inputs(inputs)
+    require_place(settings.out, folder=True)
+    _require_free(folder, inputs)
+    count_tokens = _counter_of(settings.tokenizer)
+    _tell_of_hub(inputs)
+    with stage(listen, "reading"):
+        splits, origins = _read_splits(settings, folder)
+    fields: tuple[Field, ...] = ()
+    if settings.level == "field":
+        fields = _fields_of(settings, splits["train"], listen)
+    with stage(listen, "learning where sentences end"):
+        segmenter = _learn_segmenter(settings, splits, fields)
+    segmentation = _segmentation_of(settings, splits["train"], segmenter, fields)
+    prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
+    segmented = _segment_all(splits, prepare, folder, listen)
+    statistics: dict[SplitName, TargetStatistics] = {}
+    if not settings.sources_only:
+        statistics = {name: describe_targets(rows) for name, rows in segmented.items()}
+    estimates: list[Estimate] = []
+    with stage(listen, "counting steps"):
+        if statistics:
+            estimates = _promise(segmented["train"], fields, count_tokens)
+    recorded = {**settings.recorded, "separator": settings.separators}
+    details = {
+        "time_max": _TIME_MAX,
+        "unit": settings.unit,
+        "counts": asdict(prepare.counts),
+        **_figures(statistics, estimates),
+        "splits": {
+            name: {"examples": len(segmented[name]), "origin": origins[name]}
+            for name in SPLITS
+        },
+        "manifest": manifest(recorded, inputs=inputs),
+    }
+    outdated = _outdated_models(place, folder, segmented, settings.level)
+    written = save_segmented(folder, segmented, segmentation, segmenter, details)
+
+    _tell(settings, prepare.counts, segmented, _sizes(segmented, origins))
+    if statistics:
+        _tell_of_steps(segmented, statistics, estimates)
+    if outdated:
+        log.warning(outdated)
+    log.info(f"wrote {', '.join(path.name for path in written)} to {folder}")
+    return Segmented(
+        folder, segmentation, statistics, estimates, settings.unit, details
+    )
+
+
+def _own_files(settings: SegmentSettings) -> dict[SplitName, str]:
+    """The files of dev and test, where they have some of their own."""
+    files: dict[SplitName, str | None] = {"dev": settings.dev, "test": settings.test}
+    return {name: file for name, file in files.items() if file is not None}
+
+
+def _check_inputs(inputs: Sequence[str]) -> None:
+    """Refuse to read standard input twice."""
     if inputs.count("-") > 1:
         todo = "give one of DATA, --dev and --test as `-`"
         raise UserError("standard input can be read only once", todo=todo)
-    require_place(settings.out, folder=True)
-    _require_free(folder, inputs)
-    unit, count_tokens = (
-        "tokens" if settings.tokenizer else "words",
-        _counter_of(settings.tokenizer),
-    )
+
+
+def _tell_of_hub(inputs: Iterable[str]) -> None:
+    """Say which data sets are looked for on the hub."""
     for location in filter(is_hub_name, inputs):
         log.info(
             f"there is no {location} here: asking the hub for a data set of that name"
         )
+
+
+def _read_splits(
+    settings: SegmentSettings, folder: Path
+) -> tuple[Splits, Mapping[SplitName, str]]:
+    """The records of each split, and where they are from."""
     names = FieldNames(settings.source_field, settings.target_field)
     shares: dict[SplitName, float] = dict.fromkeys(("dev", "test"), settings.held_out)
-    how = settings.some("limit", "sources_only")
-    with stage(listen, "reading"):
-        splits, origins = gather_splits(
-            settings.data, apart, names, shares, near=folder, seed=_SEED, **how
-        )
+    return gather_splits(
+        settings.data,
+        _own_files(settings),
+        names,
+        shares,
+        near=folder,
+        seed=_SEED,
+        **settings.some("limit", "sources_only"),
+    )
+
+
+def _learn_segmenter(
+    settings: SegmentSettings, splits: Splits, fields: tuple[Field, ...]
+) -> Segmenter:
+    """The segmenter of the level, which learns from all texts."""
     sources = Again(lambda: (record.source for record in chain(*splits.values())))
     targets = Again(lambda: (record.target or "" for record in chain(*splits.values())))
-    texts: Sequence[Iterable[str]] = (
-        (sources,) if settings.sources_only else (targets, sources)
+    texts: list[Iterable[str]] = [sources]
+    if not settings.sources_only:
+        texts.insert(0, targets)
+    return make_segmenter(
+        settings.level, *texts, separators=settings.separators, fields=fields
     )
-    fields = (
-        _fields_of(settings, splits["train"], listen)
-        if settings.level == "field"
-        else ()
-    )
-    with stage(listen, "learning where sentences end"):
-        segmenter = make_segmenter(
-            settings.level, *texts, separators=settings.separators, fields=fields
-        )
-    joiner = joiner_of(splits["train"], segmenter)
+
+
+def _segmentation_of(
+    settings: SegmentSettings,
+    train: Sequence[Record],
+    segmenter: Segmenter,
+    fields: tuple[Field, ...],
+) -> Segmentation:
+    """How the targets are cut, as it is stored with the data."""
+    joiner = joiner_of(train, segmenter)
     cut_at = segmenter.separators if isinstance(segmenter, PhraseSegmenter) else ()
-    segmentation = Segmentation(settings.level, cut_at, joiner, _ROWS, fields)
-    prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
-    segmented: Splits = {name: StoredRecords(folder) for name in SPLITS}
-    every = ((record, name) for name, rows in splits.items() for record in rows)
-    for record, name in track(
-        listen, every, sum(map(len, splits.values())), "segmenting"
-    ):
-        if fields and record.target is not None:
+    return Segmentation(settings.level, cut_at, joiner, _ROWS, fields)
+
+
+def _segment_all(
+    splits: Splits, prepare: Preparer, folder: Path, listen: Listen
+) -> dict[SplitName, StoredRecords]:
+    """All records with their targets cut, kept in files near the folder."""
+    segmented = {name: StoredRecords(folder) for name in SPLITS}
+    total = sum(map(len, splits.values()))
+    for name, record in track(listen, _named(splits), total, "segmenting"):
+        if record.target is None:
+            segmented[name].append(record)
+            continue
+        if prepare.segmentation.fields:
             object_of(record)
-        segmented[name].append(
-            record if record.target is None else prepare.segment(record)
-        )
-    statistics = {
-        name: describe_targets(rows)
-        for name, rows in segmented.items()
-        if not settings.sources_only
-    }
-    with stage(listen, "counting steps"):
-        estimates = (
-            _promise(segmented["train"], fields, count_tokens, Limits(_TIME_MAX, _ROWS))
-            if statistics
-            else []
-        )
-    details: dict[str, Any] = {
-        "time_max": _TIME_MAX,
-        "unit": unit,
-        "counts": asdict(prepare.counts),
+        segmented[name].append(prepare.segment(record))
+    return segmented
+
+
+def _named(splits: Splits) -> Iterator[tuple[SplitName, Record]]:
+    """All records, each with the name of its split."""
+    for name, records in splits.items():
+        for record in records:
+            yield name, record
+
+
+def _figures(
+    statistics: Mapping[SplitName, TargetStatistics], estimates: Iterable[Estimate]
+) -> dict[str, Any]:
+    """What the targets are like and the steps that they would take, as they are stored."""
+    return {
         "statistics": {
             name: rounded(to_builtins(row), 3) for name, row in statistics.items()
         },
         "promise": [
             rounded({**asdict(row), "ratio": row.ratio}, 4) for row in estimates
         ],
-        "splits": {
-            name: {"examples": len(segmented[name]), "origin": origins[name]}
-            for name in SPLITS
-        },
-        "manifest": manifest(
-            {**settings.recorded, "separator": settings.separators}, inputs=inputs
-        ),
     }
-    outdated = _outdated_models(place, folder, segmented, settings.level)
-    written = save_segmented(folder, segmented, segmentation, segmenter, details)
 
+
+def _sizes(splits: Splits, origins: Mapping[SplitName, str]) -> str:
+    """How many records each split has, and where they are from."""
     examples = (
-        f"{name} {len(rows):,} ({origins[name]})" for name, rows in segmented.items()
+        f"{name} {len(rows):,} ({origins[name]})" for name, rows in splits.items()
     )
-    _tell(settings, prepare.counts, segmented, f"records: {', '.join(examples)}")
-    if statistics:
-        if why := doubt(statistics["train"].subsequences_per_target, estimates):
-            log.warning(why)
-        log.info(suggest(len(segmented["train"]), estimates))
-    if outdated:
-        log.warning(outdated)
-    log.info(f"wrote {', '.join(path.name for path in written)} to {folder}")
-    return Segmented(folder, segmentation, statistics, estimates, unit, details)
+    return f"records: {', '.join(examples)}"
+
+
+def _tell_of_steps(
+    splits: Splits,
+    statistics: Mapping[SplitName, TargetStatistics],
+    estimates: Sequence[Estimate],
+) -> None:
+    """Say what the method can save on the data, or why it may save nothing."""
+    if why := doubt(statistics["train"].subsequences_per_target, estimates):
+        log.warning(why)
+    log.info(suggest(len(splits["train"]), estimates))
 
 
 def _require_free(folder: Path, inputs: Iterable[str]) -> None:
@@ -299,10 +377,7 @@ def _fields_of(
 
 
 def _promise(
-    train: StoredRecords,
-    fields: tuple[Field, ...],
-    count_tokens: TokenCounter,
-    limits: Limits,
+    train: StoredRecords, fields: tuple[Field, ...], count_tokens: TokenCounter
 ) -> list[Estimate]:
     """The steps that some of the training targets would take: a thousand, more would change no digit that is shown."""
     sample = train[:: -(-len(train) // 1000)]
@@ -316,6 +391,7 @@ def _promise(
         wholes = [plain_text(segments, fields) for segments in texts]
     else:
         wholes = [record.target or "" for record in sample]
+    limits = Limits(_TIME_MAX, _ROWS)
     return estimate(count_tokens(wholes), lengths, limits, fields)
 
 
@@ -323,7 +399,8 @@ def _outdated_models(
     place: Workspace, folder: Path, splits: Splits, level: Level
 ) -> str | None:
     """A warning if the workspace's models were trained on sources that are now held out, or at another level."""
-    models, before = place.root / "models", folder / "train.jsonl"
+    models = place.root / "models"
+    before = folder / "train.jsonl"
     if folder != place.data or not before.exists() or not any(models.glob("*")):
         return None
     import numpy as np
@@ -366,15 +443,14 @@ def _tell(
             log.info(f"{many(count, noun)}{what}")
     log.info(records)
     if counts.too_long:
-        unit = "tokens" if settings.tokenizer else "words"
-        part, start = (
-            ("value", "")
-            if settings.level == "field"
-            else ("subsequence", " at Δt = 1")
-        )
+        part = "subsequence"
+        start = " at Δt = 1"
+        if settings.level == "field":
+            part = "value"
+            start = ""
         log.warning(
             f"{many(counts.too_long, part)} in {counts.too_long_targets:,} of {many(counts.targets, 'target')} would be "
-            f"cut, being too long for {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {unit}): "
+            f"cut, being too long for {_TIME_MAX} time-steps{start} (the longest has {counts.longest:,} {settings.unit}): "
             "train and decode with `--set time_max=N`"
         )
     if leaks := count_leaks(splits):

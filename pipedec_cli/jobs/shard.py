@@ -61,7 +61,8 @@ def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
         return run_on_ray(settings, folder, listen)
     check_out(settings, folder / settings.part.file)
 
-    inputs, decoder = read_inputs(settings), load_model(settings, listen)
+    inputs = read_inputs(settings)
+    decoder = load_model(settings, listen)
 
     from pipedec_cli.jobs.run import plan_run, write_part
 

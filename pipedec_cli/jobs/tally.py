@@ -100,8 +100,10 @@ class Tally:
     def include(self, other: Tally) -> None:
         """Add the counts of another tally."""
         truncated = dict(Counter(self.truncated) + Counter(other.truncated))
-        for name in (one.name for one in fields(self) if one.name != "truncated"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for counted in fields(self):
+            name = counted.name
+            if name != "truncated":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
         self.truncated = truncated
 
     @property
@@ -113,26 +115,38 @@ class Tally:
         self, settings: Mapping[str, Any], costs: Sequence[float] | None = None
     ) -> None:
         """Say what was counted in a run with these settings, and with these costs in exact mode."""
+        self._warn_of_sources(settings)
+        self._warn_of_limits()
+        self._warn_of_objects()
+        if self.row_budget_exhausted:
+            log.warning(
+                f"{self.row_budget_exhausted:,} of {self.examples:,} texts lost sentences because empty rows used up the "
+                f"limit of {settings['sub_max']} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
+            )
+        if self.examples:
+            self._tell_of_speed()
+            self._tell_of_calls()
+            if (none_saved := self.saved_none(costs)) is not None:
+                log.warning(none_saved)
+
+    def _warn_of_sources(self, settings: Mapping[str, Any]) -> None:
+        """Warn of sources that the model has not read as they are."""
         hint = "; --max-source-tokens sets the limit"
+        cut = f"longer than {settings['max_source_tokens']:,} tokens and cut"
         beyond = "with text beyond the positions that the model was made for"
-        found = (
-            (
-                self.sources_cut,
-                f"longer than {settings['max_source_tokens']:,} tokens and cut",
-                hint,
-            ),
+        unknown = "with characters that the tokenizer does not know"
+        for marked, what, todo in (
+            (self.sources_cut, cut, hint),
             (self.beyond_positions, beyond, hint),
-            (
-                self.sources_with_unknown,
-                "with characters that the tokenizer does not know",
-                "",
-            ),
-        )
-        for marked, what, todo in found:
+            (self.sources_with_unknown, unknown, ""),
+        ):
             if count := marked.count:
                 some = f"{count:,} of {many(self.examples, 'source')} {'was' if count == 1 else 'were'}"
                 named = f"{', '.join(marked.first)}{', …' if count > NAMED else ''}"
                 log.warning(f"{some} {what}: id {named}{todo}")
+
+    def _warn_of_limits(self) -> None:
+        """Warn of texts that a limit cut short."""
         if self.truncated:
             reasons = ", ".join(
                 f"{times:,} by {reason}"
@@ -140,6 +154,9 @@ class Tally:
             )
             more = f"`{limit_options(sorted(self.truncated))}` allows more"
             log.warning(f"cut short: {reasons}, of {self.examples:,}; {more}")
+
+    def _warn_of_objects(self) -> None:
+        """Warn of objects that are not whole, or not as the schema has them."""
         if self.values_lost:
             lost = f"{many(self.values_lost, 'value')} of fields lost"
             log.warning(f"{lost}: cut short, or none that the schema allows")
@@ -151,25 +168,24 @@ class Tally:
         if self.no_objects:
             empty = f"{self.no_objects:,} of {many(self.examples, 'text')}"
             log.warning(f"{empty} hold no key of the schema: kept as they are")
-        if self.row_budget_exhausted:
-            log.warning(
-                f"{self.row_budget_exhausted:,} of {self.examples:,} texts lost sentences because empty rows used up the "
-                f"limit of {settings['sub_max']} rows; see --set empty_rows=stop, a larger --delay, or the key sub_max"
-            )
-        if not self.examples:
-            return
+
+    def _tell_of_speed(self) -> None:
         rates = f"{self.examples / self.seconds:.2f} examples/s, {self.tokens / self.seconds:,.0f} tokens/s"
         log.info(f"{many(self.examples, 'example')} in {self.seconds:.1f} s: {rates}")
-        # The tokens of an object say little: most of its rows may be empty, and a key
-        # costs nothing.
-        made, unit = (self.keys, "key") if self.keys else (self.tokens, "token")
-        calls = f"{many(made, unit)} took {many(self.steps, 'decoder call')}"
-        drafting = (
-            f"; {self.draft_steps:,} of the calls made drafts"
-            if self.draft_steps
-            else ""
-        )
-        rate = "" if self.keys else f": {made / max(1, self.steps):.2f} tokens a call"
+
+    def _tell_of_calls(self) -> None:
+        """Say how many decoder calls the texts took, and which of them were read or written in part."""
+        made = many(self.tokens, "token")
+        rate = f": {self.tokens / max(1, self.steps):.2f} tokens a call"
+        if self.keys:
+            # The tokens of an object say little: most of its rows may be empty, and a
+            # key costs nothing.
+            made = many(self.keys, "key")
+            rate = ""
+        drafting = ""
+        if self.draft_steps:
+            drafting = f"; {self.draft_steps:,} of the calls made drafts"
+        calls = f"{made} took {many(self.steps, 'decoder call')}"
         log.info(f"{calls}{rate}{drafting}")
         if self.chunked:
             log.info(
@@ -178,8 +194,6 @@ class Tally:
         if self.stopped_on_repeat:
             some = f"{self.stopped_on_repeat:,} of {self.examples:,}"
             log.info(f"{some} began to repeat themselves: each ends there")
-        if (none_saved := self.saved_none(costs)) is not None:
-            log.warning(none_saved)
 
     def warn_early(self, total: int) -> None:
         """Warn while most work is still to be done: a model that does not end its texts takes hours for nothing."""
