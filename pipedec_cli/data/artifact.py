@@ -136,25 +136,35 @@ def settings_diff(
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    old, new = (dict(one.get("settings") or {}) for one in (before, now))
-    for settings, one in ((old, before), (new, now)):
-        settings.update(settings.pop("training", {}))  # all in one table
-        settings.update({name: one.get(name) for name in ("shard", "shards")})
+    old = _settings_of(before)
+    new = _settings_of(now)
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
-            was, is_now = (
-                "not given" if one.get(name) is None else to_json(one[name])
-                for one in (old, new)
-            )
+            was = _value_in_words(old.get(name))
+            is_now = _value_in_words(new.get(name))
             yield f"{spell(name)} was {was} and is now {is_now}"
     for name in ("model", "drafter"):
         if _sha256(before.get(name)) != _sha256(now.get(name)):
             yield f"the {name} changed"
     # With another limit other records are read: their hash says nothing of the data.
-    if old.get("limit") == new.get("limit") and _data_hashes(before) != _data_hashes(
-        now
-    ):
+    is_same_limit = old.get("limit") == new.get("limit")
+    if is_same_limit and _data_hashes(before) != _data_hashes(now):
         yield "the data changed"
+
+
+def _settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings in one table, those of a training and the shards as well."""
+    settings = dict(manifest.get("settings") or {})
+    settings.update(settings.pop("training", {}))
+    for name in ("shard", "shards"):
+        settings[name] = manifest.get(name)
+    return settings
+
+
+def _value_in_words(value: Any) -> str:
+    if value is None:
+        return "not given"
+    return to_json(value)
 
 
 def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:
