@@ -10,7 +10,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from math import prod
@@ -85,6 +85,7 @@ class PhraseSegmenter:
 
 
 Segmenter = SentenceSegmenter | PhraseSegmenter | FieldSegmenter
+_LINE_BREAKS: Final = "\n\r\u2028\u2029\u0085\v\f"
 
 
 def make_segmenter(
@@ -120,25 +121,33 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     if isinstance(segmenter, FieldSegmenter):
         return "; "
     if isinstance(segmenter, PhraseSegmenter):
-        first = segmenter.separators[0]
-        wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
-        return first if first.isspace() or wide else f"{first} "
-    gaps, texts = [], []
-    for record in records[
-        :: max(1, len(records) // 1000)
-    ]:  # a thousand targets are enough
-        texts.append(text := record.source if record.target is None else record.target)
+        return _joiner_of_phrases(segmenter.separators[0])
+    gaps: list[str] = []
+    texts = []
+    every = max(1, len(records) // 1000)  # a thousand targets are enough
+    for record in records[::every]:
+        text = record.source if record.target is None else record.target
+        texts.append(text)
         if record.target_segments is None:
-            gaps += [
-                text[end:start]
-                for (_, end), (start, _) in pairwise(segmenter.spans(text))
-            ]
-    telling = [
-        gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")
-    ]
+            gaps += _gaps_in(text, segmenter)
+    telling = [gap for gap in gaps if not gap or gap.strip(_LINE_BREAKS)]
     if telling:
-        return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
+        with_gap = sum(map(bool, telling))
+        return " " if 2 * with_gap >= len(telling) else ""
     return "" if mostly_spaceless(texts) else " "
+
+
+def _joiner_of_phrases(separator: str) -> str:
+    is_wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", separator) is not None
+    if separator.isspace() or is_wide:
+        return separator
+    return f"{separator} "
+
+
+def _gaps_in(text: str, segmenter: SentenceSegmenter) -> Iterator[str]:
+    """What stands between the segments of a text."""
+    for (_, end), (start, _) in pairwise(segmenter.spans(text)):
+        yield text[end:start]
 
 
 #: The most characters that a file may make of a single one: NFKC, in T5's and many
