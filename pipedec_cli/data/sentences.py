@@ -336,19 +336,15 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
         for word, after in pairwise(_words(text))
         if word.endswith(".")
     ]
-    candidates, starters = {after.lower() for _, after in stops}, set[str]()
-    capitals = others = 0
-    for target in targets:
-        for initial in target.split(maxsplit=1)[:1]:
-            word = initial.lstrip(_OPENERS)
-            capitals += word[:1].isupper()
-            others += not word[:1].isupper()
-            starters |= {word.lower()} & candidates
-    cased = capitals >= others
-    seen, inside = Counter[str](), Counter[str]()
+    candidates = {after.lower() for _, after in stops}
+    starters, is_cased = _target_starters(targets, candidates)
+    seen = Counter[str]()
+    inside = Counter[str]()
     for word, after in stops:
         kind = word[:-1].lstrip(_OPENERS).lower()
-        starts = after[:1].isupper() or (not cased and after.lower() in starters)
+        starts = after[:1].isupper()
+        if not is_cased and after.lower() in starters:
+            starts = True
         bare = after.rstrip(_CLOSERS)
         short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
         seen[kind] += 1
@@ -356,6 +352,30 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
     return {
         kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]
     }
+
+
+def _target_starters(
+    targets: Iterable[str], candidates: set[str]
+) -> tuple[set[str], bool]:
+    """The candidates that a target starts with, and whether most targets start with a capital."""
+    starters = set[str]()
+    capitals = 0
+    others = 0
+    for word in _first_words(targets):
+        if word[:1].isupper():
+            capitals += 1
+        else:
+            others += 1
+        if word.lower() in candidates:
+            starters.add(word.lower())
+    return starters, capitals >= others
+
+
+def _first_words(texts: Iterable[str]) -> Iterator[str]:
+    """The first word of each text that has one, without the marks that open it."""
+    for text in texts:
+        for first in text.split(maxsplit=1)[:1]:
+            yield first.lstrip(_OPENERS)
 
 
 def _closed(line: str, end: int, has_capitals: bool) -> int | None:
