@@ -21,11 +21,9 @@ from pipedec_cli.data.writing import backups, only_writer, to_json, write_json
 #: values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 #: The manifests of folders.
-TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = (
-    "training.json",
-    "segmentation.json",
-    "manifest.json",
-)
+TRAINING_FILE = "training.json"
+SEGMENTATION_FILE = "segmentation.json"
+JOB_FILE = "manifest.json"
 
 
 class Artifact:
@@ -42,8 +40,10 @@ class Artifact:
         made_by: str,
         free: Collection[str] = FREE_SETTINGS,
     ) -> None:
-        self.path, self.manifest_path = path, manifest_path
-        self.made_by, self.free = made_by, free
+        self.path = path
+        self.manifest_path = manifest_path
+        self.made_by = made_by
+        self.free = free
         self.is_folder = manifest_path.parent == path
         self.spell: Callable[[str], str] = str  # a setting's name as a user types it
 
@@ -112,7 +112,8 @@ class Artifact:
         require_writable(self.path)
         kept = None
         if self.path.is_file() and self.path.stat().st_size:
-            file, manifest_file = real(self.path), real(self.manifest_path)
+            file = real(self.path)
+            manifest_file = real(self.manifest_path)
             kept, kept_manifest = backups(file, manifest_file)
             file.replace(kept)  # a link stays
             with suppress(FileNotFoundError):

@@ -154,7 +154,8 @@ def scan_inputs(
         return islice(read_valid(), first, limit if end is None else end)
 
     for record in islice(read_valid(), limit):
-        count, longest = count + 1, max(longest, len(record.source))
+        count += 1
+        longest = max(longest, len(record.source))
         digest.update(
             to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n"
         )
@@ -267,7 +268,8 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     if (found := _hub_match(location)) is None:
         todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
         raise UserError("no such file", where=str(location), todo=todo)
-    name, config = found["name"], found["config"]
+    name = found["name"]
+    config = found["config"]
     with _hub_errors(name, "no such file here either"):
         splits = _datasets().get_dataset_split_names(name, config)
     return (
@@ -449,7 +451,8 @@ def read_rows(
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
-    place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
+    place = str(path)
+    suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = (
         ""
         if plain
@@ -550,10 +553,8 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
     require_text(beginning, name)
     header = beginning.partition(b"\n")[0]
     if separator == "," and b";" in header and b"," not in header:
-        what, todo = (
-            "the header has ';' between its columns",
-            "separate with commas, or use .tsv",
-        )
+        what = "the header has ';' between its columns"
+        todo = "separate with commas, or use .tsv"
         raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         reader = csv.reader(_decoded(file, name), delimiter=separator, strict=True)

@@ -243,10 +243,8 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
     try:
         checked(value, shape, where)
     except UserError as error:
-        what, todo = (
-            f"not what `{made_by}` writes: {error.what}",
-            f"run `{made_by}` again",
-        )
+        what = f"not what `{made_by}` writes: {error.what}"
+        todo = f"run `{made_by}` again"
         raise UserError(what, where=where, todo=todo) from None
     return dict(value)
 

@@ -331,7 +331,8 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
-    made, text = asdict(given), given.text
+    made = asdict(given)
+    text = given.text
     if text is None:
         raise missing_field(
             value, "prediction", where, "`pipedec generate` writes such lines"

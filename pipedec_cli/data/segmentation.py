@@ -280,11 +280,9 @@ class Preparer:
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
-        target, given, joiner = (
-            record.target or "",
-            record.target_segments,
-            self.segmentation.joiner,
-        )
+        target = record.target or ""
+        given = record.target_segments
+        joiner = self.segmentation.joiner
         if given is not None:
             segments = tuple(filter(None, map(str.strip, given)))
             self.counts.given += 1
@@ -303,23 +301,23 @@ class Preparer:
             once = tuple(dict.fromkeys(segments))
             if self.each_once and len(once) < len(segments):
                 self.counts.repeated += len(segments) - len(once)
-                target, segments = joiner.join(once), once
+                target = joiner.join(once)
+                segments = once
         most = (
             self.segmentation.sub_max - 1
         )  # the empty subsequence that closes every target needs a row
         if len(segments) > most:
             self.counts.merged += 1
-            rest, sizes = (
-                iter(segments),
-                group_adjacent(self.count_tokens(segments), most),
-            )
+            rest = iter(segments)
+            sizes = group_adjacent(self.count_tokens(segments), most)
             segments = tuple(joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
 
     def _fields(self, record: Record) -> Record:
         """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""
-        fields, target = self.segmentation.fields, record.target_fields
+        fields = self.segmentation.fields
+        target = record.target_fields
         if target is None:
             texts = self.segmenter.cut(record.target or "")
         else:
@@ -333,7 +331,8 @@ class Preparer:
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
-        counts, lengths = self.counts, self.count_tokens(segments)
+        counts = self.counts
+        lengths = self.count_tokens(segments)
         # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i
         # + 1 ≤ time_max.
         too_long = sum(
@@ -357,7 +356,8 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
     sizes = _filled(lengths, limits.start + shortest)
     # There may be fewer groups than allowed. Take grouped items apart again, the last
     # groups first: a subsequence that starts late should be short.
-    spare, apart = most - len(sizes), list[int]()
+    spare = most - len(sizes)
+    apart = list[int]()
     for size in reversed(sizes):
         taken = min(spare, size - 1)
         spare -= taken
@@ -367,7 +367,8 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
 
 def _filled(lengths: Sequence[int], limit: int) -> list[int]:
     """The sizes of groups, each filled up to a limit."""
-    sizes, total = list[int](), limit + 1
+    sizes = list[int]()
+    total = limit + 1
     for length in lengths:
         if total + length > limit:
             sizes.append(0)
@@ -398,10 +399,8 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             filled = list(filter(None, record.target_segments))
             words += sum(map(count_words, filled))
             histogram[len(filled)] += 1
-    examples, subsequences = (
-        histogram.total(),
-        sum(n * count for n, count in histogram.items()),
-    )
+    examples = histogram.total()
+    subsequences = sum(n * count for n, count in histogram.items())
     per_target, per_subsequence = (
         max(1, examples),
         max(1, subsequences),

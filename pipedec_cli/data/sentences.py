@@ -188,7 +188,8 @@ class SentenceModel:
         """Punkt, made when it is first needed: nltk takes a second to import."""
         from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-        punkt, parameters = PunktParameters(), self.parameters
+        punkt = PunktParameters()
+        parameters = self.parameters
         punkt.abbrev_types.update(parameters.abbreviations)
         punkt.collocations.update(parameters.collocations)
         punkt.sent_starters.update(parameters.sentence_starters)
@@ -298,12 +299,10 @@ def _starters(text: str) -> set[str]:
     in "3. Oktober". But "Oktober" is capital within sentences, too. A word after a
     number counts if the text or `COMMON_STARTERS` has it in lower case.
     """
-    starts, within, after_number, lower = (
-        set[str](),
-        set[str](),
-        set[str](),
-        set(COMMON_STARTERS.split()),
-    )
+    starts = set[str]()
+    within = set[str]()
+    after_number = set[str]()
+    lower = set(COMMON_STARTERS.split())
     for before, word in (
         pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))
     ):

@@ -171,10 +171,8 @@ def split_by_field(records: StoredRecords) -> Splits | None:
     if not any(named):
         return None
     if None in named:
-        what, where = (
-            "'split' names no split, as it does in other records",
-            records[named.index(None)].where,
-        )
+        what = "'split' names no split, as it does in other records"
+        where = records[named.index(None)].where
         raise UserError(what, where=where, todo="write train, dev or test")
     return {name: records.only(name == one for one in named) for name in SPLITS}
 
