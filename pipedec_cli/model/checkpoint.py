@@ -172,10 +172,8 @@ class Checkpoint:
     @property
     def places(self) -> int | None:
         """The most tokens of a source where positions are looked up in a table, or turn in another way beyond a length."""
-        config, rope = (
-            self.model.config,
-            getattr(self.model.config, "rope_parameters", None) or {},
-        )
+        config = self.model.config
+        rope = getattr(self.model.config, "rope_parameters", None) or {}
         most = rope.get("original_max_position_embeddings") or getattr(
             config, "max_position_embeddings", None
         )
@@ -215,7 +213,8 @@ class Checkpoint:
         before, source, behind = (template or SOURCE).partition(SOURCE)
         if source and not behind and chat is None:
             return before
-        kind, more = self.backbone.name, "a chat" if chat is not None else "more text"
+        kind = self.backbone.name
+        more = "a chat" if chat is not None else "more text"
         what = f"{self.name} is a {kind}, whose encoder reads the source: it takes no {more}"
         todo = f"leave --chat out, and end --prompt-template in {SOURCE}"
         raise UserError(what, todo=todo)
@@ -252,7 +251,8 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
         return content_sha256(local_files(checkpoint.name))
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
-    skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
+    skipped = _WITHOUT_EFFECT
+    digest = hashlib.sha256()
     if _is_completed(folder):
         skipped -= {GENERATION}
     for file in sorted(folder.iterdir()):
@@ -263,7 +263,8 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
 
 def _is_completed(folder: Path) -> bool:
     """Whether a folder's generation_config.json names what opens a text, or what ends it, and config.json does not."""
-    config, generation = contents(folder / CONFIG), folder / GENERATION
+    config = contents(folder / CONFIG)
+    generation = folder / GENERATION
     if b'"decoder_start_token_id"' not in config:
         return True
     return generation.exists() and bool(

@@ -94,7 +94,10 @@ class Backbone:
 
 
 #: The most layers, and the most of each other size in a config.
-_MOST_LAYERS, _MOST, _MOST_PLACES, _MOST_TABLE = 256, 1 << 20, 1 << 40, 1 << 16
+_MOST_LAYERS = 256
+_MOST = 1 << 20
+_MOST_PLACES = 1 << 40
+_MOST_TABLE = 1 << 16
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
     *(
@@ -274,7 +277,8 @@ def _capped(head: Function, cap: float | None) -> Function:
 
 def _logits(model: Any) -> Function:
     """The output matrix of a decoder-only model, with the factor and the bound that its config names."""
-    config, matrix = model.config, model.get_output_embeddings()
+    config = model.config
+    matrix = model.get_output_embeddings()
     factor = (getattr(config, "logit_scale", None) or 1.0) / (
         getattr(config, "logits_scaling", None) or 1.0
     )

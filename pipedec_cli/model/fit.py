@@ -10,12 +10,16 @@ from transformers import Cache
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.model.families import backbone_of
 
-#: Tokens of a prompt; of all, with a row of one token and a row of three behind it; and
-#: how far positions are moved.
-_PROMPT, _ALL, _SHIFT = 6, 10, 5
-#: The most that logits may differ, as a share of the largest. In narrow dtypes it is
-#: that of most tokens: some may have other experts.
-_EXACT, _NARROW = 1e-3, 0.05
+#: Tokens of a prompt.
+_PROMPT = 6
+#: All tokens: the prompt, with a row of one token and a row of three behind it.
+_ALL = 10
+#: How far positions are moved.
+_SHIFT = 5
+#: The most that logits may differ, as a share of the largest.
+_EXACT = 1e-3
+#: The same in narrow dtypes, of most tokens: some may have other experts.
+_NARROW = 0.05
 
 
 def check_fit(model: Any, name: str) -> None:

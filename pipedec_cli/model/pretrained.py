@@ -21,7 +21,8 @@ from pipedec_cli.model.families import (
 )
 from pipedec_cli.model.text import TextCodec
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
 TOKENIZER: Final = "tokenizer.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Older names of what transformers 5 writes into other keys. It still reads them, and
@@ -411,7 +412,8 @@ def quiet() -> Iterator[None]:
     """Keep transformers' progress bars and notes off the terminal."""
     from transformers.utils import logging
 
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
