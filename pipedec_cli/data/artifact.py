@@ -21,11 +21,9 @@ from pipedec_cli.data.writing import backups, only_writer, to_json, write_json
 #: values of them.
 FREE_SETTINGS: Final = frozenset({"batch_size", "threads"})
 #: The manifests of folders.
-TRAINING_FILE, SEGMENTATION_FILE, JOB_FILE = (
-    "training.json",
-    "segmentation.json",
-    "manifest.json",
-)
+TRAINING_FILE = "training.json"
+SEGMENTATION_FILE = "segmentation.json"
+JOB_FILE = "manifest.json"
 
 
 class Artifact:
@@ -42,8 +40,10 @@ class Artifact:
         made_by: str,
         free: Collection[str] = FREE_SETTINGS,
     ) -> None:
-        self.path, self.manifest_path = path, manifest_path
-        self.made_by, self.free = made_by, free
+        self.path = path
+        self.manifest_path = manifest_path
+        self.made_by = made_by
+        self.free = free
         self.is_folder = manifest_path.parent == path
         self.spell: Callable[[str], str] = str  # a setting's name as a user types it
 
@@ -112,7 +112,8 @@ class Artifact:
         require_writable(self.path)
         kept = None
         if self.path.is_file() and self.path.stat().st_size:
-            file, manifest_file = real(self.path), real(self.manifest_path)
+            file = real(self.path)
+            manifest_file = real(self.manifest_path)
             kept, kept_manifest = backups(file, manifest_file)
             file.replace(kept)  # a link stays
             with suppress(FileNotFoundError):
@@ -136,25 +137,35 @@ def settings_diff(
     spell: Callable[[str], str] = str,
 ) -> Iterator[str]:
     """What differs between two manifests, in words: settings that are not `free`, shards, model, data."""
-    old, new = (dict(one.get("settings") or {}) for one in (before, now))
-    for settings, one in ((old, before), (new, now)):
-        settings.update(settings.pop("training", {}))  # all in one table
-        settings.update({name: one.get(name) for name in ("shard", "shards")})
+    old = _settings_of(before)
+    new = _settings_of(now)
     for name in {**new, **old}:
         if name not in free and old.get(name) != new.get(name):
-            was, is_now = (
-                "not given" if one.get(name) is None else to_json(one[name])
-                for one in (old, new)
-            )
+            was = _value_in_words(old.get(name))
+            is_now = _value_in_words(new.get(name))
             yield f"{spell(name)} was {was} and is now {is_now}"
     for name in ("model", "drafter"):
         if _sha256(before.get(name)) != _sha256(now.get(name)):
             yield f"the {name} changed"
     # With another limit other records are read: their hash says nothing of the data.
-    if old.get("limit") == new.get("limit") and _data_hashes(before) != _data_hashes(
-        now
-    ):
+    is_same_limit = old.get("limit") == new.get("limit")
+    if is_same_limit and _data_hashes(before) != _data_hashes(now):
         yield "the data changed"
+
+
+def _settings_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings in one table, those of a training and the shards as well."""
+    settings = dict(manifest.get("settings") or {})
+    settings.update(settings.pop("training", {}))
+    for name in ("shard", "shards"):
+        settings[name] = manifest.get(name)
+    return settings
+
+
+def _value_in_words(value: Any) -> str:
+    if value is None:
+        return "not given"
+    return to_json(value)
 
 
 def _data_hashes(manifest: Mapping[str, Any]) -> list[Any]:

@@ -19,8 +19,12 @@ FEWEST_FACTS: Final = 3
 MOST_FACTS: Final = 7
 
 
+#: The sentence and the possible values of each attribute of a kind of thing.
+_Attributes = Mapping[str, tuple[str, Sequence[str]]]
+
+
 @cache
-def _kinds() -> Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]:
+def _kinds() -> Mapping[str, _Attributes]:
     """The sentence and the possible values of each attribute, by kind of thing and attribute."""
     content = tomllib.loads(
         Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
@@ -45,14 +49,8 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {}
     while len(made) < n:
         kind = rng.choice(tuple(kinds))
-        attributes = [name for name in kinds[kind] if name != "kind"]
-        # Each kind has one order of attributes, so that the source alone decides the
-        # next sentence.
-        drawn = rng.sample(attributes, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
-        chosen = ["kind", *sorted(drawn, key=attributes.index)]
-        facts = {name: rng.choice(kinds[kind][name][1]) for name in chosen}
-        named = (f"{name}: {facts[name]}" for name in chosen[1:])
-        source = "; ".join([facts["kind"], f"kind: {kind}", *named])
+        facts = _draw_facts(kinds[kind], rng)
+        source = _source(kind, facts)
         example = {
             "id": f"demo-{len(made) + 1}",
             "source": source,
@@ -60,6 +58,28 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
         }
         made.setdefault(source, example)
     return list(made.values())
+
+
+def _draw_facts(attributes: _Attributes, rng: random.Random) -> dict[str, str]:
+    """Draw a thing of a kind with these attributes: its name under ``kind``, then some attributes and their values."""
+    names = [name for name in attributes if name != "kind"]
+    drawn = rng.sample(names, rng.randint(FEWEST_FACTS, MOST_FACTS) - 1)
+    # Each kind has one order of attributes, so that the source alone decides the next
+    # sentence.
+    drawn.sort(key=names.index)
+    facts = {}
+    for name in ("kind", *drawn):
+        _, values = attributes[name]
+        facts[name] = rng.choice(values)
+    return facts
+
+
+def _source(kind: str, facts: Mapping[str, str]) -> str:
+    parts = [facts["kind"], f"kind: {kind}"]
+    for name, value in facts.items():
+        if name != "kind":
+            parts.append(f"{name}: {value}")
+    return "; ".join(parts)
 
 
 def check_facts(prediction: str, source: str) -> dict[str, int]:
@@ -70,19 +90,21 @@ def check_facts(prediction: str, source: str) -> dict[str, int]:
     for a source that `make_demo` did not make.
     """
     name, *fields = source.split("; ")
-    facts = {
-        attribute: value
-        for attribute, _, value in (field.partition(": ") for field in fields)
-    }
+    facts = {"kind": name}
+    kind = ""
+    for field in fields:
+        attribute, _, value = field.partition(": ")
+        if attribute == "kind":
+            kind = value
+        else:
+            facts[attribute] = value
     try:
-        due = set(_sentences(_say(facts.pop("kind"), {"kind": name} | facts)))
+        due = set(_sentences(_say(kind, facts)))
     except KeyError:
         raise ValueError(f"not a source of the demo data: {source!r}") from None
     said = _sentences(prediction)
-    right, wrong = (
-        len(due.intersection(said)),
-        sum(sentence not in due for sentence in said),
-    )
+    right = len(due.intersection(said))
+    wrong = sum(sentence not in due for sentence in said)
     return {"right": right, "wrong": wrong, "missing": len(due) - right}
 
 

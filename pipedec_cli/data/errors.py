@@ -22,7 +22,9 @@ class UserError(Exception):
     def __init__(
         self, what: str, *, where: str | None = None, todo: str | None = None
     ) -> None:
-        self.where, self.what, self.todo = where, what, todo
+        self.where = where
+        self.what = what
+        self.todo = todo
         head = f"{where}: {what}" if where else what
         super().__init__(f"{head}; {todo}" if todo else head)
 

@@ -154,7 +154,8 @@ def scan_inputs(
         return islice(read_valid(), first, limit if end is None else end)
 
     for record in islice(read_valid(), limit):
-        count, longest = count + 1, max(longest, len(record.source))
+        count += 1
+        longest = max(longest, len(record.source))
         digest.update(
             to_json([record.id, record.source, dict(record.fields)]).encode() + b"\n"
         )
@@ -267,7 +268,8 @@ def _hub(location: str | Path) -> tuple[str, str | None, dict[SplitName, str]]:
     if (found := _hub_match(location)) is None:
         todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
         raise UserError("no such file", where=str(location), todo=todo)
-    name, config = found["name"], found["config"]
+    name = found["name"]
+    config = found["config"]
     with _hub_errors(name, "no such file here either"):
         splits = _datasets().get_dataset_split_names(name, config)
     return (
@@ -349,41 +351,21 @@ def read_records(
     records. With `invalid`, records that cannot be used are given to it and skipped;
     `skippable` says that the user could have asked for that.
     """
-    names, places, count, mended_count, first = (
-        names or FieldNames(),
-        FirstPlaces(),
-        0,
-        0,
-        "",
-    )
+    names = names or FieldNames()
+    places = FirstPlaces()
+    count = 0
+    mended_count = 0
+    first_mended = ""
     try:
         for row in read_rows(location, split, plain):
             with skipping_invalid(invalid):
-                value = row.value
-                record = record_of(value, row.where, row.number, names)
-                listed = (*(record.target_segments or ()), *record.references)
-                text = "".join((record.id, record.source, record.target or "", *listed))
-                if not text.isascii() and mended_text(text) != text:
-                    mended_count, first = mended_count + 1, first or row.where
-                    record = record_of(mended(value), row.where, row.number, names)
-                    record = structs.replace(record, fields=value)
+                record, is_mended = _record_in(row, names)
+                if is_mended:
+                    mended_count += 1
+                    first_mended = first_mended or row.where
                 count += 1
-                todo = (
-                    "give the record a source, or leave it out"
-                    + " with --skip-invalid" * skippable
-                )
-                if record.fields.get(names.source) is None:
-                    hint = f"--source-field names another, or {todo}"
-                    raise missing_field(record.fields, names.source, record.where, hint)
-                if not record.source.strip():
-                    raise UserError(
-                        f"{names.source!r} is empty", where=record.where, todo=todo
-                    )
-                if (before := places.before(record.id, row.where)) is not None:
-                    what = f"id {record.id!r} was already used at {before}"
-                    raise UserError(
-                        what, where=row.where, todo="give each record an id of its own"
-                    )
+                _require_source(record, names, skippable)
+                _require_own_id(record, places)
                 yield record
         if not count and not allow_empty:
             place = "standard input" if location == STDIN else str(location)
@@ -395,8 +377,42 @@ def read_records(
         if mended_count and say_mended:
             mended_in = many(mended_count, "record")
             log.warning(
-                f"{first}: half a surrogate pair replaced by U+FFFD, in {mended_in}"
+                f"{first_mended}: half a surrogate pair replaced by U+FFFD, in {mended_in}"
             )
+
+
+def _record_in(row: RawRow, names: FieldNames) -> tuple[Record, bool]:
+    """The record in a row, and whether its text was mended, see `mended_text`."""
+    value = row.value
+    record = record_of(value, row.where, row.number, names)
+    segments = record.target_segments or ()
+    texts = (record.id, record.source, record.target or "")
+    text = "".join((*texts, *segments, *record.references))
+    if text.isascii() or mended_text(text) == text:
+        return record, False
+    record = record_of(mended(value), row.where, row.number, names)
+    return structs.replace(record, fields=value), True
+
+
+def _require_source(record: Record, names: FieldNames, skippable: bool) -> None:
+    """Raise a UserError if a record has no source, or an empty one."""
+    todo = "give the record a source, or leave it out"
+    if skippable:
+        todo += " with --skip-invalid"
+    if record.fields.get(names.source) is None:
+        hint = f"--source-field names another, or {todo}"
+        raise missing_field(record.fields, names.source, record.where, hint)
+    if not record.source.strip():
+        raise UserError(f"{names.source!r} is empty", where=record.where, todo=todo)
+
+
+def _require_own_id(record: Record, places: FirstPlaces) -> None:
+    """Raise a UserError if an earlier record has the same identifier."""
+    before = places.before(record.id, record.where)
+    if before is not None:
+        what = f"id {record.id!r} was already used at {before}"
+        todo = "give each record an id of its own"
+        raise UserError(what, where=record.where, todo=todo)
 
 
 def read_rows(
@@ -435,7 +451,8 @@ def read_rows(
 
 
 def _file_rows(path: Path, plain: bool) -> Iterator[RawRow]:
-    place, suffixes = str(path), [suffix.lower() for suffix in path.suffixes]
+    place = str(path)
+    suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = (
         ""
         if plain
@@ -536,10 +553,8 @@ def _table_rows(file: _Binary, name: str, separator: str) -> Iterator[RawRow]:
     require_text(beginning, name)
     header = beginning.partition(b"\n")[0]
     if separator == "," and b";" in header and b"," not in header:
-        what, todo = (
-            "the header has ';' between its columns",
-            "separate with commas, or use .tsv",
-        )
+        what = "the header has ';' between its columns"
+        todo = "separate with commas, or use .tsv"
         raise UserError(what, where=f"{name}:1", todo=todo)
     try:
         reader = csv.reader(_decoded(file, name), delimiter=separator, strict=True)

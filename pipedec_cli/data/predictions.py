@@ -5,7 +5,7 @@ NAME.manifest.json stands beside it.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -51,24 +51,58 @@ def line(
     """
     record = generated.record
     assert record is not None, "only what was generated from a record becomes a line"
-    fields = {name: value for name, value in record.fields.items() if name != "id"}
-    if names.source != "source":
-        fields["source"] = record.source
-    if names.target != "target" and names.target in fields:
-        fields["target"] = fields[names.target]
-    given, values = record.fields.get("id"), generated.fields
-    made: dict[str, Any] = {
-        "id": given if str(given) == record.id else record.id,
+    written = {
+        "id": _given_id(record),
+        **_text_values(generated),
+        **_object_values(generated, record.source, confidence, spans),
+        **_amounts(generated, batch_size),
+    }
+    made: dict[str, Any] = {}
+    for name, value in written.items():
+        if value is not None or name == "truncated":
+            made[name] = value
+    made |= _record_fields(record, names)
+    if trace:
+        made |= _trace_values(generated)
+    return made
+
+
+def _given_id(record: Record) -> Any:
+    """The identifier as the input has it, a number for example; the record's own if it has none."""
+    given = record.fields.get("id")
+    if str(given) == record.id:
+        return given
+    return record.id
+
+
+def _text_values(generated: Generated) -> dict[str, Any]:
+    return {
         "prediction": generated.text,
         "segments": list(generated.segments),
-        "fields": values,
+        "fields": generated.fields,
+    }
+
+
+def _object_values(
+    generated: Generated, source: str, confidence: bool, spans: bool
+) -> dict[str, Any]:
+    """What a line says of the values of an object; None for what it does not say."""
+    values = generated.fields
+    places = None
+    if spans and values is not None:
+        places = spans_of(values, source)
+    return {
         "confidence": generated.confidence if confidence else None,
         "forced": generated.forced if confidence else None,
-        "spans": spans_of(values, record.source)
-        if spans and values is not None
-        else None,
+        "spans": places,
         "violations": list(generated.violations) or None,
         "missing": generated.missing or None,
+    }
+
+
+def _amounts(generated: Generated, batch_size: int) -> dict[str, Any]:
+    """How much was computed, and what cut it short; None for what a line does not say."""
+    return {
         "steps": generated.steps,
         "draft_steps": generated.draft_steps,
         "tokens": generated.tokens,
@@ -77,20 +111,29 @@ def line(
         "seconds": round(generated.seconds, 6),
         "batch_size": batch_size if batch_size > 1 else None,
     }
-    made = {
-        name: value
-        for name, value in made.items()
-        if value is not None or name == "truncated"
-    } | fields
-    if trace:
-        made["grid"] = [
-            {"start": start, "tokens": list(tokens)} for start, tokens in generated.grid
-        ]
-        if generated.calls:
-            made["grid_calls"] = list(generated.calls)
-        if generated.taken_back:
-            made["grid_taken_back"] = list(generated.taken_back)
-        made["source_token_ids"] = list(generated.source_ids)
+
+
+def _record_fields(record: Record, names: FieldNames) -> dict[str, Any]:
+    """The fields of the input but ``id``, with source and target under our names as well."""
+    fields = {name: value for name, value in record.fields.items() if name != "id"}
+    if names.source != "source":
+        fields["source"] = record.source
+    if names.target != "target" and names.target in fields:
+        fields["target"] = fields[names.target]
+    return fields
+
+
+def _trace_values(generated: Generated) -> dict[str, Any]:
+    """The grid, and the token ids of the source."""
+    rows = [
+        {"start": start, "tokens": list(tokens)} for start, tokens in generated.grid
+    ]
+    made: dict[str, Any] = {"grid": rows}
+    if generated.calls:
+        made["grid_calls"] = list(generated.calls)
+    if generated.taken_back:
+        made["grid_taken_back"] = list(generated.taken_back)
+    made["source_token_ids"] = list(generated.source_ids)
     return made
 
 
@@ -211,9 +254,12 @@ class PredictionsFile(Artifact):
             raise self._other_run(what)
         self.check_same(manifest, todo=self._start_anew)
         stopped = self.manifest.get("stopped") or {}
-        following, count, digest = iter(records), 0, hashlib.sha256()
+        following = iter(records)
+        count = 0
+        digest = hashlib.sha256()
         for count, written in enumerate(self.lines(), start=1):
-            record, found = next(following, None), written.get("id")
+            record = next(following, None)
+            found = written.get("id")
             if record is None:
                 raise self._other_run(
                     f"it has more than the {count - 1:,} lines that there are to be"
@@ -284,7 +330,8 @@ def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
     """
     shared = {name: value for name, value in manifest.items() if name != "shard"}
     total = (manifest.get("shard") or {}).get("records", manifest["examples"])
-    wanted, job = {**shared, "examples": total, "shards": shards}, Artifact.job(folder)
+    wanted = {**shared, "examples": total, "shards": shards}
+    job = Artifact.job(folder)
     if job.begun:
         job.check_same(wanted, todo="name another folder with --out")
     else:
@@ -293,13 +340,28 @@ def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
 
 def whole_parts(folder: Path) -> list[PredictionsFile]:
     """The files of all shards of a job, in order; a `UserError` if a shard is not whole or of another job."""
+    manifest = _job_manifest(folder)
+    count = manifest["shards"]
+    parts = [
+        PredictionsFile(folder / Shard(number, count).file)
+        for number in range(1, count + 1)
+    ]
+    _require_all(parts, folder)
+    for part in parts:
+        _check_whole(part, manifest)
+    return parts
+
+
+def _job_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of the job in a folder. It has the number of shards and that of examples."""
     if not folder.is_dir():
         raise UserError("no such folder", where=str(folder))
     job = Artifact.job(folder)
     if not job.begun:
-        todo = "give the --out of `pipedec generate --part`"
         raise UserError(
-            f"holds no {job.manifest_path.name} of a job", where=str(folder), todo=todo
+            f"holds no {job.manifest_path.name} of a job",
+            where=str(folder),
+            todo="give the --out of `pipedec generate --part`",
         )
     manifest = job.manifest
     for field in ("shards", "examples"):
@@ -309,58 +371,61 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
                 where=str(job.manifest_path),
                 todo="take it away and run a part again",
             )
-    count = manifest["shards"]
-    parts = [
-        PredictionsFile(folder / Shard(number, count).file)
-        for number in range(1, count + 1)
-    ]
+    return manifest
+
+
+def _require_all(parts: Sequence[PredictionsFile], folder: Path) -> None:
+    """Raise a `UserError` if files of shards are missing. It names the first of them."""
     missing = [str(part.shard) for part in parts if not part.begun]
-    if missing:
-        some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        what = (
-            f"shard {some} is missing"
-            if len(missing) == 1
-            else f"shards {some} are missing"
-        )
+    if not missing:
+        return
+    some = ", ".join(missing[:5])
+    if len(missing) > 5:
+        some += ", …"
+    what = f"shards {some} are missing"
+    if len(missing) == 1:
+        what = f"shard {some} is missing"
+    raise UserError(
+        what,
+        where=str(folder),
+        todo=f"run the job's command with --part {missing[0]}",
+    )
+
+
+def _check_whole(part: PredictionsFile, manifest: Mapping[str, Any]) -> None:
+    """Raise a `UserError` if a shard is not whole, was changed, or is of another job than that of the manifest."""
+    where = str(part.path)
+    again = f"run the job's command with --part {part.shard} again"
+    if not part.path.is_file():
         raise UserError(
-            what,
-            where=str(folder),
-            todo=f"run the job's command with --part {missing[0]}",
+            "is no file", where=where, todo="take it away and run its part again"
         )
-    for part in parts:
-        where, again = (
-            str(part.path),
-            f"run the job's command with --part {part.shard} again",
+    own = part.manifest
+    if not own:
+        what = f"there is no {part.manifest_path.name} beside it"
+        raise UserError(what, where=where, todo=again)
+    changed = "; ".join(settings_diff(_shard_manifest(part, manifest), own))
+    if changed:
+        todo = "each job has a folder of its own"
+        raise UserError(f"is of another job: {changed}", where=where, todo=todo)
+    result = own.get("result")
+    if result is None:
+        total = own.get("examples") or 0
+        what = f"has {part.count():,} of {total:,} lines and no end"
+        raise UserError(what, where=where, todo=again)
+    if result.get("sha256") != file_sha256(part.path):
+        raise UserError(
+            "was changed after it was written",
+            where=where,
+            todo=f"take it away and {again}",
         )
-        if not part.path.is_file():
-            raise UserError(
-                "is no file", where=where, todo="take it away and run its part again"
-            )
-        if not (own := part.manifest):
-            raise UserError(
-                f"there is no {part.manifest_path.name} beside it",
-                where=where,
-                todo=again,
-            )
-        records = {"records": manifest["examples"]}
-        expected = {
-            **manifest,
-            "shards": None,
-            "shard": part.shard and asdict(part.shard) | records,
-        }
-        if changed := "; ".join(settings_diff(expected, own)):
-            todo = "each job has a folder of its own"
-            raise UserError(f"is of another job: {changed}", where=where, todo=todo)
-        result = own.get("result")
-        if result is None:
-            what = (
-                f"has {part.count():,} of {own.get('examples') or 0:,} lines and no end"
-            )
-            raise UserError(what, where=where, todo=again)
-        if result.get("sha256") != file_sha256(part.path):
-            raise UserError(
-                "was changed after it was written",
-                where=where,
-                todo=f"take it away and {again}",
-            )
-    return parts
+
+
+def _shard_manifest(
+    part: PredictionsFile, manifest: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest that a shard of the job is to have."""
+    shard: dict[str, Any] | None = None
+    if part.shard is not None:
+        shard = {**asdict(part.shard), "records": manifest["examples"]}
+    return {**manifest, "shards": None, "shard": shard}

@@ -58,33 +58,62 @@ def checked(
             mended(value), shape, where, field=field, renamed=renamed, example=example
         )
     except msgspec.ValidationError as error:
-        parts = _ERROR.fullmatch(str(error))
-        if parts is None:  # a number out of range, for example
-            problem, _, path = str(error).partition(" - at `$")
-            name = (field + path.removesuffix("`")).removeprefix(".")
-            if missing := _MISSING.fullmatch(problem):
-                inner = f"{name}.{missing[1]}".removeprefix(".")
-                raise UserError(
-                    f"field {inner!r} is missing", where=where, todo=example
-                ) from None
-            what = f"field {name!r} does not fit: {problem}" if name else problem
-            raise UserError(what, where=where) from None
-        expected, found, path, item = parts.groups()
-        kinds = [
-            _TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"
-        ]
-        if "a number" in kinds and "a whole number" in kinds:
-            kinds.remove("a whole number")
-        found = "a number" if found == "int" else _TYPES.get(found, found)
-        what = f"expected {' or '.join(kinds)}, found {found}"
-        if name := field or path:
-            place = f", item {int(item) + 1}" if item else ""
-            named = renamed.get(name, name)
-            todo = example if f'"{named}"' in (example or "") else None
-            raise UserError(
-                f"field {named!r}{place}: {what}", where=where, todo=todo
-            ) from None
-        raise UserError(what, where=where, todo=example) from None
+        problem = str(error)
+        types = _ERROR.fullmatch(problem)
+        if types is None:  # a number out of range, for example
+            raise _misfit(problem, where, field, example) from None
+        raise _other_type(types, where, field, renamed, example) from None
+
+
+def _misfit(problem: str, where: str, field: str, example: str | None) -> UserError:
+    """The error of a field that is missing, or whose value has the type but does not fit."""
+    what, _, path = problem.partition(" - at `$")
+    name = (field + path.removesuffix("`")).removeprefix(".")
+    missing = _MISSING.fullmatch(what)
+    if missing:
+        inner = f"{name}.{missing[1]}".removeprefix(".")
+        return UserError(f"field {inner!r} is missing", where=where, todo=example)
+    if name:
+        what = f"field {name!r} does not fit: {what}"
+    return UserError(what, where=where)
+
+
+def _other_type(
+    types: re.Match[str],
+    where: str,
+    field: str,
+    renamed: Mapping[str, str],
+    example: str | None,
+) -> UserError:
+    """The error of a value of another type than the expected ones, from what `_ERROR` finds in the message."""
+    expected, found, path, item = types.groups()
+    what = f"expected {_kind_names(expected)}, found {_kind_name(found)}"
+    name = field or path
+    if not name:
+        return UserError(what, where=where, todo=example)
+    place = ""
+    if item:
+        place = f", item {int(item) + 1}"
+    named = renamed.get(name, name)
+    todo = None
+    if example and f'"{named}"' in example:
+        todo = example
+    return UserError(f"field {named!r}{place}: {what}", where=where, todo=todo)
+
+
+def _kind_names(expected: str) -> str:
+    """The expected types in words. A whole number is a number."""
+    kinds = [_TYPES.get(kind, kind) for kind in expected.split(" | ") if kind != "null"]
+    if "a number" in kinds and "a whole number" in kinds:
+        kinds.remove("a whole number")
+    return " or ".join(kinds)
+
+
+def _kind_name(found: str) -> str:
+    """The type of a value in words. A whole number that does not fit is called a number."""
+    if found == "int":
+        return "a number"
+    return _TYPES.get(found, found)
 
 
 def missing_field(
@@ -159,11 +188,8 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            twice = next(
-                name
-                for name, times in Counter(name for name, _ in pairs).items()
-                if times > 1
-            )
+            times = Counter(name for name, _ in pairs)
+            twice = next(name for name in times if times[name] > 1)
             raise UserError(
                 f"{twice!r} is there twice", where=where, todo="leave one of them"
             )
@@ -175,21 +201,26 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
             raise RecursionError
     except json.JSONDecodeError as error:
         what = f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-        todo = "write one JSON object a line" if line else ""
-        if line and _HEADER.match(text):
-            todo = "it looks like a table: rename it to .csv or .tsv"
-        elif line and not text.lstrip().startswith(("{", "[")):
-            todo += "; a table's name must end in .csv or .tsv"
-            todo += "; `pipedec generate` reads plain text with --plain"
-        raise UserError(
-            what, where=f"{file}:{line or error.lineno}", todo=todo
-        ) from None
+        place = f"{file}:{line or error.lineno}"
+        todo = _instead_of(text) if line else ""
+        raise UserError(what, where=place, todo=todo) from None
     except RecursionError:
         what = f"not JSON that can be read: nested more than {DEEPEST} deep"
         raise UserError(what, where=where) from None
     except ValueError as error:  # a number of thousands of digits
         raise UserError(f"not JSON that can be read: {error}", where=where) from None
     return value
+
+
+def _instead_of(line: str) -> str:
+    """What to do about a line that is no JSON."""
+    if _HEADER.match(line):
+        return "it looks like a table: rename it to .csv or .tsv"
+    todo = "write one JSON object a line"
+    if not line.lstrip().startswith(("{", "[")):
+        todo += "; a table's name must end in .csv or .tsv"
+        todo += "; `pipedec generate` reads plain text with --plain"
+    return todo
 
 
 def _is_deeper(value: object, most: int) -> bool:
@@ -212,10 +243,8 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
     try:
         checked(value, shape, where)
     except UserError as error:
-        what, todo = (
-            f"not what `{made_by}` writes: {error.what}",
-            f"run `{made_by}` again",
-        )
+        what = f"not what `{made_by}` writes: {error.what}"
+        todo = f"run `{made_by}` again"
         raise UserError(what, where=where, todo=todo) from None
     return dict(value)
 

@@ -287,22 +287,17 @@ def record_of(
     names = names or FieldNames()
     example = f'write {{"{names.source}": "…", "{names.target}": "…"}}'
     given = checked(value, _Input, where, renamed=names.renamed, example=example)
-    target, segments, references = (
-        given.target,
-        given.target_segments,
-        given.references or (),
-    )
-    target_fields = target if isinstance(target, dict) else None
-    if isinstance(target, dict):
-        target = json.dumps(target, ensure_ascii=False)
-    elif isinstance(target, tuple):
-        segments = target if segments is None else segments
-        target = " ".join(target)
-    elif target is None and segments is not None:
-        target = " ".join(segments)
+    target = _target_text(given)
+    segments = given.target_segments
+    if segments is None and isinstance(given.target, tuple):
+        segments = given.target
+    references = given.references or ()
     if target in references:
-        references = (target, *(other for other in references if other != target))
-    identifier = str(number) if given.id is None or given.id == "" else str(given.id)
+        others = [other for other in references if other != target]
+        references = (target, *others)
+    identifier = str(number)
+    if given.id is not None and given.id != "":
+        identifier = str(given.id)
     return Record(
         identifier,
         given.source or "",
@@ -311,8 +306,20 @@ def record_of(
         references,
         where,
         value,
-        target_fields,
+        given.target if isinstance(given.target, dict) else None,
     )
+
+
+def _target_text(given: _Input) -> str | None:
+    """The target as one string: an object as JSON, a list or else the segments joined with spaces."""
+    target = given.target
+    if isinstance(target, dict):
+        return json.dumps(target, ensure_ascii=False)
+    if isinstance(target, tuple):
+        return " ".join(target)
+    if target is None and given.target_segments is not None:
+        return " ".join(given.target_segments)
+    return target
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
@@ -324,7 +331,8 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
-    made, text = asdict(given), given.text
+    made = asdict(given)
+    text = given.text
     if text is None:
         raise missing_field(
             value, "prediction", where, "`pipedec generate` writes such lines"

@@ -10,7 +10,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from math import prod
@@ -85,6 +85,7 @@ class PhraseSegmenter:
 
 
 Segmenter = SentenceSegmenter | PhraseSegmenter | FieldSegmenter
+_LINE_BREAKS: Final = "\n\r\u2028\u2029\u0085\v\f"
 
 
 def make_segmenter(
@@ -120,25 +121,33 @@ def joiner_of(records: Sequence[Record], segmenter: Segmenter) -> str:
     if isinstance(segmenter, FieldSegmenter):
         return "; "
     if isinstance(segmenter, PhraseSegmenter):
-        first = segmenter.separators[0]
-        wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", first) is not None
-        return first if first.isspace() or wide else f"{first} "
-    gaps, texts = [], []
-    for record in records[
-        :: max(1, len(records) // 1000)
-    ]:  # a thousand targets are enough
-        texts.append(text := record.source if record.target is None else record.target)
+        return _joiner_of_phrases(segmenter.separators[0])
+    gaps: list[str] = []
+    texts = []
+    every = max(1, len(records) // 1000)  # a thousand targets are enough
+    for record in records[::every]:
+        text = record.source if record.target is None else record.target
+        texts.append(text)
         if record.target_segments is None:
-            gaps += [
-                text[end:start]
-                for (_, end), (start, _) in pairwise(segmenter.spans(text))
-            ]
-    telling = [
-        gap for gap in gaps if not gap or gap.strip("\n\r\u2028\u2029\u0085\v\f")
-    ]
+            gaps += _gaps_in(text, segmenter)
+    telling = [gap for gap in gaps if not gap or gap.strip(_LINE_BREAKS)]
     if telling:
-        return " " if 2 * sum(map(bool, telling)) >= len(telling) else ""
+        with_gap = sum(map(bool, telling))
+        return " " if 2 * with_gap >= len(telling) else ""
     return "" if mostly_spaceless(texts) else " "
+
+
+def _joiner_of_phrases(separator: str) -> str:
+    is_wide = re.search(r"[\u3000-\u303f\uff00-\uffef]", separator) is not None
+    if separator.isspace() or is_wide:
+        return separator
+    return f"{separator} "
+
+
+def _gaps_in(text: str, segmenter: SentenceSegmenter) -> Iterator[str]:
+    """What stands between the segments of a text."""
+    for (_, end), (start, _) in pairwise(segmenter.spans(text)):
+        yield text[end:start]
 
 
 #: The most characters that a file may make of a single one: NFKC, in T5's and many
@@ -271,11 +280,9 @@ class Preparer:
         if record.target_fields is not None:
             todo = "--level field makes a row of each of its keys"
             raise UserError("the target is an object", where=record.where, todo=todo)
-        target, given, joiner = (
-            record.target or "",
-            record.target_segments,
-            self.segmentation.joiner,
-        )
+        target = record.target or ""
+        given = record.target_segments
+        joiner = self.segmentation.joiner
         if given is not None:
             segments = tuple(filter(None, map(str.strip, given)))
             self.counts.given += 1
@@ -294,23 +301,23 @@ class Preparer:
             once = tuple(dict.fromkeys(segments))
             if self.each_once and len(once) < len(segments):
                 self.counts.repeated += len(segments) - len(once)
-                target, segments = joiner.join(once), once
+                target = joiner.join(once)
+                segments = once
         most = (
             self.segmentation.sub_max - 1
         )  # the empty subsequence that closes every target needs a row
         if len(segments) > most:
             self.counts.merged += 1
-            rest, sizes = (
-                iter(segments),
-                group_adjacent(self.count_tokens(segments), most),
-            )
+            rest = iter(segments)
+            sizes = group_adjacent(self.count_tokens(segments), most)
             segments = tuple(joiner.join(islice(rest, size)) for size in sizes)
         self._count(segments, delay=1)
         return replace(record, target=target, target_segments=segments)
 
     def _fields(self, record: Record) -> Record:
         """With the texts of an object's values, or of a plain text for one, as a teacher writes it."""
-        fields, target = self.segmentation.fields, record.target_fields
+        fields = self.segmentation.fields
+        target = record.target_fields
         if target is None:
             texts = self.segmenter.cut(record.target or "")
         else:
@@ -324,7 +331,8 @@ class Preparer:
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
-        counts, lengths = self.counts, self.count_tokens(segments)
+        counts = self.counts
+        lengths = self.count_tokens(segments)
         # Subsequence i, from 0, fits if its <eos> stands within time_max: start_i + m_i
         # + 1 ≤ time_max.
         too_long = sum(
@@ -348,7 +356,8 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
     sizes = _filled(lengths, limits.start + shortest)
     # There may be fewer groups than allowed. Take grouped items apart again, the last
     # groups first: a subsequence that starts late should be short.
-    spare, apart = most - len(sizes), list[int]()
+    spare = most - len(sizes)
+    apart = list[int]()
     for size in reversed(sizes):
         taken = min(spare, size - 1)
         spare -= taken
@@ -358,7 +367,8 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
 
 def _filled(lengths: Sequence[int], limit: int) -> list[int]:
     """The sizes of groups, each filled up to a limit."""
-    sizes, total = list[int](), limit + 1
+    sizes = list[int]()
+    total = limit + 1
     for length in lengths:
         if total + length > limit:
             sizes.append(0)
@@ -389,10 +399,8 @@ def describe_targets(records: Iterable[Record]) -> TargetStatistics:
             filled = list(filter(None, record.target_segments))
             words += sum(map(count_words, filled))
             histogram[len(filled)] += 1
-    examples, subsequences = (
-        histogram.total(),
-        sum(n * count for n, count in histogram.items()),
-    )
+    examples = histogram.total()
+    subsequences = sum(n * count for n, count in histogram.items())
     per_target, per_subsequence = (
         max(1, examples),
         max(1, subsequences),

@@ -188,7 +188,8 @@ class SentenceModel:
         """Punkt, made when it is first needed: nltk takes a second to import."""
         from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
-        punkt, parameters = PunktParameters(), self.parameters
+        punkt = PunktParameters()
+        parameters = self.parameters
         punkt.abbrev_types.update(parameters.abbreviations)
         punkt.collocations.update(parameters.collocations)
         punkt.sent_starters.update(parameters.sentence_starters)
@@ -298,12 +299,10 @@ def _starters(text: str) -> set[str]:
     in "3. Oktober". But "Oktober" is capital within sentences, too. A word after a
     number counts if the text or `COMMON_STARTERS` has it in lower case.
     """
-    starts, within, after_number, lower = (
-        set[str](),
-        set[str](),
-        set[str](),
-        set(COMMON_STARTERS.split()),
-    )
+    starts = set[str]()
+    within = set[str]()
+    after_number = set[str]()
+    lower = set(COMMON_STARTERS.split())
     for before, word in (
         pair for line in text.split("\n\n") for pair in pairwise((".", *_words(line)))
     ):
@@ -336,19 +335,15 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
         for word, after in pairwise(_words(text))
         if word.endswith(".")
     ]
-    candidates, starters = {after.lower() for _, after in stops}, set[str]()
-    capitals = others = 0
-    for target in targets:
-        for initial in target.split(maxsplit=1)[:1]:
-            word = initial.lstrip(_OPENERS)
-            capitals += word[:1].isupper()
-            others += not word[:1].isupper()
-            starters |= {word.lower()} & candidates
-    cased = capitals >= others
-    seen, inside = Counter[str](), Counter[str]()
+    candidates = {after.lower() for _, after in stops}
+    starters, is_cased = _target_starters(targets, candidates)
+    seen = Counter[str]()
+    inside = Counter[str]()
     for word, after in stops:
         kind = word[:-1].lstrip(_OPENERS).lower()
-        starts = after[:1].isupper() or (not cased and after.lower() in starters)
+        starts = after[:1].isupper()
+        if not is_cased and after.lower() in starters:
+            starts = True
         bare = after.rstrip(_CLOSERS)
         short = bare.endswith(".") and len(bare) > 2 and bare[:-1].lower() not in known
         seen[kind] += 1
@@ -356,6 +351,30 @@ def _inside_sentences(text: str, targets: Iterable[str], known: set[str]) -> set
     return {
         kind for kind, count in inside.items() if count >= INSIDE_SHARE * seen[kind]
     }
+
+
+def _target_starters(
+    targets: Iterable[str], candidates: set[str]
+) -> tuple[set[str], bool]:
+    """The candidates that a target starts with, and whether most targets start with a capital."""
+    starters = set[str]()
+    capitals = 0
+    others = 0
+    for word in _first_words(targets):
+        if word[:1].isupper():
+            capitals += 1
+        else:
+            others += 1
+        if word.lower() in candidates:
+            starters.add(word.lower())
+    return starters, capitals >= others
+
+
+def _first_words(texts: Iterable[str]) -> Iterator[str]:
+    """The first word of each text that has one, without the marks that open it."""
+    for text in texts:
+        for first in text.split(maxsplit=1)[:1]:
+            yield first.lstrip(_OPENERS)
 
 
 def _closed(line: str, end: int, has_capitals: bool) -> int | None:

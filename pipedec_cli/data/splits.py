@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Splits = dict[SplitName, StoredRecords]
+#: Reads the records of a place, or of one split of it.
+_Read = Callable[[str | Path, SplitName | None], StoredRecords]
 
 
 def gather_splits(
@@ -46,59 +48,79 @@ def gather_splits(
 
     def read(place: str | Path, split: SplitName | None = None) -> StoredRecords:
         start = len(stored)
+        is_test_file = place == extra.get("test")
         for record in islice(
             read_records(place, names, split=split, say_mended=True), limit
         ):
             names.check(record)
-            if record.target is None and not sources_only:
-                hint = "--target-field names another, or leave the record out; "
-                hint += "--sources-only takes data for `pipedec train --teacher`"
-                raise missing_field(record.fields, names.target, record.where, hint)
-            if (
-                record.target is not None
-                and sources_only
-                and place != extra.get("test")
-            ):
-                todo = (
-                    "leave out --sources-only: a teacher takes data with targets, too"
-                )
-                raise UserError("there is a target", where=record.where, todo=todo)
+            if not sources_only:
+                _require_target(record, names)
+            elif not is_test_file:
+                _refuse_target(record)
             stored.append(record)
         return stored[start:]
 
-    origin = f"given in {data}"
-    if found := given_splits(data):
-        splits: Splits = {name: read(data, name) for name in found}
-    else:
-        splits = {"train": read(data)}
-        if by_field := split_by_field(splits["train"]):
-            splits = {name: rows for name, rows in by_field.items() if rows}
-            origin = "given by the field 'split'"
+    splits, origin = _splits_of(data, read)
     origins: dict[SplitName, str] = dict.fromkeys(splits, origin)
     for name, place in extra.items():
         if name in splits:
             raise UserError(
                 f"{data} brings its own {name} split", todo=f"leave out --{name}"
             )
-        there = given_splits(place)
-        if there and name not in there:  # its train split would be read instead
-            raise UserError(
-                f"has no file for {name}",
-                where=str(place),
-                todo=f"name the file with --{name}",
-            )
-        splits[name] = read(place, name if there else None)
+        splits[name] = read(place, _split_of_file(place, name))
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
         raise UserError("has no records to train on", where=str(data), todo=todo)
-    if lacking := {
-        name: share for name, share in fractions.items() if name not in splits
-    }:
+    lacking = {name: share for name, share in fractions.items() if name not in splits}
+    if lacking:
         parts = split_by_source(splits["train"], lacking, seed)
         splits |= {name: parts[name] for name in ("train", *lacking)}
         origins |= dict.fromkeys(lacking, "split off by source")
     return {name: splits[name] for name in SPLITS}, origins
+
+
+def _require_target(record: Record, names: FieldNames) -> None:
+    """Raise a UserError if a record has no target."""
+    if record.target is None:
+        hint = "--target-field names another, or leave the record out; "
+        hint += "--sources-only takes data for `pipedec train --teacher`"
+        raise missing_field(record.fields, names.target, record.where, hint)
+
+
+def _refuse_target(record: Record) -> None:
+    """Raise a UserError if a record has a target where a teacher is to write it."""
+    if record.target is not None:
+        todo = "leave out --sources-only: a teacher takes data with targets, too"
+        raise UserError("there is a target", where=record.where, todo=todo)
+
+
+def _splits_of(data: str | Path, read: _Read) -> tuple[Splits, str]:
+    """The splits that the data itself has, all of it as train if it names none, and their origin in words."""
+    origin = f"given in {data}"
+    given = given_splits(data)
+    if given:
+        return {name: read(data, name) for name in given}, origin
+    train = read(data, None)
+    by_field = split_by_field(train)
+    if not by_field:
+        return {"train": train}, origin
+    splits = {name: rows for name, rows in by_field.items() if rows}
+    return splits, "given by the field 'split'"
+
+
+def _split_of_file(place: str | Path, name: SplitName) -> SplitName | None:
+    """The split to read of the place named for a split; None if the place has no splits."""
+    there = given_splits(place)
+    if not there:
+        return None
+    if name not in there:  # its train split would be read instead
+        raise UserError(
+            f"has no file for {name}",
+            where=str(place),
+            todo=f"name the file with --{name}",
+        )
+    return name
 
 
 def split_by_source(
@@ -149,10 +171,8 @@ def split_by_field(records: StoredRecords) -> Splits | None:
     if not any(named):
         return None
     if None in named:
-        what, where = (
-            "'split' names no split, as it does in other records",
-            records[named.index(None)].where,
-        )
+        what = "'split' names no split, as it does in other records"
+        where = records[named.index(None)].where
         raise UserError(what, where=where, todo="write train, dev or test")
     return {name: records.only(name == one for one in named) for name in SPLITS}
 

@@ -60,10 +60,8 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
             held.callback(
                 _remove, lock, folder=made
             )  # before it is released: then it may be another's
-            command, since = (
-                shlex.join(["pipedec", *sys.argv[1:]])[:100],
-                strftime("%Y-%m-%d %H:%M"),
-            )
+            command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
+            since = strftime("%Y-%m-%d %H:%M")
             told = f"process {os.getpid()} on {socket.gethostname()} since {since} ({command})"
             os.truncate(file, 0)
             os.pwrite(file, told.encode(errors="replace")[:_LONGEST], 0)
@@ -319,7 +317,8 @@ class JsonLinesAppender:
 
 def _whole_lines_size(path: Path) -> int:
     """Bytes up to the end of the last whole line: one that a line feed ends and that is JSON."""
-    size, last = 0, b""
+    size = 0
+    last = b""
     with path.open("rb") as file:
         for last in file:
             size += len(last)
@@ -332,10 +331,12 @@ def _whole_lines_size(path: Path) -> int:
 
 def read_whole_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file of ours that may have been cut short: all whole lines, a torn last one left out."""
-    end, number = _whole_lines_size(path), 0
+    end = _whole_lines_size(path)
+    number = 0
     with path.open("rb") as file:
         while file.tell() < end:
-            number, value = number + 1, None
+            number += 1
+            value = None
             with suppress(UserError):
                 value = as_json(file.readline(), str(path), number)
             if not isinstance(value, dict):

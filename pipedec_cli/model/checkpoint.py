@@ -173,10 +173,8 @@ class Checkpoint:
     @property
     def places(self) -> int | None:
         """The most tokens of a source where positions are looked up in a table, or turn in another way beyond a length."""
-        config, rope = (
-            self.model.config,
-            getattr(self.model.config, "rope_parameters", None) or {},
-        )
+        config = self.model.config
+        rope = getattr(self.model.config, "rope_parameters", None) or {}
         most = rope.get("original_max_position_embeddings") or getattr(
             config, "max_position_embeddings", None
         )
@@ -216,7 +214,8 @@ class Checkpoint:
         before, source, behind = (template or SOURCE).partition(SOURCE)
         if source and not behind and chat is None:
             return before
-        kind, more = self.backbone.name, "a chat" if chat is not None else "more text"
+        kind = self.backbone.name
+        more = "a chat" if chat is not None else "more text"
         what = f"{self.name} is a {kind}, whose encoder reads the source: it takes no {more}"
         todo = f"leave --chat out, and end --prompt-template in {SOURCE}"
         raise UserError(what, todo=todo)
@@ -253,7 +252,8 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
         return content_sha256(local_files(checkpoint.name))
     if not folder.is_dir():
         return getattr(checkpoint.model.config, "_commit_hash", None)
-    skipped, digest = _WITHOUT_EFFECT, hashlib.sha256()
+    skipped = _WITHOUT_EFFECT
+    digest = hashlib.sha256()
     if _is_completed(folder):
         skipped -= {GENERATION}
     for file in sorted(folder.iterdir()):
@@ -264,7 +264,8 @@ def fingerprint(checkpoint: Checkpoint) -> str | None:
 
 def _is_completed(folder: Path) -> bool:
     """Whether a folder's generation_config.json names what opens a text, or what ends it, and config.json does not."""
-    config, generation = contents(folder / CONFIG), folder / GENERATION
+    config = contents(folder / CONFIG)
+    generation = folder / GENERATION
     if b'"decoder_start_token_id"' not in config:
         return True
     return generation.exists() and bool(
@@ -284,15 +285,33 @@ def load_checkpoint(
     If nothing but the compiled kernels is to compute it, in the dtype `computed`, the
     model may be a `BareModel`.
     """
-    local = require_model(name)
+    local = require_model(name) or is_gguf(name)
+    model, tokenizer, content = _read_files(name, dtype, computed, local=local)
+    settings = _settings_of(content, f"{name}/{CONFIG}")
+    segmenter = None
+    if settings and local:
+        segmenter = load_segmenter(Path(name), settings.segmentation)
+    where = torch.device(device)
+    checkpoint = Checkpoint(
+        model.eval().to(where), tokenizer, settings, name, where, segmenter
+    )
+    if settings is None:
+        checkpoint.end_as_usual()
+    return checkpoint
+
+
+def _read_files(
+    name: str, dtype: torch.dtype, computed: torch.dtype | None, *, local: bool
+) -> Any:
+    """The model, the tokenizer, and our settings as they stand in config.json; see `load_checkpoint`."""
     try:
-        local = local or is_gguf(name)
-        found = _read_bare(name, dtype, computed) if local and computed else None
-        if found is None:
-            if computed == STORED:
-                raise BuildError("its blocks are of a kind that is not computed here")
-            found = load_pretrained(loadable(name), dtype, local=local)
-        model, tokenizer, content = found
+        if local and computed:
+            bare = _read_bare(name, dtype, computed)
+            if bare is not None:
+                return bare
+        if computed == STORED:
+            raise BuildError("its blocks are of a kind that is not computed here")
+        return load_pretrained(loadable(name), dtype, local=local)
     except (UserError, BuildError, KeyboardInterrupt):
         raise
     except BaseException as error:  # several libraries raise what they like; a panic in Rust is no Exception
@@ -301,28 +320,18 @@ def load_checkpoint(
         what = f"cannot load the checkpoint {name}: {_reason(error)}"
         todo = "check that the folder is whole, or that the hub name is right and can be reached"
         raise UserError(what, todo=todo) from error
+
+
+def _settings_of(content: Any, where: str) -> MethodSettings | None:
+    """Our settings in a config.json; None if it has none, as a model has that was not trained here."""
+    if content is None:
+        return None
     try:
-        settings = (
-            None
-            if content is None
-            else msgspec.convert(mended(content), MethodSettings)
-        )
+        return msgspec.convert(mended(content), MethodSettings)
     except msgspec.ValidationError as error:
         what = f"the settings under {KEY!r} are not of this version ({error})"
         todo = "train the checkpoint anew, or use the version that wrote it"
-        raise UserError(what, where=f"{name}/{CONFIG}", todo=todo) from error
-    segmenter = (
-        load_segmenter(Path(name), settings.segmentation)
-        if settings and local
-        else None
-    )
-    where = torch.device(device)
-    checkpoint = Checkpoint(
-        model.eval().to(where), tokenizer, settings, name, where, segmenter
-    )
-    if settings is None:
-        checkpoint.end_as_usual()
-    return checkpoint
+        raise UserError(what, where=where, todo=todo) from error
 
 
 def _reason(error: BaseException) -> str:

@@ -94,7 +94,10 @@ class Backbone:
 
 
 #: The most layers, and the most of each other size in a config.
-_MOST_LAYERS, _MOST, _MOST_PLACES, _MOST_TABLE = 256, 1 << 20, 1 << 40, 1 << 16
+_MOST_LAYERS = 256
+_MOST = 1 << 20
+_MOST_PLACES = 1 << 40
+_MOST_TABLE = 1 << 16
 #: The sizes in a config, by their names in all families.
 _SIZES: Final = (
     *(
@@ -150,50 +153,74 @@ def check_config(config: Any) -> None:
 
 def _check_sizes(config: Any) -> None:
     """The same of a config without its ids, or of one half of a config."""
-    bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
-    # BART's relatives make a table of positions.
-    places = _MOST_TABLE if hasattr(config, "decoder_layers") else _MOST_PLACES
-    for name, most in (*bounds.items(), ("max_position_embeddings", places)):
-        value = getattr(config, name, None)
-        if name == "sliding_window" and value == 0:
-            continue  # none, as Qwen2-MoE's config says it
-        if value is not None and (type(value) is not int or not 1 <= value <= most):
-            raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
+    _check_bounds(config)
     for name, value in vars(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} is {value}")
     if hasattr(config, "relative_attention_num_buckets"):
-        farthest, buckets = (
-            config.relative_attention_max_distance,
-            config.relative_attention_num_buckets,
-        )
-        if buckets < 4 or farthest <= buckets // 2:
-            known = f"relative_attention_num_buckets {buckets}"
-            raise ValueError(
-                f"{known} do not fit relative_attention_max_distance {farthest}"
-            )
+        _check_buckets(config)
     if hasattr(config, "num_key_value_heads"):
-        heads, shared = config.num_attention_heads, config.num_key_value_heads
-        if heads % (shared or heads):
-            raise ValueError(
-                f"num_attention_heads {heads} is no multiple of num_key_value_heads {shared}"
-            )
-        if (getattr(config, "head_dim", None) or 2) % 2:
-            raise ValueError(
-                f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers"
-            )
-        kinds = set(getattr(config, "layer_types", None) or ())
-        if odd := kinds - {"full_attention", "sliding_attention"}:
-            what = f"a {config.model_type!r} model with layers of the kind {min(map(str, odd))!r} cannot decode a grid"
-            todo = "take a model whose layers all attend; docs/backbones.md lists the tested families"
-            raise UserError(what, todo=todo)
-        is_used = "sliding_attention" in kinds and getattr(
-            config, "use_sliding_window", True
+        _check_heads(config)
+        _check_layer_types(config)
+
+
+def _check_bounds(config: Any) -> None:
+    """The same of the sizes alone: whole numbers, none of them too large."""
+    bounds = dict.fromkeys(_SIZES, _MOST) | dict.fromkeys(_LAYERS, _MOST_LAYERS)
+    # BART's relatives make a table of positions.
+    is_table = hasattr(config, "decoder_layers")
+    bounds["max_position_embeddings"] = _MOST_TABLE if is_table else _MOST_PLACES
+    for name, most in bounds.items():
+        value = getattr(config, name, None)
+        if value is None:
+            continue
+        if name == "sliding_window" and value == 0:
+            continue  # none, as Qwen2-MoE's config says it
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"{name} {value!r} is no whole number from 1 to {most:,}")
+
+
+def _check_buckets(config: Any) -> None:
+    """The same of a T5's distances."""
+    farthest = config.relative_attention_max_distance
+    buckets = config.relative_attention_num_buckets
+    if buckets < 4 or farthest <= buckets // 2:
+        known = f"relative_attention_num_buckets {buckets}"
+        raise ValueError(
+            f"{known} do not fit relative_attention_max_distance {farthest}"
         )
-        if is_used and not config.sliding_window:
-            raise ValueError(
-                "there is no sliding_window for the sliding_attention of its layer_types"
-            )
+
+
+def _check_heads(config: Any) -> None:
+    """The same of a decoder-only model's heads."""
+    heads = config.num_attention_heads
+    shared = config.num_key_value_heads
+    if heads % (shared or heads):
+        raise ValueError(
+            f"num_attention_heads {heads} is no multiple of num_key_value_heads {shared}"
+        )
+    if (getattr(config, "head_dim", None) or 2) % 2:
+        raise ValueError(
+            f"head_dim {config.head_dim} is odd, and rotary positions turn pairs of numbers"
+        )
+
+
+def _check_layer_types(config: Any) -> None:
+    """The same of the kinds of a decoder-only model's layers. A UserError says if some do not attend."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    others = kinds - {"full_attention", "sliding_attention"}
+    if others:
+        kind = min(map(str, others))
+        what = f"a {config.model_type!r} model with layers of the kind {kind!r} cannot decode a grid"
+        todo = "take a model whose layers all attend; docs/backbones.md lists the tested families"
+        raise UserError(what, todo=todo)
+    is_used = "sliding_attention" in kinds and getattr(
+        config, "use_sliding_window", True
+    )
+    if is_used and not config.sliding_window:
+        raise ValueError(
+            "there is no sliding_window for the sliding_attention of its layer_types"
+        )
 
 
 T5 = Backbone(
@@ -250,7 +277,8 @@ def _capped(head: Function, cap: float | None) -> Function:
 
 def _logits(model: Any) -> Function:
     """The output matrix of a decoder-only model, with the factor and the bound that its config names."""
-    config, matrix = model.config, model.get_output_embeddings()
+    config = model.config
+    matrix = model.get_output_embeddings()
     factor = (getattr(config, "logit_scale", None) or 1.0) / (
         getattr(config, "logits_scaling", None) or 1.0
     )

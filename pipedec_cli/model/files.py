@@ -60,47 +60,48 @@ _T5_OTHERS: Final = frozenset(
 )
 
 
+def _require_told(settings: dict[str, Any], model_type: str) -> None:
+    """Raise a ValueError if a tokenizer_config.json leaves something to transformers."""
+    is_told = (
+        settings.get("backend") == "tokenizers"
+        and isinstance(settings.get("extra_special_tokens") or [], list)
+        and settings.keys().isdisjoint({"added_tokens_decoder", "chat_template"})
+    )
+    # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its
+    # vocabulary.
+    if model_type == "qwen2" and settings.get("tokenizer_class") != "Qwen2Tokenizer":
+        is_told = False
+    for name, value in settings.items():
+        is_token = isinstance(value, str) and name.endswith("_token")
+        if is_token and name not in _NAMED:
+            is_told = False
+    if not is_told:
+        raise ValueError("transformers says what this tokenizer does")
+
+
 class FileTokenizer:
     """A tokenizer of tokenizer.json. It has those methods of transformers' tokenizers that generating needs."""
 
     def __init__(self, folder: Path, model_type: str) -> None:
         """Read the files; a ValueError if the tokenizer has more to it than these files say."""
         settings = json.loads((folder / "tokenizer_config.json").read_bytes())
-        extra, template = (
-            settings.get("extra_special_tokens") or [],
-            folder / "chat_template.jinja",
-        )
+        _require_told(settings, model_type)
+        extra = settings.get("extra_special_tokens") or []
         self.special_tokens_map = {
             name: settings[name] for name in _NAMED if settings.get(name) is not None
         }
         self.all_special_tokens = [*self.special_tokens_map.values(), *extra]
-        texts = {name for name, value in settings.items() if isinstance(value, str)}
-        others = {name for name in texts if name.endswith("_token")}
-        # Whatever a Qwen2's tokenizer is, transformers makes a Qwen2Tokenizer of its
-        # vocabulary.
-        is_own = (
-            model_type != "qwen2" or settings.get("tokenizer_class") == "Qwen2Tokenizer"
-        )
-        is_whole = (
-            settings.get("backend") == "tokenizers"
-            and others <= {*_NAMED}
-            and isinstance(extra, list)
-        )
-        if (
-            not is_own
-            or not is_whole
-            or {"added_tokens_decoder", "chat_template"} & settings.keys()
-        ):
-            raise ValueError("transformers says what this tokenizer does")
         content = (folder / "tokenizer.json").read_bytes()
         check_content(content)
         self.backend_tokenizer = Tokenizer.from_buffer(content)
         self.backend_tokenizer.no_truncation()
         self.backend_tokenizer.no_padding()
-        self.split_special_tokens, self._folder = False, str(folder)
-        self.chat_template = (
-            template.read_text(encoding="utf-8") if template.exists() else None
-        )
+        self.split_special_tokens = False
+        self._folder = str(folder)
+        self.chat_template: str | None = None
+        template = folder / "chat_template.jinja"
+        if template.exists():
+            self.chat_template = template.read_text(encoding="utf-8")
         self.added_tokens_decoder = self.backend_tokenizer.get_added_tokens_decoder()
         numbers = {
             token: self.backend_tokenizer.token_to_id(token)
@@ -112,9 +113,9 @@ class FileTokenizer:
         named = {
             name: numbers[token] for name, token in self.special_tokens_map.items()
         }
-        self.bos_token_id, self.eos_token_id, self.unk_token_id = map(
-            named.get, _NAMED[:3]
-        )
+        self.bos_token_id = named.get("bos_token")
+        self.eos_token_id = named.get("eos_token")
+        self.unk_token_id = named.get("unk_token")
 
     def __call__(
         self,
@@ -193,38 +194,51 @@ def read_folder(
     model is bare: its weights are in `files`.
     """
     try:
-        content = json.loads((folder / CONFIG).read_bytes())
-        generation = folder / GENERATION
-        ends = named_ends(
-            content, read_generation(generation if generation.exists() else None)
-        )
-        config = SimpleNamespace(**_DEFAULTS | content | ends)
-        is_written = (
-            config.transformers_version.startswith("5.")
-            and config.model_type in COMPILED
-        )
-        if (
-            not is_written
-            or any((folder / name).exists() for name in _OLDER)
-            or _has_older_names(content)
-        ):
-            return None
-        check_config(config)
-        if config.is_encoder_decoder and config.decoder_start_token_id is None:
-            return None  # generation_config.json may name it
-        kernels = library()
-        if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
-            return None
-        tokenizer = FileTokenizer(folder, config.model_type)
-        check_tokenizer(tokenizer, config.vocab_size, str(folder))
-        if files:
-            weights = read_weights(folder, files, dtype)
-            model = BareModel(config, weights, dtype, tuple(files))
-        else:
-            model = read_bare(folder, config, dtype)
-        check_spec(describe(model), kernels, computed)
-        if config.is_encoder_decoder:
-            check_spec(describe_t5(model.encoder), kernels, computed)
+        return _read_fitting(folder, dtype, computed, files)
     except Exception:  # whatever does not fit: transformers says it in its words
         return None
+
+
+def _read_fitting(
+    folder: Path, dtype: torch.dtype, computed: torch.dtype, files: Sequence[Path]
+) -> tuple[BareModel, FileTokenizer, Any] | None:
+    """The same; any error if something does not fit."""
+    content = json.loads((folder / CONFIG).read_bytes())
+    config = _config_of(folder, content)
+    if not _is_whole(folder, config) or _has_older_names(content):
+        return None
+    check_config(config)
+    if config.is_encoder_decoder and config.decoder_start_token_id is None:
+        return None  # generation_config.json may name it
+    kernels = library()
+    if config.is_encoder_decoder and encoder_dtype(kernels, computed) is None:
+        return None
+    tokenizer = FileTokenizer(folder, config.model_type)
+    check_tokenizer(tokenizer, config.vocab_size, str(folder))
+    if files:
+        weights = read_weights(folder, files, dtype)
+        model = BareModel(config, weights, dtype, tuple(files))
+    else:
+        model = read_bare(folder, config, dtype)
+    check_spec(describe(model), kernels, computed)
+    if config.is_encoder_decoder:
+        check_spec(describe_t5(model.encoder), kernels, computed)
     return model, tokenizer, content.get(KEY)
+
+
+def _config_of(folder: Path, content: dict[str, Any]) -> SimpleNamespace:
+    """The config with what transformers leaves out, and the ends that generation_config.json names as well."""
+    generation: Path | None = folder / GENERATION
+    if not (folder / GENERATION).exists():
+        generation = None
+    ends = named_ends(content, read_generation(generation))
+    return SimpleNamespace(**_DEFAULTS | content | ends)
+
+
+def _is_whole(folder: Path, config: SimpleNamespace) -> bool:
+    """Whether transformers 5 wrote the folder of a family with kernels, and no file adds to the usual ones."""
+    if not config.transformers_version.startswith("5."):
+        return False
+    if config.model_type not in COMPILED:
+        return False
+    return not any((folder / name).exists() for name in _OLDER)

@@ -1,8 +1,7 @@
 """Whether a decoder-only model can decode a grid: a few tokens through transformers' modules, with our masks and positions."""
 
-from collections.abc import Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,12 +10,16 @@ from transformers import Cache
 from pipedec_cli.data.errors import UserError, first_line
 from pipedec_cli.model.families import backbone_of
 
-#: Tokens of a prompt; of all, with a row of one token and a row of three behind it; and
-#: how far positions are moved.
-_PROMPT, _ALL, _SHIFT = 6, 10, 5
-#: The most that logits may differ, as a share of the largest. In narrow dtypes it is
-#: that of most tokens: some may have other experts.
-_EXACT, _NARROW = 1e-3, 0.05
+#: Tokens of a prompt.
+_PROMPT = 6
+#: All tokens: the prompt, with a row of one token and a row of three behind it.
+_ALL = 10
+#: How far positions are moved.
+_SHIFT = 5
+#: The most that logits may differ, as a share of the largest.
+_EXACT = 1e-3
+#: The same in narrow dtypes, of most tokens: some may have other experts.
+_NARROW = 0.05
 
 
 def check_fit(model: Any, name: str) -> None:
@@ -27,75 +30,111 @@ def check_fit(model: Any, name: str) -> None:
     row may see nothing of a row that is hidden from it. Keys and values are of one size
     in all layers.
     """
-    backbone, device = backbone_of(model.config), model.device
-    tokens = torch.arange(1, _ALL + 1, device=device)[None] % model.config.vocab_size
-    causal = torch.ones(_ALL, _ALL, dtype=torch.bool, device=device).tril()[None]
-    position, seen = torch.arange(_ALL, device=device)[None], _Seen()
-    alone = [*range(_PROMPT), *range(_PROMPT + 1, _ALL)]  # without the first row
-    apart, beside = causal.clone(), position.clone()
-    apart[:, _PROMPT + 1 :, _PROMPT] = False
-    beside[:, _PROMPT + 1 :] -= 1
-
-    def logits(
-        tokens: Tensor, position: Tensor, sees: Tensor, cache: Cache | None = None
-    ) -> Tensor:
-        return backbone.parts.head(model)(
-            backbone.parts.states(model, tokens, position, sees, cache=cache)
-        ).float()
-
-    def refuse(why: str) -> UserError:
-        what = f"{name} is a {model.config.model_type!r} model, which cannot decode a grid: {why}"
-        return UserError(
-            what,
-            todo="take a model of another family; docs/backbones.md lists the tested families",
-        )
-
-    if (
-        "position_ids"
-        not in signature(type(backbone.parts.decoder(model)).forward).parameters
-    ):
-        raise refuse(
-            "its layers take no positions. They have biases or a state instead"
-        )
+    backbone = backbone_of(model.config)
+    parameters = signature(type(backbone.parts.decoder(model)).forward).parameters
+    if "position_ids" not in parameters:
+        why = "its layers take no positions. They have biases or a state instead"
+        raise _no_grid(model, name, why)
+    tokens = _few_tokens(model)
     with torch.inference_mode():
         own = model(input_ids=tokens, use_cache=False).logits.float()
         if own.isnan().any():
             raise ValueError("what it computes of a few tokens is no number")
         try:
-            ours = logits(tokens, position, causal, seen)
-            moved = logits(tokens, position + _SHIFT, causal)
-            rows = logits(tokens, beside, apart)[:, alone]
-            row = logits(
-                tokens[:, alone], beside[:, alone], apart[:, alone][:, :, alone]
-            )
+            rules, shapes = _computed(model, tokens, own)
         except (
             Exception
         ) as error:  # whatever a module raises that has no place for what we say
-            raise refuse(
-                f"its layers do not take our mask ({first_line(error)})"
-            ) from error
-    rules: Sequence[tuple[Tensor, Tensor, str]] = (
-        (ours, own, "with a causal mask its layers do not give its own logits"),
-        (
+            why = f"its layers do not take our mask ({first_line(error)})"
+            raise _no_grid(model, name, why) from error
+    most = own.abs().max()
+    for rule in rules:
+        if _differs(rule, most, model.dtype):
+            raise _no_grid(model, name, rule.fault)
+    sizes = backbone.sizes(model.config)
+    if shapes != [(sizes.heads, sizes.head_width)] * (2 * sizes.layers):
+        why = "some layers keep no keys and values, or keep them in another size"
+        raise _no_grid(model, name, why)
+
+
+class _Rule(NamedTuple):
+    """Logits [1, n, vocabulary] that are to be the same as others, and what is at fault if they are not."""
+
+    found: Tensor
+    wanted: Tensor
+    fault: str
+
+
+def _few_tokens(model: Any) -> Tensor:
+    """The ids of a few tokens, [1, `_ALL`]."""
+    tokens = torch.arange(1, _ALL + 1, device=model.device)[None]
+    return tokens.remainder(int(model.config.vocab_size))
+
+
+def _computed(
+    model: Any, tokens: Tensor, own: Tensor
+) -> tuple[list[_Rule], list[tuple[int, ...]]]:
+    """What our masks and positions make of the tokens, a rule each, and the shapes of the keys and values.
+
+    `own` are the model's own logits, [1, n, vocabulary].
+    """
+    causal = torch.ones(_ALL, _ALL, dtype=torch.bool, device=model.device).tril()[None]
+    position = torch.arange(_ALL, device=model.device)[None]
+    # Two rows follow the prompt, of which the second does not see the first.
+    apart = causal.clone()
+    apart[:, _PROMPT + 1 :, _PROMPT] = False
+    beside = position.clone()
+    beside[:, _PROMPT + 1 :] -= 1
+    alone = [*range(_PROMPT), *range(_PROMPT + 1, _ALL)]  # without the first row
+    seen = _Seen()
+    ours = _logits(model, tokens, position, causal, seen)
+    moved = _logits(model, tokens, position + _SHIFT, causal)
+    rows = _logits(model, tokens, beside, apart)[:, alone]
+    row = _logits(
+        model, tokens[:, alone], beside[:, alone], apart[:, alone][:, :, alone]
+    )
+    rules = [
+        _Rule(ours, own, "with a causal mask its layers do not give its own logits"),
+        _Rule(
             moved,
             ours,
             "more than the distances of positions counts, as where they are looked up in a table",
         ),
-        (rows, row, "a row is changed by a row beside it, as where there is a state"),
+        _Rule(
+            rows, row, "a row is changed by a row beside it, as where there is a state"
+        ),
+    ]
+    return rules, seen.shapes
+
+
+def _logits(
+    model: Any,
+    tokens: Tensor,
+    position: Tensor,
+    sees: Tensor,
+    cache: Cache | None = None,
+) -> Tensor:
+    """The logits of tokens at positions, both [1, n], that see each other as the mask [1, n, n] says."""
+    parts = backbone_of(model.config).parts
+    states = parts.states(model, tokens, position, sees, cache=cache)
+    logits: Tensor = parts.head(model)(states).float()
+    return logits
+
+
+def _differs(rule: _Rule, most: Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits differ by more than rounding. `most` is the size of the model's largest logit."""
+    off = (rule.found - rule.wanted).abs().amax(-1) / most
+    if dtype == torch.float32:
+        return bool(off.max() > _EXACT)
+    return bool(off.median() > _NARROW)
+
+
+def _no_grid(model: Any, name: str, why: str) -> UserError:
+    kind = model.config.model_type
+    return UserError(
+        f"{name} is a {kind!r} model, which cannot decode a grid: {why}",
+        todo="take a model of another family; docs/backbones.md lists the tested families",
     )
-    for found, wanted, fault in rules:
-        off = (found - wanted).abs().amax(-1) / own.abs().max()
-        if (
-            off.max() > _EXACT
-            if model.dtype == torch.float32
-            else off.median() > _NARROW
-        ):
-            raise refuse(fault)
-    sizes = backbone.sizes(model.config)
-    if seen.shapes != [(sizes.heads, sizes.head_width)] * (2 * sizes.layers):
-        raise refuse(
-            "some layers keep no keys and values, or keep them in another size"
-        )
 
 
 class _Seen(Cache):  # type: ignore[misc]

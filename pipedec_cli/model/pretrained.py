@@ -21,7 +21,8 @@ from pipedec_cli.model.families import (
 )
 from pipedec_cli.model.text import TextCodec
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
 TOKENIZER: Final = "tokenizer.json"
 KEY: Final = "pipedec"  # of the method's settings in config.json
 #: Older names of what transformers 5 writes into other keys. It still reads them, and
@@ -81,58 +82,76 @@ def load_pretrained(
         tokenizer = _checked_tokenizer(name, config, local=local)
         if local:
             require_numbers(Path(name))
-        try:
-            with torch.device("meta"):
-                count = sum(
-                    weight.numel()
-                    for weight in backbone_of(config).fresh(config).parameters()
-                )
-        except (
-            Exception
-        ) as error:  # whatever transformers raises at sizes that do not fit each other
-            raise _not_built(config.model_type, name, error) from error
-        size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
-        if (
-            0 < size < count
-        ):  # transformers would allocate all numbers; a hub model has no folder
-            raise ValueError(_OTHER_SIZES)
-        make = getattr(transformers, backbone_of(config).auto_class).from_pretrained
-        options = {
-            "config": config,
-            "local_files_only": local,
-            "trust_remote_code": False,
-        }
-        model, info = make(name, **options, dtype=dtype, output_loading_info=True)
-        if info["missing_keys"]:  # transformers would fill them with fresh weights
-            raise ValueError(
-                f"its weights lack {', '.join(sorted(info['missing_keys'])[:3])}"
-            )
-        if unused := sorted(
-            key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)
-        ):
-            raise ValueError(
-                f"its weights have layers that config.json does not count, as {unused[0]}"
-            )
-        if len(backbone_of(config).embedding(model).weight) < config.vocab_size:
-            raise ValueError(_OTHER_SIZES)
+        _check_stored_size(name, config)
+        model = _load_weights(name, config, dtype, local=local)
         if not local:  # by now its files are in the cache
             require_numbers(Path(transformers.utils.cached_file(name, CONFIG)).parent)
         check_finite(model)
-        # A model that transformers cannot compute, or that cannot decode a grid, fails
-        # here, as it is loaded.
-        if backbone_of(config).prompted:
-            from pipedec_cli.model.fit import check_fit  # late: it imports transformers
-
-            check_fit(model.eval(), name)
-        else:
-            token = torch.zeros(1, 1, dtype=torch.long)
-            with torch.inference_mode():
-                logits = model.eval()(
-                    input_ids=token, use_cache=False, decoder_input_ids=token
-                ).logits
-            if logits.isnan().any():
-                raise ValueError("what it computes of one token is no number")
+        _check_computes(model, name)
     return model, tokenizer, content
+
+
+def _check_stored_size(name: str, config: Any) -> None:
+    """Refuse, with a ValueError, weights in a folder that are fewer than those of the config.
+
+    transformers would allocate all of them. A hub model has no folder.
+    """
+    try:
+        with torch.device("meta"):
+            weights = backbone_of(config).fresh(config).parameters()
+            count = sum(weight.numel() for weight in weights)
+    except (
+        Exception
+    ) as error:  # whatever transformers raises at sizes that do not fit each other
+        raise _not_built(config.model_type, name, error) from error
+    size = sum(path.stat().st_size for path in Path(name).glob("*.safetensors"))
+    if 0 < size < count:
+        raise ValueError(_OTHER_SIZES)
+
+
+def _load_weights(name: str, config: Any, dtype: torch.dtype, *, local: bool) -> Any:
+    """The model with its weights; a ValueError if they are not those of the config."""
+    import transformers
+
+    backbone = backbone_of(config)
+    make = getattr(transformers, backbone.auto_class).from_pretrained
+    model, info = make(
+        name,
+        config=config,
+        local_files_only=local,
+        trust_remote_code=False,
+        dtype=dtype,
+        output_loading_info=True,
+    )
+    missing = sorted(info["missing_keys"])
+    if missing:  # transformers would fill them with fresh weights
+        raise ValueError(f"its weights lack {', '.join(missing[:3])}")
+    unused = sorted(
+        key for key in info["unexpected_keys"] if re.search(r"\.\d+\.", key)
+    )
+    if unused:
+        raise ValueError(
+            f"its weights have layers that config.json does not count, as {unused[0]}"
+        )
+    if len(backbone.embedding(model).weight) < config.vocab_size:
+        raise ValueError(_OTHER_SIZES)
+    return model
+
+
+def _check_computes(model: Any, name: str) -> None:
+    """Refuse a model that transformers cannot compute, or that cannot decode a grid: it fails as it is loaded."""
+    if backbone_of(model.config).prompted:
+        from pipedec_cli.model.fit import check_fit  # late: it imports transformers
+
+        check_fit(model.eval(), name)
+        return
+    token = torch.zeros(1, 1, dtype=torch.long)
+    with torch.inference_mode():
+        logits = model.eval()(
+            input_ids=token, use_cache=False, decoder_input_ids=token
+        ).logits
+    if logits.isnan().any():
+        raise ValueError("what it computes of one token is no number")
 
 
 def _checked_tokenizer(name: str, config: Any, *, local: bool) -> Any:
@@ -253,28 +272,18 @@ def _quantised(how: str, where: str) -> UserError:
 def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     """The model's configuration, with nothing but what the family knows, and our settings as they stand there."""
     import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     raw, _ = transformers.PreTrainedConfig.get_config_dict(name, local_files_only=local)
-    if (kind := raw.get("model_type")) is None:
+    kind = raw.get("model_type")
+    if kind is None:
         raise ValueError("its config.json names no model_type")
     _require_plain(raw, f"{name}/{CONFIG}")
-    is_text = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not (
-        raw.get("is_encoder_decoder") or "text_config" in raw
-    )
-    if kind not in FAMILIES and not is_text:
-        todo = f"use a decoder-only model for texts, or one of these families with an encoder: {', '.join(FAMILIES)}"
-        raise UserError(
-            f"{name} is a {kind!r} model, which is not supported", todo=todo
-        )
-    usual, opener = transformers.AutoConfig.for_model(kind), OPENERS[0]
-    defaults, others = (
-        usual.to_dict(),
-        usual.attribute_map,
-    )  # names that other families have for the same
-    settled = _known(
-        raw, {**others, **defaults}, transformers.PreTrainedConfig().to_dict()
-    )
+    _require_family(kind, raw, name)
+    usual = transformers.AutoConfig.for_model(kind)
+    defaults = usual.to_dict()
+    others = usual.attribute_map  # names that other families have for the same
+    common = transformers.PreTrainedConfig().to_dict()
+    settled = _known(raw, {**others, **defaults}, common)
     path = transformers.utils.cached_file(
         name,
         GENERATION,
@@ -289,12 +298,7 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
         f"{name}/{GENERATION}",
     )
     if kind in FAMILIES:
-        if settled.get(opener) is None:
-            settled[opener] = generation.get(opener)
-        given = defaults | settled
-        settled[opener] = next(
-            (given[key] for key in OPENERS if given.get(key) is not None), None
-        )
+        _settle_opener(settled, defaults, generation)
     try:
         config = transformers.AutoConfig.for_model(
             kind, **settled, _commit_hash=raw.get("_commit_hash")
@@ -305,6 +309,35 @@ def load_config(name: str, *, local: bool) -> tuple[Any, Any]:
     except Exception as error:  # whatever transformers raises at a value
         raise _not_built(kind, name, error) from error
     return config, raw.get(KEY)
+
+
+def _require_family(kind: str, config: Mapping[str, Any], name: str) -> None:
+    """Raise a UserError if a model is neither of a family with an encoder nor a decoder-only model of texts."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if kind in FAMILIES:
+        return
+    has_more = config.get("is_encoder_decoder") or "text_config" in config
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or has_more:
+        todo = f"use a decoder-only model for texts, or one of these families with an encoder: {', '.join(FAMILIES)}"
+        raise UserError(
+            f"{name} is a {kind!r} model, which is not supported", todo=todo
+        )
+
+
+def _settle_opener(
+    settled: dict[str, Any], defaults: Mapping[str, Any], generation: Mapping[str, Any]
+) -> None:
+    """Set what opens a text: what the config names, or generation_config.json, or the first of `OPENERS` that is set."""
+    opener = OPENERS[0]
+    if settled.get(opener) is None:
+        settled[opener] = generation.get(opener)
+    given = {**defaults, **settled}
+    settled[opener] = None
+    for key in OPENERS:
+        if given.get(key) is not None:
+            settled[opener] = given[key]
+            return
 
 
 def read_generation(path: Path | str | None) -> dict[str, Any]:
@@ -379,7 +412,8 @@ def quiet() -> Iterator[None]:
     """Keep transformers' progress bars and notes off the terminal."""
     from transformers.utils import logging
 
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

@@ -137,7 +137,9 @@ class TextCodec:
         self.tokenizer = tokenizer
         # Special tokens in a user's text are text: "</s>" must not end a subsequence.
         self.tokenizer.split_special_tokens = True
-        self.eos, self.prompt, self._places = eos, prompt, places
+        self.eos = eos
+        self.prompt = prompt
+        self._places = places
         self.max_source_tokens = max_source_tokens
         self._ends = ([], [eos]) if around is None else around
         self.prefix = prefix
@@ -166,7 +168,8 @@ class TextCodec:
 
         If there are any, or if it is to be `apart`, each part is tokenized for itself.
         """
-        text, names = "".join(parts), special_names(self.tokenizer).findall
+        text = "".join(parts)
+        names = special_names(self.tokenizer).findall
         if not apart and names(text) == [*chain(*map(names, parts[::2]))]:
             return template_ids(self.tokenizer, text)
         ids = list[int]()
@@ -222,10 +225,13 @@ class TextCodec:
             source, target, *_ = *prefix.split(), None, None
             for code in filter(None, (source, target)):
                 language_id(self.tokenizer, code)
-            self.tokenizer.src_lang, self.tokenizer.tgt_lang = source, target
-            before, self._ends = "", ids_around(self.tokenizer)
+            self.tokenizer.src_lang = source
+            self.tokenizer.tgt_lang = target
+            before = ""
+            self._ends = ids_around(self.tokenizer)
             prefix = " ".join(prefix.split())
-        self._prefix, self._before = prefix, before
+        self._prefix = prefix
+        self._before = before
 
     @property
     def described(self) -> dict[str, Any]:
@@ -287,11 +293,9 @@ class TextCodec:
         A source in a prompt is cut in its own tokens, and what is left is tokenized
         with the prompt. A UserError if a prompt leaves no room for a source.
         """
-        text, most, prompt = (
-            mended_text(self._before + text),
-            self.max_source_tokens,
-            self.prompt,
-        )
+        text = mended_text(self._before + text)
+        most = self.max_source_tokens
+        prompt = self.prompt
         if prompt is None:
             head, tail = self._ends
             room = max(0, most - len(head) - len(tail))
@@ -334,10 +338,8 @@ class TextCodec:
 
     def _cut(self, text: str, most: int) -> Iterator[str]:
         """The beginnings of a text that have 1 to `most` tokens of it, the longest first."""
-        backend, ids = (
-            getattr(self.tokenizer, "backend_tokenizer", None),
-            self.ids([text])[0],
-        )
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        ids = self.ids([text])[0]
         if backend is None:
             yield from (
                 self.written(ids[:n]).rstrip("\ufffd")
@@ -421,10 +423,8 @@ def prompt_around(tokenizer: Any, template: str, *, chat: bool) -> Prompt:
     If the tokenizer begins a text with a special token, so does the prompt; what begins
     a chat is the chat template's.
     """
-    text, first = (
-        prompt_text(tokenizer, template, chat=chat),
-        ids_around(tokenizer)[0][:1],
-    )
+    text = prompt_text(tokenizer, template, chat=chat)
+    first = ids_around(tokenizer)[0][:1]
     is_begun = not chat and first == [tokenizer.bos_token_id]
     parts = _parts(tokenizer, template, () if chat else None)
     return Prompt(parts, tuple(first) if is_begun else (), template, chat, text)

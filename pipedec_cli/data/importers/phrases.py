@@ -147,39 +147,46 @@ def parallel(
     target is plain text.
     """
     for source in files_of(Path(location), split, _is_source):
-        words = (
-            ("trg", "tgt", "target") if targets is None and _is_source(source) else ()
-        )
-        tried = [
-            source.with_name(_SOURCE_NAME.sub(word, source.name)) for word in words
-        ]
-        if (target_file := targets or next(filter(Path.is_file, tried), None)) is None:
-            names = ", ".join(file.name for file in tried)
-            what = (
-                f"expected one of {names} beside it, found none"
-                if tried
-                else "which file holds its targets?"
-            )
-            raise UserError(what, where=str(source), todo="name it with --targets FILE")
+        target_file = targets or _target_file(source)
         lines = zip_longest(text_lines(source), text_lines(target_file))
         for number, (left, right) in enumerate(lines, start=1):
-            if left is None or right is None:
-                longer, shorter = (
-                    (target_file, source) if left is None else (source, target_file)
-                )
-                what = f"has no partner: {shorter} ends with line {number - 1}"
-                raise UserError(what, where=f"{longer}:{number}")
-            target = (
-                right[1].strip()
-                if separator == ""
-                else split_phrases(right[1], separator or ";")
-            )
+            if left is None:
+                raise _no_partner(target_file, source, number)
+            if right is None:
+                raise _no_partner(source, target_file, number)
+            target: str | tuple[str, ...]
+            if separator == "":
+                target = right[1].strip()
+            else:
+                target = split_phrases(right[1], separator or ";")
             yield Example(
                 f"{source}:{number}",
                 None,
                 one_line(left[1].replace("<eos>", " ")),
                 target,
             )
+
+
+def _target_file(source: Path) -> Path:
+    """The file beside a source file that holds its targets, found by its name."""
+    tried: list[Path] = []
+    if _is_source(source):
+        for word in ("trg", "tgt", "target"):
+            tried.append(source.with_name(_SOURCE_NAME.sub(word, source.name)))
+    for file in tried:
+        if file.is_file():
+            return file
+    what = "which file holds its targets?"
+    if tried:
+        names = ", ".join(file.name for file in tried)
+        what = f"expected one of {names} beside it, found none"
+    raise UserError(what, where=str(source), todo="name it with --targets FILE")
+
+
+def _no_partner(longer: Path, shorter: Path, number: int) -> UserError:
+    """The error of a line of the longer file that the shorter one does not have."""
+    what = f"has no partner: {shorter} ends with line {number - 1}"
+    return UserError(what, where=f"{longer}:{number}")
 
 
 def split_phrases(line: str, separator: str = ";") -> tuple[str, ...]:
