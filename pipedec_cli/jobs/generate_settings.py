@@ -131,7 +131,7 @@ class GenerateSettings(WorkflowSettings):
     )
     dtype: StoredDtype | None = option(
         None,
-        "float32, bfloat16, float16 (GPU), int8, int4 (CPU) [default: float32; of GGUF, as stored].",
+        "Or bfloat16, float16, int8, int4 [default: float32; GGUF's own].",
         metavar="TYPE",
     )
     device: Device = common.device_option()

@@ -23,7 +23,13 @@ from pipedec_cli.data.inputs import Inputs, is_hub_name
 from pipedec_cli.data.paper import PaperFigures, paper_figures
 from pipedec_cli.data.reading import read_json, real, require_place, require_writable
 from pipedec_cli.data.records import Draft, Manifest, Record, SplitName, Teacher
-from pipedec_cli.data.trained import curve_of, examples_seen, is_model, taught_by
+from pipedec_cli.data.trained import (
+    curve_of,
+    examples_seen,
+    is_gguf,
+    is_model,
+    taught_by,
+)
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import (
     manifest,
@@ -43,6 +49,7 @@ from pipedec_cli.jobs.loading import (
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import REPEATS, ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings, score_runs
+from pipedec_cli.jobs.settings import StoredDtype
 from pipedec_cli.metrics import TASK_OF
 from pipedec_cli.metrics.differences import method
 from pipedec_cli.metrics.measure import Measure, record_beside
@@ -96,6 +103,7 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
         split=list(inputs)[-1],
         batch_size="auto",
         device="auto",
+        dtype=_told_dtype(settings),
         **_reading(decoder),
     )
     delay: int | Literal["together"] | None = None
@@ -112,6 +120,14 @@ def _entry(way: Way, inputs: Mapping[SplitName | None, Inputs]) -> Entry:
         delay=delay,
         runs=tuple(runs),
     )
+
+
+def _told_dtype(settings: GenerateSettings) -> StoredDtype | None:
+    """The dtype that a command has to say: a GGUF file's is not float32 by itself."""
+    is_stored = is_gguf(settings.model or "") or is_gguf(settings.exact or "")
+    if settings.dtype == "float32" and not is_stored:
+        return None
+    return settings.dtype
 
 
 def _reading(decoder: Decoder) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final, Literal
 
@@ -338,7 +337,7 @@ def _reason(error: BaseException) -> str:
     """Why a library could not load a model, in short."""
     if isinstance(error, KeyError | EOFError):  # whose text is a key, or nothing
         return "one of its files is damaged, or not what its name says"
-    if isinstance(error, UnpicklingError):
+    if type(error).__module__ == "_pickle":  # it is never imported here
         return "its .bin file holds more than weights, which is never run; save model.safetensors"
     for key, words in _WORDS.items():
         if key in str(error):

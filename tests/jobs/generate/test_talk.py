@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -284,6 +285,7 @@ def test_where_there_is_nothing_to_score_by_the_command_for_all_sources_is_next(
     rows = [{"id": row["id"], "text": row["source"]} for row in ROWS]
     write_lines("my inputs.jsonl", *rows)
     model = place / "models" / "pipelined"
+    shutil.rmtree(place / "data")
     run(
         "segment",
         "my inputs.jsonl",
