@@ -101,7 +101,12 @@ class Sequences:
         return taken_over
 
     def _take_over(
-        self, sequence: int, tokens: int, columns: Columns, *, encoded: bool
+        self,
+        sequence: int,
+        tokens: int,
+        columns: Columns,
+        *,
+        encoded: bool,
     ) -> None:
         """Have a sequence begin with so many tokens, whose columns are copied if there are any."""
         places = self.columns(sequence, tokens, encoded=encoded)
@@ -111,13 +116,17 @@ class Sequences:
         self.show(sequence, tokens, encoded=encoded)
 
     def _known_of(
-        self, sequence: int, ids: Ids, alike: Callable[[Ids], int], *, encoded: bool
+        self,
+        sequence: int,
+        ids: Ids,
+        alike: Callable[[Ids], int],
+        *,
+        encoded: bool,
     ) -> tuple[int, Columns]:
         """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
-        texts = [
-            (alike(there), place == sequence, place)
-            for place, there in enumerate(self.there)
-        ]
+        texts = []
+        for place, there in enumerate(self.there):
+            texts.append((alike(there), place == sequence, place))
         known, _, best = max(texts)
         kept = self.kept.find(ids)
         stored = alike(kept)
@@ -132,8 +141,11 @@ class Sequences:
         if encode is None:
             if due:
                 self.read(due)
-        elif new := [(sequence, ids) for sequence, ids, known in due if not known]:
-            self.remember(encode([ids for _, ids in new]), new)
+        else:
+            new = [(sequence, ids) for sequence, ids, known in due if not known]
+            if new:
+                states = encode([ids for _, ids in new])
+                self.remember(states, new)
         for sequence, ids, _ in due:
             self._lengths[sequence] = 0 if encode else len(ids)
             self.there[sequence] = ids
@@ -166,7 +178,8 @@ class Sequences:
             return
         first = [row for row in rows if row.sequence in self._new]
         for row in first:
-            self._known[row.sequence] = max(self._known[row.sequence], -row.slot.time)
+            known = self._known[row.sequence]
+            self._known[row.sequence] = max(known, -row.slot.time)
         self._new.difference_update(row.sequence for row in first)
 
     def place(self, sequence: int, slot: Slot) -> tuple[int, int, int]:
