@@ -77,7 +77,11 @@ class TorchStepper(Sequences):
         self._pool = None
 
     @torch.inference_mode()
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
+    def remember(
+        self,
+        memory: Tensor,
+        newcomers: Sequence[tuple[int, Ids]],
+    ) -> None:
         """Keep keys and values of encoded sources, [n, longest, d_model]."""
         batch, length, _ = memory.shape
         self._make_room(length)
@@ -115,8 +119,9 @@ class TorchStepper(Sequences):
         """See `Sequences.show`."""
         if encoded:
             self.source_length[sequence] = tokens
-            self.cache.source_hidden[sequence] = True
-            self.cache.source_hidden[sequence, :tokens] = False
+            hidden = self.cache.source_hidden[sequence]
+            hidden[:] = True
+            hidden[:tokens] = False
         else:
             position = torch.arange(tokens, device=self.layers.device)
             row = torch.zeros_like(position)
@@ -127,7 +132,8 @@ class TorchStepper(Sequences):
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
         """See `Sequences.read`."""
         prompts = [self.begin(*newcomer) for newcomer in newcomers]
-        longest = max(map(len, prompts))
+        lengths = [len(rows) for rows in prompts]
+        longest = max(lengths)
         sequences = [sequence for sequence, *_ in newcomers]
         lanes = torch.tensor(sequences, device=self.layers.device)
         for first in range(0, longest, PROMPT_TOKENS):
@@ -140,16 +146,28 @@ class TorchStepper(Sequences):
                         (slot.token, lane, column, 0, slot.time, column, place)
                     )
                 self.filled[sequences[lane]] += len(portion)
-            columns = max(self.filled[sequence] for sequence in sequences)
+            filled = [self.filled[sequence] for sequence in sequences]
+            columns = max(filled)
             self._grow(columns)
             table = self._table(given)
-            shape = (len(newcomers), min(longest - first, PROMPT_TOKENS))
-            call = Call(table, shape, columns, 0, table, table, lanes=lanes)
-            self.layers.states(StepContext(self.cache, call))
+            width = min(longest - first, PROMPT_TOKENS)
+            shape = (len(newcomers), width)
+            call = Call(
+                table,
+                shape,
+                columns,
+                0,
+                table,
+                table,
+                lanes=lanes,
+            )
+            context = StepContext(self.cache, call)
+            self.layers.states(context)
 
     def _table(self, given: list[tuple[int, ...]]) -> Tensor:
         """Rows as the columns of a table, on the device."""
-        return torch.tensor(list(zip(*given, strict=True)), device=self.layers.device)
+        columns = list(zip(*given, strict=True))
+        return torch.tensor(columns, device=self.layers.device)
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
@@ -180,8 +198,9 @@ class TorchStepper(Sequences):
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
         super().take_back(sequence, count)
-        filled = self.filled[sequence]
-        self.cache.places[:, sequence, filled : filled + count] = PADDING
+        start = self.filled[sequence]
+        end = start + count
+        self.cache.places[:, sequence, start:end] = PADDING
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:
@@ -197,8 +216,10 @@ class TorchStepper(Sequences):
         given: list[tuple[int, ...]] = []
         self.settle(rows)
         for sequence, slot in rows:
-            place = (*self.place(sequence, slot), counts[sequence])
-            given.append((slot.token, sequence, filled[sequence], *place))
+            row, time, position = self.place(sequence, slot)
+            column = filled[sequence]
+            number = counts[sequence]
+            given.append((slot.token, sequence, column, row, time, position, number))
             counts[sequence] += 1
             filled[sequence] += 1
         width = max(counts)
@@ -222,7 +243,14 @@ class TorchStepper(Sequences):
         source = max(self.source_length[:sequences])
         self._grow(columns)
         table = self._table(given)
-        return Call(table, (sequences, width), columns, source, table, table)
+        return Call(
+            table,
+            (sequences, width),
+            columns,
+            source,
+            table,
+            table,
+        )
 
     def _filled_up(
         self, given: list[tuple[int, ...]], width: int
@@ -234,14 +262,16 @@ class TorchStepper(Sequences):
         # Rows that fill up write their keys into the last column, which attention never
         # reads.
         table = torch.full((7, self.sequences * width), PADDING)
-        numbers = torch.arange(table.shape[1])
+        _, size = table.shape
+        numbers = torch.arange(size)
         table[0] = 0
         table[1] = numbers // width
         table[2] = self.cache.places.shape[2] - 1
         table[5] = 0
         table[6] = numbers % width
-        where = [row[1] * width + row[6] for row in given]
-        table[:, where] = torch.tensor(given).T
+        where = [lane * width + place for _, lane, *_, place in given]
+        entries = torch.tensor(given)
+        table[:, where] = entries.T
         if (width, columns) not in self._calls:
             empty = torch.empty_like(table, device=self.layers.device)
             self._calls[width, columns] = Call(
@@ -258,27 +288,32 @@ class TorchStepper(Sequences):
 
     def _record(self, call: Call) -> None:
         """Run a call and keep its kernels as a graph. The call runs three times, which writes the same keys each time."""
+        current = torch.cuda.current_stream()
         aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
+        aside.wait_stream(current)
         with torch.cuda.stream(aside):
             # Libraries choose their kernels and get their workspaces.
             self._compute(call)
-        torch.cuda.current_stream().wait_stream(aside)
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        current.wait_stream(aside)
+        if not self._pool:
+            self._pool = torch.cuda.graph_pool_handle()
         call.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(call.graph, pool=self._pool):
             self._compute(call)
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
-        states = self.layers.states(StepContext(self.cache, call))
+        context = StepContext(self.cache, call)
+        states = self.layers.states(context)
         call.logits = self.layers.head(states)
         call.answers = _best(call.logits)
 
 
 @torch.inference_mode()
 def odds_of(
-    logits: Tensor, rows: Sequence[Row], top: int = 0
+    logits: Tensor,
+    rows: Sequence[Row],
+    top: int = 0,
 ) -> tuple[list[int], list[Odds]]:
     """The most probable next token of each row by its logits, and its odds with so many `top` tokens."""
     free = logits.float()
@@ -287,17 +322,20 @@ def odds_of(
     shares = (allowed.logsumexp(dim=-1) - whole).exp()
     chances = allowed.softmax(dim=-1)
     ends = torch.tensor([row.slot.end for row in rows], device=free.device)
-    of_ends = chances.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1)
+    places = ends.clamp(min=0).unsqueeze(1)
+    of_ends = chances.gather(1, places).squeeze(1)
     of_ends = of_ends * (ends >= 0)
-    odds = torch.stack([chances.amax(dim=-1), of_ends, shares], dim=1).tolist()
+    of_answers = chances.amax(dim=-1)
+    table = torch.stack([of_answers, of_ends, shares], dim=1).tolist()
     values, tokens = free.topk(top, dim=-1)
     logarithms = (values - whole.unsqueeze(1)).tolist()
-    found = []
-    of_rows = zip(odds, tokens.tolist(), logarithms, strict=True)
+    odds = []
+    of_rows = zip(table, tokens.tolist(), logarithms, strict=True)
     for numbers, best, their_logarithms in of_rows:
         pairs = [*zip(best, their_logarithms, strict=True)]
-        found.append(Odds(*numbers)._replace(top=pairs))
-    return _best(allowed).tolist(), found
+        odds.append(Odds(*numbers)._replace(top=pairs))
+    answers: list[int] = _best(allowed).tolist()
+    return answers, odds
 
 
 def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -310,12 +348,13 @@ def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     masks = bytearray()
     for row in rows:
         mask = row.slot.allowed or everything
-        masks += mask.ljust(size, b"\0")[:size]
+        padded = mask.ljust(size, b"\0")
+        masks += padded[:size]
     packed = torch.frombuffer(masks, dtype=torch.uint8).view(len(rows), size, 1)
     shifts = torch.arange(8, device=logits.device)
     bits = packed.to(logits.device) >> shifts & 1
-    excluded = bits.view(len(rows), -1)[:, :width] == 0
-    return logits.masked_fill(excluded, -torch.inf)
+    allowed = bits.view(len(rows), -1)[:, :width]
+    return logits.masked_fill(allowed == 0, -torch.inf)
 
 
 def _best(logits: Tensor) -> Tensor:
