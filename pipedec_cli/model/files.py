@@ -24,7 +24,7 @@ from pipedec_cli.model.engine.native.kinds import encoder_dtype
 from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.packing import check_spec
 from pipedec_cli.model.families import T5, check_config
-from pipedec_cli.model.gguf import read_weights
+from pipedec_cli.model.gguf_weights import read_weights
 from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,

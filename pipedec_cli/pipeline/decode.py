@@ -1,6 +1,6 @@
 """The decoding loop: admit, plan, run, commit. It yields events; it prints nothing and reads no clock."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -75,6 +75,10 @@ class Finished:
 
 
 Event = Admitted | Stepped | Finished
+#: An example that is decoded, and its grid.
+InFlight = tuple[int, Grid]
+#: A place, the example that takes it, and the ids of its source.
+Newcomer = tuple[int, int, Sequence[int]]
 
 
 def decode(
@@ -98,55 +102,30 @@ def decode(
         raise ValueError(f"decoding needs at least 1 sequence, not {sequences}")
     method_of = method if callable(method) else lambda _: method
     waiting = iter(sources)
-    running: dict[int, tuple[int, Grid]] = {}
+    running: dict[int, InFlight] = {}
     try:
         while True:
             free = [number for number in range(sequences) if number not in running]
             newcomers = list(_newcomers(free, waiting))
-            entering: dict[int, tuple[int, Grid]] = {}
+            entering: dict[int, InFlight] = {}
             for number, example, source in newcomers:
-                entering[number] = example, method_of(example).new_grid(example, source)
-                yield Admitted(*entering[number])
+                grid = method_of(example).new_grid(example, source)
+                entering[number] = example, grid
+                yield Admitted(example, grid)
             if newcomers:
-                bos = {
-                    number: grid.method.bos for number, (_, grid) in entering.items()
-                }
-                known = model.admit(
-                    [(n, split_opener(bos[n], source)[0]) for n, _, source in newcomers]
-                )
-                for (number, *_), tokens in zip(newcomers, known or (), strict=False):
-                    entering[number][1].cached = tokens
+                _admit(model, newcomers, entering)
                 running |= entering
             if not running:
                 return
-            planned = {
-                number: grid.plan() for number, (_, grid) in sorted(running.items())
-            }
-            ended = [
-                n for n, slots in planned.items() if not slots or gone(running[n][0])
-            ]
+            planned = {number: running[number][1].plan() for number in sorted(running)}
+            ended = _ended(running, planned, gone)
             for number in ended:
                 model.release(number)
                 yield Finished(*running.pop(number))
-            if ended:
-                continue  # the next sources take their places before the call; planning again changes nothing
-            rows = [
-                Row(number, slot) for number, slots in planned.items() for slot in slots
-            ]
-            confident = any(grid.wants_odds for _, grid in running.values())
-            top = max(grid.method.top for _, grid in running.values())
-            answers, odds = (
-                model.step_with_odds(rows, top) if confident else (model.step(rows), ())
-            )
-            done = 0
-            for number, slots in planned.items():
-                example, grid = running[number]
-                its = slice(done, done + len(slots))
-                done += len(slots)
-                step = grid.commit(answers[its], odds[its])
-                if forgotten := len(step.taken_back) + step.tried:
-                    model.take_back(number, forgotten)
-                yield Stepped(example, step)
+            # Where some have ended, the next sources take their places before the call;
+            # planning again changes nothing.
+            if not ended:
+                yield from _call(model, running, planned)
     finally:  # the reader may stop early, or the model fail: the next one finds every sequence free
         for number in running:
             model.release(number)
@@ -154,10 +133,65 @@ def decode(
 
 def _newcomers(
     free: Sequence[int], waiting: Iterator[tuple[int, Sequence[int]] | None]
-) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """The sources that take the free places: place, index and ids. No source is drawn without a place."""
+) -> Iterator[Newcomer]:
+    """The sources that take the free places. No source is drawn without a place."""
     for place in free:
         newcomer = next(waiting, None)
         if newcomer is None:
             return
         yield place, *newcomer
+
+
+def _admit(
+    model: StepModel,
+    newcomers: Sequence[Newcomer],
+    entering: Mapping[int, InFlight],
+) -> None:
+    """Have a model encode sources without their openers, and tell the grids how many tokens of each were known."""
+    sources = []
+    for number, _, source in newcomers:
+        bos = entering[number][1].method.bos
+        sources.append((number, split_opener(bos, source)[0]))
+    known = model.admit(sources) or ()
+    for (number, *_), tokens in zip(newcomers, known, strict=False):
+        entering[number][1].cached = tokens
+
+
+def _ended(
+    running: Mapping[int, InFlight],
+    planned: Mapping[int, Sequence[Slot]],
+    gone: Callable[[int], bool],
+) -> list[int]:
+    """The sequences whose example plans nothing more, or is gone."""
+    ended = []
+    for number, slots in planned.items():
+        example, _ = running[number]
+        if not slots or gone(example):
+            ended.append(number)
+    return ended
+
+
+def _call(
+    model: StepModel,
+    running: Mapping[int, InFlight],
+    planned: Mapping[int, Sequence[Slot]],
+) -> Iterator[Stepped]:
+    """Run one decoder call for all examples, and commit each one's answers."""
+    rows = []
+    for number, slots in planned.items():
+        rows.extend([Row(number, slot) for slot in slots])
+    odds: Sequence[Odds] = ()
+    if any(grid.wants_odds for _, grid in running.values()):
+        top = max(grid.method.top for _, grid in running.values())
+        answers, odds = model.step_with_odds(rows, top)
+    else:
+        answers = model.step(rows)
+    done = 0
+    for number, slots in planned.items():
+        example, grid = running[number]
+        its = slice(done, done + len(slots))
+        done += len(slots)
+        step = grid.commit(answers[its], odds[its])
+        if forgotten := len(step.taken_back) + step.tried:
+            model.take_back(number, forgotten)
+        yield Stepped(example, step)

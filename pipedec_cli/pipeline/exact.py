@@ -20,12 +20,30 @@ GRAMS: Final = (3, 2, 1)
 #: The cost of a call by its number of guesses, where nothing was measured: the same for
 #: up to 8 guesses.
 FLAT: Final = (1.0,) * 9
-#: The counts (guesses kept, guesses made) that every text starts with: n-grams and the
-#: model's own answers, the draft.
-_FIRST_COUNTS: Final = ((1.0, 3.0), (3.0, 4.0))
-#: The weight of older counts after a call, and the counts that they fade to, so that
-#: guesses are tried again.
-_FADE, _FLOOR = 0.8, (0.5, 1.0)
+#: The weight of older counts after a call.
+_FADE: Final = 0.8
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many of the recent guesses of a kind were made, and how many of them were kept.
+
+    Older guesses count less and less. What they fade to is no zero, so that guesses
+    are tried again.
+    """
+
+    kept: float
+    made: float
+
+    def update(self, kept: int, made: int) -> None:
+        """Add the guesses of a call."""
+        self.kept = _FADE * self.kept + (1 - _FADE) * 0.5 + kept
+        self.made = _FADE * self.made + (1 - _FADE) * 1.0 + made
+
+    @property
+    def chance(self) -> float:
+        """How probable it is that a guess is kept."""
+        return min(self.kept / self.made, 0.999)
 
 
 class Grams:
@@ -33,9 +51,8 @@ class Grams:
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens: list[int] = []
-        self._letters = (
-            ""  # one character for each token, because strings are searched fast
-        )
+        # One character for each token, because strings are searched fast.
+        self._letters = ""
         self.extend(tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -81,11 +98,14 @@ class Verify(Method):
 
     def new_grid(self, example: int = 0, source: Sequence[int] = ()) -> Verification:
         """A text of which nothing is written yet."""
-        draft, bos = (
-            Grams(self.drafts.pop(example, ())),
-            split_opener(self.bos, source)[1],
+        draft = Grams(self.drafts.pop(example, ()))
+        _, bos = split_opener(self.bos, source)
+        return Verification(
+            self,
+            bos,
+            source=Grams(source),
+            draft=draft,
         )
-        return Verification(self, bos, Grams(source), draft)
 
 
 @dataclass(slots=True)
@@ -96,25 +116,33 @@ class Verification(Grid):
     source: Grams
     draft: Grams
     subsequences: list[Subsequence] = field(
-        default_factory=lambda: [Subsequence(0)], init=False
+        default_factory=lambda: [Subsequence(0)],
+        init=False,
     )
     wrong: int = field(default=0, init=False)  # guesses that were taken back
     _text: Grams = field(default_factory=Grams, init=False)
     #: The place of the draft's next token; None while the draft is of no use.
     _place: int | None = field(default=0, init=False)
-    _used: int = field(
-        default=0, init=False
-    )  # the place up to which the draft has been used
-    _answers: tuple[int, ...] = field(
-        default=(), init=False
-    )  # the model's answers behind a wrong guess
-    _drafted: bool = field(
-        default=False, init=False
-    )  # whether the planned guesses are the draft's
-    #: Counts (kept, made) of recent guesses: at 1 the draft's, at 0 all others.
-    _counts: list[tuple[float, float]] = field(
-        default_factory=lambda: list(_FIRST_COUNTS), init=False
+    #: The place up to which the draft has been used.
+    _used: int = field(default=0, init=False)
+    #: The model's answers behind a wrong guess.
+    _answers: tuple[int, ...] = field(default=(), init=False)
+    #: Whether the planned guesses are the draft's.
+    _drafted: bool = field(default=False, init=False)
+    _draft_counts: Counts = field(
+        default_factory=lambda: Counts(kept=3.0, made=4.0),
+        init=False,
     )
+    #: Those of all other guesses: n-grams and the model's own answers.
+    _other_counts: Counts = field(
+        default_factory=lambda: Counts(kept=1.0, made=3.0),
+        init=False,
+    )
+
+    @property
+    def _counts(self) -> Counts:
+        """The counts of guesses such as the planned ones."""
+        return self._draft_counts if self._drafted else self._other_counts
 
     @property
     def empty(self) -> int:
@@ -125,15 +153,18 @@ class Verification(Grid):
         """The last agreed token and the guesses behind it; nothing once the text has ended."""
         left = (self.method.limits.max_tokens or 0) - self.tokens
         self._planned = ()
-        if left > 0 and not self.subsequences[0].ended:
-            text = self._text.tokens
-            guesses = self._guesses(min(len(self.method.costs), left) - 1)
-            fed = [text[-1] if text else self.bos, *guesses]
-            before, allowed = [*text, *guesses], self.method.free.allowed
-            self._planned = tuple(
-                Slot(1, time, token, allowed=allowed(before[:time]))
-                for time, token in enumerate(fed, len(text))
-            )
+        if left <= 0 or self.subsequences[0].ended:
+            return ()
+        text = self._text.tokens
+        most = min(len(self.method.costs), left) - 1
+        guesses = self._guesses(most)
+        last = text[-1] if text else self.bos
+        before = [*text, *guesses]
+        slots = []
+        for time, token in enumerate([last, *guesses], len(text)):
+            allowed = self.method.free.allowed(before[:time])
+            slots.append(Slot(1, time, token, allowed=allowed))
+        self._planned = tuple(slots)
         return self._planned
 
     def commit(self, answers: Sequence[int], odds: Sequence[Odds] = ()) -> Step:
@@ -141,42 +172,44 @@ class Verification(Grid):
         fed = self._take_planned(answers)
         guesses = [slot.token for slot in fed[1:]]
         kept = _alike(guesses, answers)
-        agreed = list(answers[: kept + 1])
-        ends = self.method.ends | {self.method.eos}
-        first = next(
-            (place for place, token in enumerate(agreed) if token in ends), len(agreed)
-        )
-        del agreed[first + 1 :]
-        counts = zip(
-            self._counts[self._drafted],
-            _FLOOR,
-            (kept, min(kept + 1, len(guesses))),
-            strict=True,
-        )
-        right, tried = (
-            _FADE * before + (1 - _FADE) * floor + new for before, floor, new in counts
-        )
-        self._counts[self._drafted] = right, tried
-        self._text.extend(agreed)
-        self.subsequences[0].tokens.extend(agreed)
-        self.subsequences[0].ended = agreed[-1] in ends
+        agreed = self._up_to_end(answers[: kept + 1])
+        self._counts.update(kept, min(kept + 1, len(guesses)))
         self._answers = tuple(answers[kept + 1 :])
+        self._add_agreed(agreed)
         self._follow(agreed)
-        self.time = len(self._text.tokens)
         self.steps += 1
         self.wrong += len(fed) - len(agreed)
-        made = tuple(
-            Slot(1, fed[0].time + number, token)
-            for number, token in enumerate(agreed, start=1)
-        )
-        return Step(self.steps, self.time, fed, made, fed[len(agreed) :])
+        made = []
+        for time, token in enumerate(agreed, fed[0].time + 1):
+            made.append(Slot(1, time, token))
+        taken_back = fed[len(agreed) :]
+        return Step(self.steps, self.time, fed, tuple(made), taken_back)
+
+    def _is_end(self, token: int) -> bool:
+        """Whether a token ends the text."""
+        return token == self.method.eos or token in self.method.ends
+
+    def _up_to_end(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens up to the first that ends the text."""
+        for place, token in enumerate(tokens, start=1):
+            if self._is_end(token):
+                return list(tokens[:place])
+        return list(tokens)
+
+    def _add_agreed(self, agreed: Sequence[int]) -> None:
+        """Add tokens to the text."""
+        row = self.subsequences[0]
+        self._text.extend(agreed)
+        row.tokens.extend(agreed)
+        row.ended = self._is_end(agreed[-1])
+        self.time = len(self._text.tokens)
 
     def _follow(self, agreed: Sequence[int]) -> None:
         """Go on in the draft as long as it is right; else behind the next place where it has the agreed tokens."""
         if self._place is not None:
-            right = _alike(
-                self.draft.tokens[self._place : self._place + len(agreed)], agreed
-            )
+            end = self._place + len(agreed)
+            following = self.draft.tokens[self._place : end]
+            right = _alike(following, agreed)
             self._used = self._place + right
             if right == len(agreed):
                 self._place = self._used
@@ -185,33 +218,44 @@ class Verification(Grid):
 
     def _guesses(self, most: int) -> Sequence[int]:
         """The tokens that may follow, at most `most`, as many as are worth their cost."""
-        text, jacobi = self._text.tokens, self.method.jacobi
         self._drafted = self._place is not None and self._place < len(self.draft.tokens)
         if self._drafted:
             guesses: Sequence[int] = self.draft.tokens[self._place :]
-        elif jacobi and self._answers:
-            guesses = [*self._answers, *[self._answers[-1]] * most]
+        elif self.method.jacobi and self._answers:
+            padding = [self._answers[-1]] * most
+            guesses = [*self._answers, *padding]
         elif (place := self.source.find(self._text)) is not None:
             guesses = self.source.tokens[place:]
         elif (place := self._text.find(self._text)) is not None:
-            guesses = text[place:]
+            guesses = self._text.tokens[place:]
+        elif self.method.jacobi:
+            text = self._text.tokens
+            guesses = [text[-1] if text else self.bos] * most
         else:
-            guesses = [text[-1] if text else self.bos] * most if jacobi else []
-        return guesses[: self._worth(min(most, len(guesses)))]
+            guesses = []
+        most = min(most, len(guesses))
+        return guesses[: self._worth(most)]
 
     def _worth(self, most: int) -> int:
         """The number of guesses, at most `most`, that gives the most tokens for its cost, if as many are kept as lately."""
-        kept, made = self._counts[self._drafted]
-        chance, expected, best = min(kept / made, 0.999), 1.0, (0.0, 0)
+        chance = self._counts.chance
+        expected = 1.0
+        best = 0
+        best_rate = 0.0
         for guesses in range(most + 1):
-            best = max(best, (expected / self.method.costs[guesses], guesses))
+            rate = expected / self.method.costs[guesses]
+            if rate >= best_rate:  # of two that are as good, the one of more guesses
+                best = guesses
+                best_rate = rate
             expected += chance ** (guesses + 1)
-        return best[1]
+        return best
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+def _alike(text: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two texts have in common before they differ or one ends."""
-    for number, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return number
-    return min(len(one), len(other))
+    number = 0
+    for token, other_token in zip(text, other, strict=False):
+        if token != other_token:
+            break
+        number += 1
+    return number

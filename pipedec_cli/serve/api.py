@@ -26,7 +26,7 @@ from pipedec_cli.data.errors import UserError, many
 from pipedec_cli.data.predictions import spans_of
 from pipedec_cli.data.records import Generated
 from pipedec_cli.objects.grammar import spelled
-from pipedec_cli.serve.body import RefusalError, read_body
+from pipedec_cli.serve.body import Completion, RefusalError, read_body
 from pipedec_cli.serve.metrics import Metrics
 from pipedec_cli.serve.service import (
     EndingError,
@@ -97,12 +97,10 @@ class Api:
     def __init__(
         self, service: Service, keys: Sequence[bytes], log: Callable[..., None]
     ) -> None:
-        self.service, self.settings, self.keys, self.log = (
-            service,
-            service.settings,
-            keys,
-            log,
-        )
+        self.service = service
+        self.settings = service.settings
+        self.keys = keys
+        self.log = log
         self.model: dict[str, Any] = {
             "id": service.name,
             "object": "model",
@@ -110,9 +108,8 @@ class Api:
         }
         self.model["created"] = int(time.time())
         self.metrics = Metrics(service)
-        self.answering = set[
-            str
-        ]()  # the ids of requests that have a place, until their answer is sent
+        #: The ids of requests that have a place, until their answer is sent.
+        self.answering = set[str]()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request, whatever happens, and log it."""
@@ -250,6 +247,19 @@ class Api:
     ) -> Response:
         body, request = read_body(await self._body(http), chat=chat)
         self._named(body.model)
+        self._refuse_together(body, request)
+        head = {"id": entry["id"], "created": int(time.time()), "model": body.model}
+        events = self._events(http, request, entry)
+        await anext(events)  # it has its place: what can be refused has been
+        answers = _Answers(body, request, head, entry, is_chat=chat)
+        if body.stream:
+            return StreamingResponse(
+                answers.stream(events), media_type="text/event-stream"
+            )
+        return _json(answers.whole(await anext(events)))
+
+    def _refuse_together(self, body: Completion, request: Request) -> None:
+        """Refuse what cannot be asked for together."""
         if body.stops and request.schema is not None:
             raise RefusalError(
                 400, "stop is for texts; leave it out with a response_format", "stop"
@@ -259,77 +269,13 @@ class Api:
                 "logprobs are not sent in streams and in exact mode; leave logprobs out"
             )
             raise RefusalError(400, what, "logprobs")
-        made = {"id": entry["id"], "created": int(time.time()), "model": body.model}
-        events = self._events(http, request, entry)
-        await anext(events)  # it has its place: what can be refused has been
-
-        def tell_of(end: Generated | None = None) -> None:
-            if end and end.fields is not None:
-                of_values = {
-                    "confidence": end.confidence,
-                    "forced": end.forced,
-                    "missing": end.missing,
-                }
-                of_values["spans"] = spans_of(end.fields, request.source)
-                made.update(
-                    (f"pipedec_{name}", value)
-                    for name, value in of_values.items()
-                    if value
-                )
-            said = [
-                *request.warnings,
-                *request.unchecked,
-                *(end.violations if end else ()),
-            ]
-            if end and end.values_lost:
-                said += [
-                    f"{many(end.values_lost, 'value')} lost: cut short, or none that the schema allows"
-                ]
-            if said:
-                made["pipedec_warning"] = "; ".join(said)
-                entry["warning"] = made["pipedec_warning"][:400]
-
-        tell_of()
-        if not body.stream:
-            end = await anext(events)
-            tell_of(end)
-            answer = _answer(made, end.text, end, chat=chat)
-            answer["choices"][0]["logprobs"] = (
-                _logprobs(request, chat=chat) if request.top >= 0 else None
-            )
-            return _json(answer | _usage(request, end))
-
-        async def stream() -> AsyncGenerator[bytes]:
-            role: dict[str, str] = {"role": "assistant"}
-            try:
-                async for event in events:
-                    end = event if isinstance(event, Generated) else None
-                    text, rows = ("", []) if end else event
-                    tell_of(end)
-                    part = _answer(made, text, end, chat=chat, part=True)
-                    if chat:
-                        # Clients put the pieces of each text together, the role's too.
-                        part["choices"][0]["delta"] = role | {"content": text}
-                        role = {}
-                    yield _sse(
-                        part
-                        | ({"pipedec_rows": rows} if request.rows and not end else {})
-                    )
-                    if end and body.stream_options.include_usage:
-                        yield _sse(part | {"choices": []} | _usage(request, end))
-                yield b"data: [DONE]\n\n"
-            except ClientDisconnect:
-                entry["left"] = True
-            except Exception as error:
-                yield _sse(_noted(error, entry).body)
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
 
     async def _events(
         self, http: Http, request: Request, entry: dict[str, Any]
     ) -> AsyncGenerator[Any]:
         """The events of a request. It frees its place if the client leaves, or nobody reads on."""
-        queue, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
+        queue = asyncio.Queue[Any]()
+        loop = asyncio.get_running_loop()
 
         def tell(event: Any) -> None:
             with suppress(RuntimeError):  # the server has ended
@@ -344,25 +290,114 @@ class Api:
         request.tell = tell
         self.service.submit(request)
         self.answering.add(entry["id"])
-        watcher, event = asyncio.create_task(watch()), None
+        watcher = asyncio.create_task(watch())
+        event = None
         try:
             while not isinstance(event, Generated):
                 event = await queue.get()
                 if isinstance(event, Exception):
                     raise event
                 if isinstance(event, Generated):
-                    read, generated = request.prompt_tokens, event.tokens
-                    made = {
-                        "prompt_tokens": read,
-                        "tokens": generated,
-                        "steps": event.steps,
-                    }
-                    self.metrics.count_answer(read, generated, event.steps)
-                    entry |= made
+                    read = request.prompt_tokens
+                    entry["prompt_tokens"] = read
+                    entry["tokens"] = event.tokens
+                    entry["steps"] = event.steps
+                    self.metrics.count_answer(read, event.tokens, event.steps)
                 yield event
         finally:
             watcher.cancel()
             request.gone = True
+
+
+class _Answers:
+    """What a client is sent of its request: the answer as a whole, or its parts in a stream.
+
+    `head` has the keys that each of them begins with, `entry` the fields of the log's
+    line.
+    """
+
+    def __init__(
+        self,
+        body: Completion,
+        request: Request,
+        head: dict[str, Any],
+        entry: dict[str, Any],
+        *,
+        is_chat: bool,
+    ) -> None:
+        self.body = body
+        self.request = request
+        self.head = head
+        self.entry = entry
+        self.is_chat = is_chat
+        self._warn(None)
+
+    def whole(self, end: Generated) -> dict[str, Any]:
+        """The answer with all of the text."""
+        self._tell_of(end)
+        answer = _answer(self.head, end.text, end, chat=self.is_chat)
+        if self.request.top >= 0:
+            logprobs = _logprobs(self.request, chat=self.is_chat)
+            answer["choices"][0]["logprobs"] = logprobs
+        return answer | _usage(self.request, end)
+
+    async def stream(self, events: AsyncGenerator[Any]) -> AsyncGenerator[bytes]:
+        """The answer in parts as the events come, with an error as its last one if it fails."""
+        is_first = True
+        try:
+            async for event in events:
+                end = event if isinstance(event, Generated) else None
+                part = self._part(event)
+                if self.is_chat and not is_first:
+                    # Clients put the pieces of each text together, the role's too.
+                    del part["choices"][0]["delta"]["role"]
+                is_first = False
+                yield _sse(part)
+                if end and self.body.stream_options.include_usage:
+                    yield _sse(part | {"choices": []} | _usage(self.request, end))
+            yield b"data: [DONE]\n\n"
+        except ClientDisconnect:
+            self.entry["left"] = True
+        except Exception as error:
+            yield _sse(_noted(error, self.entry).body)
+
+    def _part(self, event: Any) -> dict[str, Any]:
+        """A part of a stream: its end, or a text with the tokens of rows."""
+        if isinstance(event, Generated):
+            self._tell_of(event)
+            return _answer(self.head, "", event, chat=self.is_chat, part=True)
+        text, rows = event
+        part = _answer(self.head, text, None, chat=self.is_chat, part=True)
+        if self.request.rows:
+            part["pipedec_rows"] = rows
+        return part
+
+    def _tell_of(self, end: Generated) -> None:
+        """Add what there is to say of a result to the head and the entry."""
+        if end.fields is not None:
+            of_values = {
+                "pipedec_confidence": end.confidence,
+                "pipedec_forced": end.forced,
+                "pipedec_missing": end.missing,
+                "pipedec_spans": spans_of(end.fields, self.request.source),
+            }
+            for name, value in of_values.items():
+                if value:
+                    self.head[name] = value
+        self._warn(end)
+
+    def _warn(self, end: Generated | None) -> None:
+        """Add the warnings of a request, and of its result if it has one."""
+        warnings = [*self.request.warnings, *self.request.unchecked]
+        if end:
+            warnings += end.violations
+        if end and end.values_lost:
+            lost = many(end.values_lost, "value")
+            warnings.append(f"{lost} lost: cut short, or none that the schema allows")
+        if warnings:
+            warning = "; ".join(warnings)
+            self.head["pipedec_warning"] = warning
+            self.entry["warning"] = warning[:400]
 
 
 def _name_in(place: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from codecs import BOM_UTF8
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from pipedec_cli.data.errors import UserError, log
@@ -37,34 +38,42 @@ def serve(settings: ServeSettings) -> None:
     from pipedec_cli.serve.service import Service
 
     file = settings.api_key_file
-    lines = contents(file).removeprefix(BOM_UTF8).splitlines() if file else []
-    keys = [key for line in lines if (key := line.strip())]
-    if file and not keys:
-        raise UserError("has no key", where=str(file), todo="write a key a line")
-    host, port = settings.host, settings.port
-    try:
-        made = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-    except OSError as error:
-        why = (error.strerror or str(error)).partition(" (")[
-            0
-        ]  # Python adds the address
-        what = f"cannot listen on port {port} of {host}: {why}"
-        raise UserError(what, todo="give another --port or --host") from None
-    if not (keys or settings.insecure or ip_address(made.getsockname()[0]).is_loopback):
-        made.close()
-        what = f"--host {host} lets other machines in without a key"
+    keys = _read_keys(file) if file else []
+    listening = _listen(settings.host, settings.port)
+    address = listening.getsockname()[0]
+    if not (keys or settings.insecure or ip_address(address).is_loopback):
+        listening.close()
+        what = f"--host {settings.host} lets other machines in without a key"
         raise UserError(what, todo="give --api-key-file, or --insecure")
     logging.basicConfig(handlers=[_Lines()], format="%(message)s")
     logging.captureWarnings(True)
     log.setLevel(logging.INFO)
     service = Service(settings)
-    Listener(service, keys, _log).run([made])
-    if (
-        service.thread.is_alive() or service.waiting
-    ):  # a call or a schema that nobody waits for
+    Listener(service, keys, _log).run([listening])
+    if service.thread.is_alive() or service.waiting:
+        # A call or a schema that nobody waits for.
         os._exit(0)
+
+
+def _read_keys(file: Path) -> list[bytes]:
+    """The keys of clients, one a line."""
+    lines = contents(file).removeprefix(BOM_UTF8).splitlines()
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys:
+        raise UserError("has no key", where=str(file), todo="write a key a line")
+    return keys
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens to clients."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        # Python adds the address in brackets.
+        why, *_ = (error.strerror or str(error)).partition(" (")
+        what = f"cannot listen on port {port} of {host}: {why}"
+        raise UserError(what, todo="give another --port or --host") from None
 
 
 class _Lines(logging.Handler):

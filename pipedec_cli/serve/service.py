@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 from msgspec.json import decode as parsed
@@ -24,12 +24,15 @@ from pipedec_cli.decoding.exact import measured
 from pipedec_cli.jobs.loading import load_model
 from pipedec_cli.jobs.run import method_of
 from pipedec_cli.model.text import QUESTION
-from pipedec_cli.objects.codec import row_text
+from pipedec_cli.objects.codec import FieldCodec, row_text
 from pipedec_cli.objects.json_schema import keys_of, tree_in
 from pipedec_cli.objects.rows import Rows
-from pipedec_cli.pipeline.decode import Admitted, Event, Finished, decode
+from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped, decode
 from pipedec_cli.pipeline.grid import Method, Slot
 from pipedec_cli.serve.settings import MAX_CHOICES, ServeSettings
+
+#: The key of a request that has a schema.
+_FORMAT: Final = "response_format"
 
 
 class TooLongError(UserError):
@@ -274,91 +277,108 @@ class Service:
 
     def _decoder_of(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
         """What writes the objects of a schema, and what they are not held to. A `UserError` if nothing does."""
-        plain, settings, where, unchecked = (
-            self.decoder,
-            self.settings,
-            "response_format",
-            list[str](),
-        )
+        plain = self.decoder
         own = None if plain.drafter else plain.fields
+        if own:
+            return plain, self.usual, self._unchecked(own, schema)
         is_usual = (
             plain.checkpoint.bos is None and plain.settings.decoder == "sequential"
         )
-        if not own and (plain.drafter or not is_usual):
-            raise UserError("the model does not write such objects", where=where)
-        if not own and not schema:
+        if plain.drafter or not is_usual:
+            raise UserError("the model does not write such objects", where=_FORMAT)
+        if not schema:
             raise UserError(
                 "the model has no keys of its own",
-                where=where,
+                where=_FORMAT,
                 todo="send a json_schema",
             )
+        return self._blind(schema)
+
+    def _unchecked(self, own: FieldCodec, schema: bytes) -> list[str]:
+        """What a model with keys of its own does not hold to in a schema. A `UserError` if the keys are others."""
+        unchecked = list[str]()
+        if not schema:
+            return unchecked
+        most = self.settings.max_keys, MAX_CHOICES
+        wanted = keys_of(parsed(schema), _FORMAT, unchecked.append, most)
+        if not wanted:
+            return unchecked
+        names = {key.name for key in own.fields}
+        if wanted.keys() != names:
+            listed = ", ".join(sorted(names))
+            raise UserError(f"the model writes the keys {listed}", where=_FORMAT)
+        for key in own.fields:
+            asked = wanted[key.name]
+            is_of_kind = asked.kind in ("any", key.kind)
+            is_free = is_of_kind and {*asked.absent} <= {"omit"}
+            if not is_free or asked.enum not in ((), key.enum):
+                unchecked.append(
+                    f"{_FORMAT}: {key.name!r} is written as the model has learnt it"
+                )
+        return unchecked
+
+    def _blind(self, schema: bytes) -> tuple[Decoder, Method, Sequence[str]]:
+        """The same of an ordinary model, which is asked for each key."""
+        plain = self.decoder
+        settings = self.settings
+        unchecked = list[str]()
+        given = parsed(schema)
         most = settings.max_keys, MAX_CHOICES
-        given = parsed(schema) if schema else None
-        if own:
-            wanted = keys_of(given, where, unchecked.append, most) if schema else {}
-            if wanted and {*wanted} != {one.name for one in own.fields}:
-                names = ", ".join(sorted(one.name for one in own.fields))
-                raise UserError(f"the model writes the keys {names}", where=where)
-            for one in own.fields if wanted else ():
-                asked = wanted[one.name]
-                is_free = asked.kind in ("any", one.kind) and {*asked.absent} <= {
-                    "omit"
-                }
-                if not is_free or asked.enum not in ((), one.enum):
-                    unchecked.append(
-                        f"{where}: {one.name!r} is written as the model has learnt it"
-                    )
-            return plain, self.usual, unchecked
-        tree = tree_in(given, where, unchecked.append, most)
+        tree = tree_in(given, _FORMAT, unchecked.append, most)
         chat = plain.text.prompt is not None and plain.text.prompt.chat
-        # A prompt may be meant for texts.
-        template = (
-            settings.prompt_template
-            if QUESTION in (settings.prompt_template or "")
-            else None
-        )
-        rows = Rows(tree, schema=given, where=where, warn=unchecked.append)
-        with _advising(where, None):
-            made = blind_decoder(plain, rows, template=template, chat=chat)
-            method = method_of(settings.decoding, made)
+        template = settings.prompt_template
+        if QUESTION not in (template or ""):  # a prompt may be meant for texts
+            template = None
+        rows = Rows(tree, schema=given, where=_FORMAT, warn=unchecked.append)
+        with _advising(_FORMAT, None):
+            decoder = blind_decoder(plain, rows, template=template, chat=chat)
+            method = method_of(settings.decoding, decoder)
         room = 32 * settings.max_keys
-        if (known := sum(len(opening.known) for opening in method.openings)) > room:
+        known = sum(len(opening.known) for opening in method.openings)
+        if known > room:
             what = f"the questions for all keys take {known:,} tokens, and may take {room:,}"
-            raise UserError(
-                what, where=where, todo="leave keys out, or shorten what describes them"
-            )
+            todo = "leave keys out, or shorten what describes them"
+            raise UserError(what, where=_FORMAT, todo=todo)
         # What rows open costs as well: a list of many items with many keys is cut.
         limits = replace(method.limits, sub_max=2 * settings.max_keys)
-        return made, replace(method, limits=limits), unchecked
+        return decoder, replace(method, limits=limits), unchecked
 
     def _take(self, request: Request, event: Event) -> None:
+        """Tell a request what a decoder call or its end has made."""
         if isinstance(event, Admitted):
             request.grid = event.grid
             request.tell(event)
         elif isinstance(event, Finished):
-            generated = request.decoder.result(event, request.read)
-            if (text := request.ended(generated.text)) != generated.text:
-                generated = structs.replace(generated, text=text, truncated=None)
-            del self.running[event.example]
-            if request.streamed:
-                request.tell((generated.text.removeprefix(request.sent), []))
-            request.tell(EndingError() if request.gone else generated)
+            self._finish(request, event)
         elif request.streamed or request.stop:
-            text, rows = (
-                _settled(request),
-                [*_rows(request, event.step.made)] if request.rows else [],
-            )
-            request.stopped = (whole := request.ended(text)) != text
-            # What may be the beginning of a text that ends it is held back.
-            text = whole[
-                : len(whole) - max((len(stop) - 1 for stop in request.stop), default=0)
-            ]
-            more = (
-                text.removeprefix(request.sent) if text.startswith(request.sent) else ""
-            )
-            request.sent += more
-            if request.streamed and (more or rows):
-                request.tell((more, rows))
+            self._send_on(request, event)
+
+    def _finish(self, request: Request, event: Finished) -> None:
+        """Tell a request its result, and what of the text was not sent."""
+        generated = request.decoder.result(event, request.read)
+        text = request.ended(generated.text)
+        if text != generated.text:
+            generated = structs.replace(generated, text=text, truncated=None)
+        del self.running[event.example]
+        if request.streamed:
+            request.tell((generated.text.removeprefix(request.sent), []))
+        request.tell(EndingError() if request.gone else generated)
+
+    def _send_on(self, request: Request, event: Stepped) -> None:
+        """Send what a call has added to a text, and end the text where one of `stop` stands."""
+        text = _settled(request)
+        rows = [*_rows(request, event.step.made)] if request.rows else []
+        whole = request.ended(text)
+        request.stopped = whole != text
+        # What may be the beginning of a text that ends it is held back.
+        held = max((len(stop) - 1 for stop in request.stop), default=0)
+        sure = whole[: len(whole) - held]
+        more = ""
+        if sure.startswith(request.sent):
+            more = sure.removeprefix(request.sent)
+        request.sent += more
+        if request.streamed and (more or rows):
+            request.tell((more, rows))
 
 
 @contextmanager

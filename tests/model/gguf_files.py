@@ -12,8 +12,8 @@ from pipedec_cli.model.gguf import (
     MAY_LACK,
     ROPE_FACTORS,
     llama3_factors,
-    named_weights,
 )
+from pipedec_cli.model.gguf_weights import named_weights
 from pipedec_cli.model.text import ids_around
 
 #: The types of matrices by our names of dtypes. All else is float32.

@@ -17,7 +17,8 @@ def common(one: Ids, other: Ids, *, whole: bool = False) -> int:
     """How many tokens two texts begin with that are the same; as a `whole` all or none."""
     if whole:
         return len(one) if one == other else 0
-    least, most = 0, min(len(one), len(other))
+    least = 0
+    most = min(len(one), len(other))
     while least < most:  # slices are compared faster than tokens
         half = (least + most + 1) // 2
         if one[least:half] == other[least:half]:
@@ -37,7 +38,13 @@ def _copied(tensor: Tensor) -> Tensor:
     if tensor.device.type != "cpu" or tensor.nbytes < _MAPPED:
         return tensor.clone()
     memory = mmap(-1, tensor.nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
-    return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
+    copy = torch.frombuffer(memory, dtype=tensor.dtype)
+    return copy.view(tensor.shape).copy_(tensor)
+
+
+def _size(columns: Columns) -> int:
+    """The bytes of columns."""
+    return sum(tensor.nbytes for tensor in columns)
 
 
 class Kept:
@@ -47,7 +54,10 @@ class Kept:
     """
 
     def __init__(self, most: int = 0) -> None:
-        self.most, self.bytes, self.hits, self.evictions = most, 0, 0, 0
+        self.most = most
+        self.bytes = 0
+        self.hits = 0
+        self.evictions = 0
         self._columns: dict[Ids, Columns] = {}  # the newest last
         self._sorted: list[Ids] = []
 
@@ -55,29 +65,37 @@ class Kept:
         """The kept text that has the most tokens in common with another from the beginning; () if none is kept."""
         # The neighbour in alphabetical order has the longest common beginning.
         place = bisect_left(self._sorted, ids)
-        near = self._sorted[max(0, place - 1) : place + 1]
-        return max(near, key=lambda one: common(one, ids), default=())
+        start = max(0, place - 1)
+        near = self._sorted[start : place + 1]
+        if not near:
+            return ()
+        return max(near, key=lambda text: common(text, ids))
 
     def take(self, ids: Ids) -> Columns:
         """The columns of a kept text, which counts as asked for."""
-        self._columns[ids] = self._columns.pop(ids)
-        return self._columns[ids]
+        columns = self._columns.pop(ids)
+        self._columns[ids] = columns
+        return columns
 
     def add(self, ids: Ids, columns: Columns) -> None:
         """Keep a copy of the columns of a text, unless a longer text that begins so is kept, or there is no room."""
-        nearest, size = self.find(ids), sum(one.nbytes for one in columns)
+        size = _size(columns)
+        nearest = self.find(ids)
         shared = common(nearest, ids)
         if shared == len(ids) or size > self.most:
             return
         if shared and shared == len(nearest):  # the new text begins with it
             self._drop(nearest)
         while self.bytes + size > self.most:
-            self._drop(next(iter(self._columns)))
+            oldest = next(iter(self._columns))
+            self._drop(oldest)
             self.evictions += 1
         insort(self._sorted, ids)
-        self._columns[ids] = [_copied(one) for one in columns]
+        self._columns[ids] = [_copied(tensor) for tensor in columns]
         self.bytes += size
 
     def _drop(self, ids: Ids) -> None:
-        self.bytes -= sum(one.nbytes for one in self._columns.pop(ids))
-        del self._sorted[bisect_left(self._sorted, ids)]
+        columns = self._columns.pop(ids)
+        self.bytes -= _size(columns)
+        place = bisect_left(self._sorted, ids)
+        del self._sorted[place]

@@ -76,11 +76,9 @@ class Sequences:
 
         Returns how many tokens of each were taken over.
         """
-        due, found, encoded = (
-            list[tuple[int, Ids, int]](),
-            list[int](),
-            encode is not None,
-        )
+        due = list[tuple[int, Ids, int]]()
+        taken_over = list[int]()
+        encoded = encode is not None
         for sequence, source in newcomers:
             ids = tuple(source)
             # States of an encoder depend on the whole source, a prompt's on the tokens
@@ -89,53 +87,68 @@ class Sequences:
             known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
             if any(alike(other) >= known + WORTH_WAITING for _, other, _ in due):
                 self._fill(due, encode)
-                due, (known, columns) = (
-                    [],
-                    self._known_of(sequence, ids, alike, encoded=encoded),
-                )
+                due = []
+                known, columns = self._known_of(sequence, ids, alike, encoded=encoded)
             self._put_aside(sequence, ids, encoded=encoded)
             self.release(sequence)
             self.there[sequence] = ()
             if known:
-                for own, other in zip(
-                    self.columns(sequence, known, encoded=encoded),
-                    columns,
-                    strict=False,
-                ):
-                    own.copy_(other[tuple(map(slice, own.shape))])
-                self.show(sequence, known, encoded=encoded)
+                self._take_over(sequence, known, columns, encoded=encoded)
             self.kept.hits += known
-            found.append(known)
+            taken_over.append(known)
             due.append((sequence, ids, known))
         self._fill(due, encode)
-        return found
+        return taken_over
+
+    def _take_over(
+        self,
+        sequence: int,
+        tokens: int,
+        columns: Columns,
+        *,
+        encoded: bool,
+    ) -> None:
+        """Have a sequence begin with so many tokens, whose columns are copied if there are any."""
+        places = self.columns(sequence, tokens, encoded=encoded)
+        for place, column in zip(places, columns, strict=False):
+            of_tokens = tuple(slice(size) for size in place.shape)
+            place.copy_(column[of_tokens])
+        self.show(sequence, tokens, encoded=encoded)
 
     def _known_of(
-        self, sequence: int, ids: Ids, alike: Callable[[Ids], int], *, encoded: bool
+        self,
+        sequence: int,
+        ids: Ids,
+        alike: Callable[[Ids], int],
+        *,
+        encoded: bool,
     ) -> tuple[int, Columns]:
         """How many tokens of a text are known, and their columns; none to copy if these stand in its own sequence."""
-        found = [
-            (alike(there), at == sequence, at) for at, there in enumerate(self.there)
-        ]
-        (known, _, best), kept = max(found), self.kept.find(ids)
-        if (stored := alike(kept)) > known:
+        texts = []
+        for place, there in enumerate(self.there):
+            texts.append((alike(there), place == sequence, place))
+        known, _, best = max(texts)
+        kept = self.kept.find(ids)
+        stored = alike(kept)
+        if stored > known:
             return stored, self.kept.take(kept)
-        return known, self.columns(
-            best, known, encoded=encoded
-        ) if known and best != sequence else ()
+        if not known or best == sequence:
+            return known, ()
+        return known, self.columns(best, known, encoded=encoded)
 
     def _fill(self, due: Sequence[tuple[int, Ids, int]], encode: Encode | None) -> None:
         """Read or encode what is due."""
         if encode is None:
             if due:
                 self.read(due)
-        elif new := [(sequence, ids) for sequence, ids, known in due if not known]:
-            self.remember(encode([ids for _, ids in new]), new)
+        else:
+            new = [(sequence, ids) for sequence, ids, known in due if not known]
+            if new:
+                states = encode([ids for _, ids in new])
+                self.remember(states, new)
         for sequence, ids, _ in due:
-            self._lengths[sequence], self.there[sequence] = (
-                0 if encode else len(ids),
-                ids,
-            )
+            self._lengths[sequence] = 0 if encode else len(ids)
+            self.there[sequence] = ids
 
     def _put_aside(self, sequence: int, ids: Ids, *, encoded: bool) -> None:
         """Keep what stands in a sequence, unless the text that takes its place begins so."""
@@ -155,7 +168,8 @@ class Sequences:
     def release(self, sequence: int) -> None:
         """Forget a sequence's grid; its source stays until another one takes its place."""
         self.take_back(sequence, self.filled[sequence])
-        self._lengths[sequence] = self._known[sequence] = 0
+        self._lengths[sequence] = 0
+        self._known[sequence] = 0
         self._new.add(sequence)
 
     def settle(self, rows: Sequence[Row]) -> None:
@@ -164,7 +178,8 @@ class Sequences:
             return
         first = [row for row in rows if row.sequence in self._new]
         for row in first:
-            self._known[row.sequence] = max(self._known[row.sequence], -row.slot.time)
+            known = self._known[row.sequence]
+            self._known[row.sequence] = max(known, -row.slot.time)
         self._new.difference_update(row.sequence for row in first)
 
     def place(self, sequence: int, slot: Slot) -> tuple[int, int, int]:
@@ -175,11 +190,8 @@ class Sequences:
         row = branched(slot.subsequence, slot.branch)
         before = self._lengths[sequence]
         if slot.number >= 0:
-            return (
-                row,
-                apart(slot.subsequence, slot.number) + slot.lift,
-                before + slot.number,
-            )
+            time = apart(slot.subsequence, slot.number) + slot.lift
+            return row, time, before + slot.number
         position = behind(slot.subsequence, slot.time, before + self._known[sequence])
         return row, slot.time + slot.lift, position
 
@@ -191,8 +203,8 @@ class Sequences:
         Token j has position j, whatever K is.
         """
         self.filled[sequence] = known
-        numbered = [*enumerate(prompt)][known:]
-        return [
-            (Row(sequence, Slot(0, PROMPT_TIME + j, token, answers=False)), j)
-            for j, token in numbered
-        ]
+        rows = []
+        for position, token in enumerate(prompt[known:], known):
+            slot = Slot(0, PROMPT_TIME + position, token, answers=False)
+            rows.append((Row(sequence, slot), position))
+        return rows

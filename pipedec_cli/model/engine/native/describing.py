@@ -82,59 +82,72 @@ def _t5_decoder(model: Any) -> ModelSpec:
 
 def describe_t5(stack: Any, *, head: Any = None, scale: float = 1.0) -> ModelSpec:
     """Describe an encoder; or a decoder with its `head`, which multiplies the last states times `scale`."""
-    config, found = stack.config, layers(stack)
+    config = stack.config
+    blocks = layers(stack)
     named = (
         config.relative_attention_num_buckets,
         config.relative_attention_max_distance,
     )
-    buckets = (offset_buckets if head is None else distance_buckets)(*named)
-    biases, specs = dict[Any, Tensor](), list[LayerSpec]()  # biases by the embedding
-    for layer in found:
-        if len(layer.bias.weight) != config.relative_attention_num_buckets:
+    if head is None:
+        buckets = offset_buckets(*named)
+        reach = config.relative_attention_max_distance
+    else:
+        buckets = distance_buckets(*named)
+        reach = len(buckets)
+    biases = dict[Any, Tensor]()  # by the embedding, which layers may share
+    specs = list[LayerSpec]()
+    for block in blocks:
+        if len(block.bias.weight) != config.relative_attention_num_buckets:
             raise BuildError(
                 "the position biases are not of the size that the config says"
             )
-        if layer.bias not in biases:
-            table = floats(layer.bias)[buckets].T
-            hidden = (
-                [] if head is None else [table.new_full((len(table), 1), -torch.inf)]
-            )
-            biases[layer.bias] = torch.cat([table, *hidden], dim=1).contiguous()
-        own, dense = layer.own.SelfAttention, layer.feed.DenseReluDense
-        inward = (dense.wi_0, dense.wi_1) if hasattr(dense, "wi_0") else (dense.wi,)
-        matrices: dict[str, Sequence[Any]] = {
-            "qkv": (own.q, own.k, own.v),
-            "self_out": (own.o,),
-        }
-        norms = {"self_norm": layer.own.layer_norm, "feed_norm": layer.feed.layer_norm}
-        if layer.cross is not None:
-            cross, norms["cross_norm"] = (
-                layer.cross.EncDecAttention,
-                layer.cross.layer_norm,
-            )
-            matrices |= {
-                "cross_q": (cross.q,),
-                "cross_out": (cross.o,),
-                "cross_kv": (cross.k, cross.v),
-            }
-        matrices |= {"feed_in": inward, "feed_out": (dense.wo,)}
-        specs.append(LayerSpec(matrices, norms, biases[layer.bias]))
+        if block.bias not in biases:
+            biases[block.bias] = _t5_bias(block.bias, buckets, ends=head is not None)
+        specs.append(_t5_layer(block, biases[block.bias]))
     sizes = {
         "heads": config.num_heads,
         "key_heads": config.num_heads,
         "head_width": config.d_kv,
         "width": config.d_model,
         "feed_width": config.d_ff,
-        "reach": config.relative_attention_max_distance
-        if head is None
-        else len(buckets),
-        "gated": hasattr(found[0].feed.DenseReluDense, "wi_0"),
+        "reach": reach,
+        "gated": hasattr(blocks[0].feed.DenseReluDense, "wi_0"),
         "activation": ACTIVATIONS[config.dense_act_fn],
         "epsilon": config.layer_norm_epsilon,
         "scale": scale,
         "embedding_scale": 1.0,
     }
     return ModelSpec(stack, head, stack.final_layer_norm, specs, sizes)
+
+
+def _t5_bias(embedding: Any, buckets: Tensor, *, ends: bool) -> Tensor:
+    """A position bias, float32 [heads, distances]; where it `ends`, −∞ stands for what is hidden."""
+    table = floats(embedding)[buckets].T
+    if ends:
+        hidden = table.new_full((len(table), 1), -torch.inf)
+        table = torch.cat([table, hidden], dim=1)
+    return table.contiguous()
+
+
+def _t5_layer(block: Any, bias: Tensor) -> LayerSpec:
+    """Describe one layer, with its part for the source if it has one."""
+    own = block.own.SelfAttention
+    dense = block.feed.DenseReluDense
+    matrices: dict[str, Sequence[Any]] = {
+        "qkv": (own.q, own.k, own.v),
+        "self_out": (own.o,),
+    }
+    norms = {"self_norm": block.own.layer_norm, "feed_norm": block.feed.layer_norm}
+    if block.cross is not None:
+        cross = block.cross.EncDecAttention
+        norms["cross_norm"] = block.cross.layer_norm
+        matrices["cross_q"] = (cross.q,)
+        matrices["cross_out"] = (cross.o,)
+        matrices["cross_kv"] = (cross.k, cross.v)
+    is_gated = hasattr(dense, "wi_0")
+    matrices["feed_in"] = (dense.wi_0, dense.wi_1) if is_gated else (dense.wi,)
+    matrices["feed_out"] = (dense.wo,)
+    return LayerSpec(matrices, norms, bias)
 
 
 def _decoder_spec(model: Any) -> ModelSpec:

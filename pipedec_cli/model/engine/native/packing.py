@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from ctypes import Structure
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -73,7 +74,8 @@ def pack_native(
             twice. The model is then unusable.
     """
     spec = describe(model)
-    head, embedding = spec.head.weight, spec.stack.embed_tokens.weight
+    head = spec.head.weight
+    embedding = spec.stack.embed_tokens.weight
     if dtype == STORED and not _has_blocks(spec):
         dtype = _exact_dtype(spec)
     if head.device.type != "cpu":
@@ -81,7 +83,9 @@ def pack_native(
     files: tuple[Path, ...] = getattr(model, "files", ())
     if not files:
         _require_one_dtype(spec)
-    kernels, dtype = library(), dtype or model.dtype
+    kernels = library()
+    if dtype is None:
+        dtype = model.dtype
     tied = head.data_ptr() == embedding.data_ptr()
     if (consume or dtype == INT4) and "causal" not in spec.sizes:
         # An encoder in another dtype reads the embedding itself, which must not be
@@ -92,28 +96,29 @@ def pack_native(
 
 def _has_blocks(spec: ModelSpec) -> bool:
     """Whether a matrix of a model is in blocks."""
-    modules = [
-        spec.head,
-        *(
-            each
-            for layer in spec.layers
-            for all_ in layer.matrices.values()
-            for each in all_
-        ),
-    ]
+    modules = [spec.head]
+    for layer in spec.layers:
+        for members in layer.matrices.values():
+            modules.extend(members)
     return any(isinstance(module.weight, Blocks) for module in modules)
 
 
 def _exact_dtype(spec: ModelSpec) -> torch.dtype:
     """The dtype that holds all numbers of a file without blocks."""
-    dtypes = {weight.dtype for weight in spec.stack.parameters() if weight.dim() > 1}
-    return torch.bfloat16 if dtypes == {torch.bfloat16} else torch.float32
+    if _dtypes(spec) == {torch.bfloat16}:
+        return torch.bfloat16
+    return torch.float32
+
+
+def _dtypes(spec: ModelSpec) -> set[torch.dtype]:
+    """The dtypes of all weights of several dimensions, but for the output matrix."""
+    weights = [weight for weight in spec.stack.parameters() if weight.dim() > 1]
+    return {weight.dtype for weight in weights}
 
 
 def _require_one_dtype(spec: ModelSpec) -> None:
     """Raise a BuildError if a model of transformers is neither all float32 nor all bfloat16."""
-    weights = [weight for weight in spec.stack.parameters() if weight.dim() > 1]
-    dtypes = {weight.dtype for weight in weights} | {spec.head.weight.dtype}
+    dtypes = _dtypes(spec) | {spec.head.weight.dtype}
     if dtypes not in ({torch.float32}, {torch.bfloat16}):
         raise BuildError("the weights are neither all float32 nor all bfloat16")
 
@@ -215,7 +220,9 @@ class _Packing:
     """A model in the making: its structure, the tensors that it points to, and the matrices that are to be packed."""
 
     def __init__(self, spec: ModelSpec, kernels: Library, dtype: torch.dtype) -> None:
-        self.spec, self.kernels, self.dtype = spec, kernels, dtype
+        self.spec = spec
+        self.kernels = kernels
+        self.dtype = dtype
         kind = kind_of(kernels, dtype)
         self.layers = (LayerStruct * len(spec.layers))()
         self.model = ModelStruct(
@@ -241,7 +248,8 @@ class _Packing:
         spec = self.spec
         for number, layer in enumerate(spec.layers):
             struct = self.layers[number]
-            struct.rotary, struct.windowed = layer.rotary, layer.window > 0
+            struct.rotary = layer.rotary
+            struct.windowed = layer.window > 0
             for name, modules in layer.matrices.items():
                 if name != _OF_SOURCE:
                     self._add(getattr(struct, name), name, number, modules)
@@ -268,15 +276,19 @@ class _Packing:
 
     def _point_to_biases(self, struct: LayerStruct, modules: Sequence[Any]) -> None:
         """Add the biases of queries, keys and values, if they have some."""
-        biases = [getattr(module, "bias", None) for module in modules]
-        found = [bias.detach().float() for bias in biases if bias is not None]
-        if not found:
+        biases = []
+        for module in modules:
+            if getattr(module, "bias", None) is not None:
+                biases.append(module.bias.detach().float())
+        if not biases:
             return
-        bias = torch.cat(found)
+        bias = torch.cat(biases)
         heads = self.model.heads + 2 * self.model.key_heads
-        fits = bias.shape == (heads * self.model.head_width,)
+        width = heads * self.model.head_width
+        fits = bias.shape == (width,)
         _require(fits, "the biases of the queries, keys and values are")
-        padded = F.pad(bias, (0, -len(bias) % self.kernels.panel))
+        missing = -len(bias) % self.kernels.panel
+        padded = F.pad(bias, (0, missing))
         self.point(struct, "qkv_bias", padded)
 
     def _norm_width(self, name: str) -> int:
@@ -285,7 +297,9 @@ class _Packing:
         heads = {"query_norm": model.heads, "key_norm": model.key_heads}
         if name not in heads:
             return int(model.width)
-        return int(model.head_width * (heads[name] if model.wide_norms else 1))
+        if model.wide_norms:
+            return int(model.head_width * heads[name])
+        return int(model.head_width)
 
     def _point_to_norm(
         self, struct: Structure, name: str, module: Any, width: int
@@ -315,13 +329,13 @@ class _Packing:
         if isinstance(weight, Blocks) and self.dtype == STORED:
             return Kind(self.kernels.kind_of_blocks(weight.type))
         is_value = name == "qkv" and place == 2
-        is_finer = (is_value or name == "feed_out") and has_more_bits(
-            layer, len(self.layers)
-        )
+        if self.dtype != INT4:
+            return KINDS[self.dtype]
         # Of all matrices the output matrix suffers most.
-        if self.dtype == INT4 and (is_finer or name == "head"):
-            return Kind.SUPER_SIX
-        return KINDS[self.dtype]
+        is_finer = name == "head"
+        if is_value or name == "feed_out":
+            is_finer = has_more_bits(layer, len(self.layers))
+        return Kind.SUPER_SIX if is_finer else KINDS[INT4]
 
     def _add(
         self, matrix: MatrixStruct, name: str, layer: int, modules: Sequence[Any]
@@ -334,13 +348,15 @@ class _Packing:
             pieces.append(_Piece(module.weight, slice(None), kind))
         is_gated = name == "feed_in" and bool(self.model.gated)
         if is_gated and len(pieces) == 1:  # both in one
-            halves = slice(outputs), slice(outputs, None)
-            pieces = [pieces[0]._replace(outputs=half) for half in halves]
-        sums = [piece.shape[0] for piece in pieces]
-        is_whole = set(sums) == {outputs} if is_gated else sum(sums) == outputs
-        _require(
-            is_whole and {piece.shape[1] for piece in pieces} == {inputs}, f"{name} is"
-        )
+            both = pieces[0]
+            pieces = [
+                both._replace(outputs=slice(outputs)),
+                both._replace(outputs=slice(outputs, None)),
+            ]
+        counts = [piece.shape[0] for piece in pieces]
+        is_whole = set(counts) == {outputs} if is_gated else sum(counts) == outputs
+        widths = {piece.shape[1] for piece in pieces}
+        _require(is_whole and widths == {inputs}, f"{name} is")
         if is_gated:
             self._add_in_turns(matrix, pieces)
         else:
@@ -349,26 +365,32 @@ class _Packing:
     def _add_in_turns(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
         """Two weights whose panels take turns, since a step reads them together."""
         outputs, inputs = pieces[0].shape
-        sizes = [self.kernels.panel_words(piece.kind, inputs) for piece in pieces]
-        panels = self.kernels.panels(outputs)
-        for number, piece in enumerate(pieces):
-            part = matrix.parts[number]
-            part.kind, part.stride, part.end = piece.kind, sum(sizes), panels
-            self._fillings.append(
-                _Filling(part, [piece], self._words + sum(sizes[:number]))
-            )
-        self._words += panels * sum(sizes)
+        kernels = self.kernels
+        sizes = [kernels.panel_words(piece.kind, inputs) for piece in pieces]
+        stride = sum(sizes)
+        panels = kernels.panels(outputs)
+        offset = self._words
+        for part, piece, size in zip(matrix.parts, pieces, sizes, strict=False):
+            part.kind = piece.kind
+            part.stride = stride
+            part.end = panels
+            self._fillings.append(_Filling(part, [piece], offset))
+            offset += size
+        self._words += panels * stride
 
     def _add_in_order(self, matrix: MatrixStruct, pieces: Sequence[_Piece]) -> None:
         """Weights that follow each other: those of one kind become a part."""
         parts = self._in_parts(pieces)
         end = 0
         for number, members in enumerate(parts):
-            kind, inputs = members[0].kind, members[0].shape[1]
-            panels = self.kernels.panels(sum(piece.shape[0] for piece in members))
+            kind = members[0].kind
+            _, inputs = members[0].shape
+            outputs = sum(piece.shape[0] for piece in members)
+            panels = self.kernels.panels(outputs)
             end += panels
             part = matrix.parts[number]
-            part.kind, part.end = kind, end
+            part.kind = kind
+            part.end = end
             part.stride = self.kernels.panel_words(kind, inputs)
             self._fillings.append(_Filling(part, members, self._words))
             self._words += panels * part.stride
@@ -424,14 +446,13 @@ class _Packing:
         stored = arena[start : start + size]
         self.kernels.use_large_pages(stored.data_ptr(), size)
         self._point_into(stored)
-        for number, filling in enumerate(self._fillings):
+        for filling, later in zip_longest(self._fillings, self._fillings[1:]):
             self._pack(filling)
-            for weight, *_ in filling.pieces:
-                release(weight.data)
-            later = self._fillings[number + 1 : number + 2]
-            last = filling.pieces[-1].weight
+            for piece in filling.pieces:
+                release(piece.weight.data)
             # Both halves of a weight follow each other.
-            is_shared = any(each.pieces[0].weight is last for each in later)
+            last = filling.pieces[-1].weight
+            is_shared = later is not None and later.pieces[0].weight is last
             if consume and not is_shared:
                 _empty(filling, kept)
         return stored
@@ -442,7 +463,8 @@ class _Packing:
 
     def _pack(self, filling: _Filling) -> None:
         """Pack a part, some of its outputs at a time."""
-        kernels, part = self.kernels, filling.part
+        kernels = self.kernels
+        part = filling.part
         taken = [piece.weight[piece.outputs] for piece in filling.pieces]
         blocks = [each for each in taken if isinstance(each, Blocks)]
         first = 0
@@ -450,15 +472,22 @@ class _Packing:
             place = part.panels + first // kernels.panel * part.stride * WORD
             if self.dtype == STORED and blocks:
                 assert isinstance(portion, Blocks)
-                kernels.place(
-                    portion.type, portion.bytes(), portion.inputs, place, part.stride
-                )
+                data = portion.bytes()
+                kernels.place(portion.type, data, portion.inputs, place, part.stride)
             else:
-                given = torch.bfloat16 if part.kind == Kind.BFLOAT16 else torch.float32
-                numbers = portion.floats() if isinstance(portion, Blocks) else portion
-                matrix = numbers.detach().to(given).contiguous()
+                matrix = _numbers(portion, part.kind)
                 kernels.pack(self.model, part.kind, matrix, place, part.stride)
             first += len(portion)
+
+
+def _numbers(portion: Tensor | Blocks, kind: int) -> Tensor:
+    """The numbers of a weight, in the dtype from which they are packed as a kind."""
+    dtype = torch.float32
+    if kind == Kind.BFLOAT16:
+        dtype = torch.bfloat16
+    if isinstance(portion, Blocks):
+        portion = portion.floats()
+    return portion.detach().to(dtype).contiguous()
 
 
 def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
@@ -470,14 +499,16 @@ def _portions(weights: Sequence[Tensor | Blocks]) -> Iterator[Tensor | Blocks]:
         whole = Blocks.joined(joined)
     elif len(weights) > 1:
         whole = torch.cat([each for each in weights if isinstance(each, Tensor)])
-    size = max(1, TOGETHER // whole.shape[1] // OUTPUTS) * OUTPUTS
+    multiple = TOGETHER // whole.shape[1] // OUTPUTS
+    size = max(1, multiple) * OUTPUTS
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
 
 
 def _empty(filling: _Filling, kept: int | None) -> None:
     """Empty the weights of a part, but for the weight at an address that is kept."""
-    for weight, *_ in filling.pieces:
+    for piece in filling.pieces:
+        weight = piece.weight
         if weight.data_ptr() != kept:
             weight.data = weight.data.new_empty(0)
 

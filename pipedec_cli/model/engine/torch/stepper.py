@@ -43,10 +43,10 @@ def wants_graphs(device: torch.device) -> bool:
 
 def bucket(count: int) -> int:
     """The smallest of `ROW_BUCKETS` that holds a count; above the last bucket a multiple of it."""
-    return next(
-        (size for size in ROW_BUCKETS if size >= count),
-        _rounded(count, ROW_BUCKETS[-1]),
-    )
+    for size in ROW_BUCKETS:
+        if size >= count:
+            return size
+    return _rounded(count, ROW_BUCKETS[-1])
 
 
 def _rounded(count: int, unit: int) -> int:
@@ -63,9 +63,8 @@ class TorchStepper(Sequences):
         self.fixed = wants_graphs(layers.device)
         self.cache = GridCache(layers.shape, sequences)
         self.source_length = [0] * sequences
-        self._calls: dict[
-            tuple[int, int], Call
-        ] = {}  # by rows of a sequence and columns
+        #: By rows of a sequence and columns.
+        self._calls: dict[tuple[int, int], Call] = {}
         self._pool: Any = None  # the memory that all graphs share
 
     def _grow(self, columns: int) -> None:
@@ -78,7 +77,11 @@ class TorchStepper(Sequences):
         self._pool = None
 
     @torch.inference_mode()
-    def remember(self, memory: Tensor, newcomers: Sequence[tuple[int, Ids]]) -> None:
+    def remember(
+        self,
+        memory: Tensor,
+        newcomers: Sequence[tuple[int, Ids]],
+    ) -> None:
         """Keep keys and values of encoded sources, [n, longest, d_model]."""
         batch, length, _ = memory.shape
         self._make_room(length)
@@ -86,82 +89,100 @@ class TorchStepper(Sequences):
             self.show(sequence, len(source), encoded=True)
         numbers = [sequence for sequence, _ in newcomers]
         states = memory.flatten(0, 1).to(self.layers.dtype)
-        for layer, both in zip(
-            self.layers.source_kv(states), self.cache.sources, strict=True
-        ):
+        heads = self.layers.heads
+        layers = self.layers.source_kv(states)
+        for layer, both in zip(layers, self.cache.sources, strict=True):
             for made, kept in zip(layer, both, strict=True):
-                kept[numbers, :, :length] = made.view(
-                    batch, length, self.layers.heads, -1
-                ).transpose(1, 2)
+                by_token = made.view(batch, length, heads, -1)
+                kept[numbers, :, :length] = by_token.transpose(1, 2)
 
     def _make_room(self, tokens: int) -> None:
         """Make room for so many tokens of each source."""
-        if self.cache.grow_sources(
-            _rounded(tokens, SOURCE_TOKENS) if self.fixed else tokens
-        ):
+        if self.fixed:
+            tokens = _rounded(tokens, SOURCE_TOKENS)
+        if self.cache.grow_sources(tokens):
             self._forget_calls()
 
     @torch.inference_mode()
     def columns(self, sequence: int, tokens: int, *, encoded: bool) -> Columns:
         """See `Sequences.columns`."""
-        self._make_room(tokens) if encoded else self._grow(tokens)
-        return [
-            both[:, sequence, :, :tokens]
-            for both in (self.cache.sources if encoded else self.cache.grid)
-        ]
+        if encoded:
+            self._make_room(tokens)
+            layers = self.cache.sources
+        else:
+            self._grow(tokens)
+            layers = self.cache.grid
+        return [both[:, sequence, :, :tokens] for both in layers]
 
     @torch.inference_mode()
     def show(self, sequence: int, tokens: int, *, encoded: bool) -> None:
         """See `Sequences.show`."""
         if encoded:
             self.source_length[sequence] = tokens
-            self.cache.source_hidden[sequence] = True
-            self.cache.source_hidden[sequence, :tokens] = False
+            hidden = self.cache.source_hidden[sequence]
+            hidden[:] = True
+            hidden[:tokens] = False
         else:
-            at = torch.arange(tokens, device=self.layers.device)
-            self.cache.places[:, sequence, :tokens] = torch.stack(
-                [at * 0, at + PROMPT_TIME, at]
-            )
+            position = torch.arange(tokens, device=self.layers.device)
+            row = torch.zeros_like(position)
+            places = torch.stack([row, position + PROMPT_TIME, position])
+            self.cache.places[:, sequence, :tokens] = places
 
     @torch.inference_mode()
     def read(self, newcomers: Sequence[tuple[int, Ids, int]]) -> None:
         """See `Sequences.read`."""
-        prompts = [self.begin(*one) for one in newcomers]
-        lanes = torch.tensor(
-            [sequence for sequence, *_ in newcomers], device=self.layers.device
-        )
-        for first in range(0, max(map(len, prompts)), PROMPT_TOKENS):
+        prompts = [self.begin(*newcomer) for newcomer in newcomers]
+        lengths = [len(rows) for rows in prompts]
+        longest = max(lengths)
+        sequences = [sequence for sequence, *_ in newcomers]
+        lanes = torch.tensor(sequences, device=self.layers.device)
+        for first in range(0, longest, PROMPT_TOKENS):
             given: list[tuple[int, ...]] = []
             for lane, rows in enumerate(prompts):
-                for place, (row, column) in enumerate(
-                    rows[first : first + PROMPT_TOKENS]
-                ):
+                portion = rows[first : first + PROMPT_TOKENS]
+                for place, (row, column) in enumerate(portion):
+                    slot = row.slot
                     given.append(
-                        (row.slot.token, lane, column, 0, row.slot.time, column, place)
+                        (slot.token, lane, column, 0, slot.time, column, place)
                     )
-                    self.filled[row.sequence] += 1
-            columns = max(self.filled[sequence] for sequence, *_ in newcomers)
+                self.filled[sequences[lane]] += len(portion)
+            filled = [self.filled[sequence] for sequence in sequences]
+            columns = max(filled)
             self._grow(columns)
-            table = torch.tensor(
-                list(zip(*given, strict=True)), device=self.layers.device
+            table = self._table(given)
+            width = min(longest - first, PROMPT_TOKENS)
+            shape = (len(newcomers), width)
+            call = Call(
+                table,
+                shape,
+                columns,
+                0,
+                table,
+                table,
+                lanes=lanes,
             )
-            shape = (len(newcomers), min(max(map(len, prompts)) - first, PROMPT_TOKENS))
-            call = Call(table, shape, columns, 0, table, table, lanes=lanes)
-            self.layers.states(StepContext(self.cache, call))
+            context = StepContext(self.cache, call)
+            self.layers.states(context)
+
+    def _table(self, given: list[tuple[int, ...]]) -> Tensor:
+        """Rows as the columns of a table, on the device."""
+        columns = list(zip(*given, strict=True))
+        return torch.tensor(columns, device=self.layers.device)
 
     @torch.inference_mode()
     def step(self, rows: Sequence[Row]) -> list[int]:
         """The most probable next token of each row, from those that its slot allows; −1 if a logit is NaN."""
         call, where = self._run(rows)
         answers = call.answers
-        if narrow := [number for number, row in enumerate(rows) if row.slot.allowed]:
+        narrow = [number for number, row in enumerate(rows) if row.slot.allowed]
+        if narrow:
             places = [where[number] for number in narrow]
+            narrow_rows = [rows[number] for number in narrow]
+            logits = _allowed(call.logits[places], narrow_rows)
             answers = answers.clone()  # a graph writes into its own
-            answers[places] = _best(
-                _allowed(call.logits[places], [rows[number] for number in narrow])
-            )
-        found: list[int] = answers.tolist()
-        return [found[place] for place in where]
+            answers[places] = _best(logits)
+        tokens: list[int] = answers.tolist()
+        return [tokens[place] for place in where]
 
     def step_with_odds(self, rows: Sequence[Row]) -> tuple[list[int], list[Odds]]:
         """The most probable next token of each row, and its odds."""
@@ -177,8 +198,9 @@ class TorchStepper(Sequences):
     def take_back(self, sequence: int, count: int) -> None:
         """Forget the newest `count` rows of a sequence; a ValueError if it has fewer."""
         super().take_back(sequence, count)
-        filled = self.filled[sequence]
-        self.cache.places[:, sequence, filled : filled + count] = PADDING
+        start = self.filled[sequence]
+        end = start + count
+        self.cache.places[:, sequence, start:end] = PADDING
 
     @torch.inference_mode()
     def release(self, sequence: int) -> None:
@@ -189,27 +211,23 @@ class TorchStepper(Sequences):
 
     def _run(self, rows: Sequence[Row]) -> tuple[Call, Sequence[int]]:
         """Run the call that holds these rows; gives the call and where each row is among its rows."""
-        filled, counts = self.filled, [0] * self.sequences
+        filled = self.filled
+        counts = [0] * self.sequences
         given: list[tuple[int, ...]] = []
         self.settle(rows)
         for sequence, slot in rows:
-            place = (*self.place(sequence, slot), counts[sequence])
-            given.append((slot.token, sequence, filled[sequence], *place))
+            row, time, position = self.place(sequence, slot)
+            column = filled[sequence]
+            number = counts[sequence]
+            given.append((slot.token, sequence, column, row, time, position, number))
             counts[sequence] += 1
             filled[sequence] += 1
+        width = max(counts)
+        where: Sequence[int] = range(len(given))
         if self.fixed:
-            call, where = self._filled_up(given, max(counts))
-        else:  # these rows alone, without the sequences behind the last one that has a row
-            sequences, where = max(row[1] for row in given) + 1, range(len(given))
-            columns, source = (
-                max(filled[:sequences]),
-                max(self.source_length[:sequences]),
-            )
-            self._grow(columns)
-            table = torch.tensor(
-                list(zip(*given, strict=True)), device=self.layers.device
-            )
-            call = Call(table, (sequences, max(counts)), columns, source, table, table)
+            call, where = self._filled_up(given, width)
+        else:
+            call = self._alone(given, width)
         if call.graph is not None:
             call.graph.replay()
         elif self.fixed and self.layers.device.type == "cuda":
@@ -218,27 +236,51 @@ class TorchStepper(Sequences):
             self._compute(call)
         return call, where
 
+    def _alone(self, given: list[tuple[int, ...]], width: int) -> Call:
+        """The call of these rows alone, without the sequences behind the last one that has a row."""
+        sequences = max(row[1] for row in given) + 1
+        columns = max(self.filled[:sequences])
+        source = max(self.source_length[:sequences])
+        self._grow(columns)
+        table = self._table(given)
+        return Call(
+            table,
+            (sequences, width),
+            columns,
+            source,
+            table,
+            table,
+        )
+
     def _filled_up(
         self, given: list[tuple[int, ...]], width: int
     ) -> tuple[Call, Sequence[int]]:
         """The call of the smallest shape that holds these rows. A call of each shape is made once."""
-        width, columns = bucket(width), _rounded(max(self.filled), COLUMNS)
+        width = bucket(width)
+        columns = _rounded(max(self.filled), COLUMNS)
         self._grow(columns + 1)
         # Rows that fill up write their keys into the last column, which attention never
         # reads.
         table = torch.full((7, self.sequences * width), PADDING)
-        table[0], table[2], table[5] = 0, self.cache.places.shape[2] - 1, 0
-        table[1], table[6] = (
-            torch.arange(table.shape[1]) // width,
-            torch.arange(table.shape[1]) % width,
-        )
-        where = [row[1] * width + row[6] for row in given]
-        table[:, where] = torch.tensor(given).T
+        _, size = table.shape
+        numbers = torch.arange(size)
+        table[0] = 0
+        table[1] = numbers // width
+        table[2] = self.cache.places.shape[2] - 1
+        table[5] = 0
+        table[6] = numbers % width
+        where = [lane * width + place for _, lane, *_, place in given]
+        entries = torch.tensor(given)
+        table[:, where] = entries.T
         if (width, columns) not in self._calls:
             empty = torch.empty_like(table, device=self.layers.device)
-            shape, source = (self.sequences, width), self.cache.source_hidden.shape[1]
             self._calls[width, columns] = Call(
-                empty, shape, columns, source, empty, empty
+                empty,
+                (self.sequences, width),
+                columns,
+                self.cache.source_hidden.shape[1],
+                empty,
+                empty,
             )
         call = self._calls[width, columns]
         call.given.copy_(table)
@@ -246,61 +288,73 @@ class TorchStepper(Sequences):
 
     def _record(self, call: Call) -> None:
         """Run a call and keep its kernels as a graph. The call runs three times, which writes the same keys each time."""
+        current = torch.cuda.current_stream()
         aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
+        aside.wait_stream(current)
         with torch.cuda.stream(aside):
-            self._compute(
-                call
-            )  # libraries choose their kernels and get their workspaces
-        torch.cuda.current_stream().wait_stream(aside)
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
+            # Libraries choose their kernels and get their workspaces.
+            self._compute(call)
+        current.wait_stream(aside)
+        if not self._pool:
+            self._pool = torch.cuda.graph_pool_handle()
         call.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(call.graph, pool=self._pool):
             self._compute(call)
         call.graph.replay()
 
     def _compute(self, call: Call) -> None:
-        call.logits = self.layers.head(
-            self.layers.states(StepContext(self.cache, call))
-        )
+        context = StepContext(self.cache, call)
+        states = self.layers.states(context)
+        call.logits = self.layers.head(states)
         call.answers = _best(call.logits)
 
 
 @torch.inference_mode()
 def odds_of(
-    logits: Tensor, rows: Sequence[Row], top: int = 0
+    logits: Tensor,
+    rows: Sequence[Row],
+    top: int = 0,
 ) -> tuple[list[int], list[Odds]]:
     """The most probable next token of each row by its logits, and its odds with so many `top` tokens."""
-    free, logits = logits.float(), _allowed(logits.float(), rows)
-    ends, whole = (
-        torch.tensor([row.slot.end for row in rows], device=free.device),
-        free.logsumexp(dim=-1),
-    )
-    made, shares = logits.softmax(dim=-1), (logits.logsumexp(dim=-1) - whole).exp()
-    of_ends = made.gather(1, ends.clamp(min=0).unsqueeze(1)).squeeze(1) * (ends >= 0)
-    odds = torch.stack([made.amax(dim=-1), of_ends, shares], dim=1).tolist()
+    free = logits.float()
+    allowed = _allowed(free, rows)
+    whole = free.logsumexp(dim=-1)
+    shares = (allowed.logsumexp(dim=-1) - whole).exp()
+    chances = allowed.softmax(dim=-1)
+    ends = torch.tensor([row.slot.end for row in rows], device=free.device)
+    places = ends.clamp(min=0).unsqueeze(1)
+    of_ends = chances.gather(1, places).squeeze(1)
+    of_ends = of_ends * (ends >= 0)
+    of_answers = chances.amax(dim=-1)
+    table = torch.stack([of_answers, of_ends, shares], dim=1).tolist()
     values, tokens = free.topk(top, dim=-1)
-    best = zip(tokens.tolist(), (values - whole.unsqueeze(1)).tolist(), strict=True)
-    found = [
-        Odds(*one)._replace(top=[*zip(*pair, strict=True)])
-        for one, pair in zip(odds, best, strict=True)
-    ]
-    return _best(logits).tolist(), found
+    logarithms = (values - whole.unsqueeze(1)).tolist()
+    odds = []
+    of_rows = zip(table, tokens.tolist(), logarithms, strict=True)
+    for numbers, best, their_logarithms in of_rows:
+        pairs = [*zip(best, their_logarithms, strict=True)]
+        odds.append(Odds(*numbers)._replace(top=pairs))
+    answers: list[int] = _best(allowed).tolist()
+    return answers, odds
 
 
 def _allowed(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """The logits of rows, −∞ at each token that a row's slot does not allow."""
-    size, width = -(-logits.shape[1] // 8), logits.shape[1]
+    width = logits.shape[1]
+    size = -(-width // 8)
     if not any(row.slot.allowed for row in rows):
         return logits
-    masks = (
-        (row.slot.allowed or b"\xff" * size).ljust(size, b"\0")[:size] for row in rows
-    )
-    packed = torch.frombuffer(bytearray(b"".join(masks)), dtype=torch.uint8).view(
-        len(rows), size, 1
-    )
-    bits = packed.to(logits.device) >> torch.arange(8, device=logits.device) & 1
-    return logits.masked_fill(bits.view(len(rows), -1)[:, :width] == 0, -torch.inf)
+    everything = b"\xff" * size
+    masks = bytearray()
+    for row in rows:
+        mask = row.slot.allowed or everything
+        padded = mask.ljust(size, b"\0")
+        masks += padded[:size]
+    packed = torch.frombuffer(masks, dtype=torch.uint8).view(len(rows), size, 1)
+    shifts = torch.arange(8, device=logits.device)
+    bits = packed.to(logits.device) >> shifts & 1
+    allowed = bits.view(len(rows), -1)[:, :width]
+    return logits.masked_fill(allowed == 0, -torch.inf)
 
 
 def _best(logits: Tensor) -> Tensor:
