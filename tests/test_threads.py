@@ -107,7 +107,8 @@ def test_what_is_loaded_is_said_and_threads_are_settled_before_torch(
         )
     segmentation = {"level": "phrase", "separators": [";"], "joiner": "; "}
     write_lines(place / "data" / "segmentation.json", segmentation)
-    write_lines(tmp_path / MODEL / "config.json", {})
+    if loaded == MODEL:
+        write_lines(tmp_path / MODEL / "config.json", {})
     (tmp_path / "torch.py").write_text(TORCH)
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
