@@ -1,6 +1,7 @@
 """A model without code: weights as they stand in files, in a tree of modules with transformers' names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Names
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,10 @@ from pipedec_cli.model import notes
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.describing import DECODERS
 from pipedec_cli.model.families import T5, backbone_of
-from pipedec_cli.model.mapped import read_safetensors, release
+from pipedec_cli.model.mapped import Mapping, read_safetensors, release
 
 Weight = nn.Parameter | Blocks
+Weights = Names[str, Weight]
 
 #: A weight of fewer numbers is converted when it is read. A larger one stays in its
 #: file until it is packed.
@@ -38,13 +40,16 @@ class BareModel(nn.Module):
     def __init__(
         self,
         config: SimpleNamespace,
-        weights: Mapping[str, Weight],
+        weights: Weights,
         dtype: torch.dtype,
-        files: tuple[Path, ...] = (),
+        mappings: Sequence[Mapping] = (),
     ) -> None:
-        """Take weights from `files`; a ValueError if they are not those that the config counts."""
+        """Take weights from mapped files; a ValueError if they are not those that the config counts."""
         super().__init__()
-        self.config, self.dtype, self.files = config, dtype, files
+        self.config, self.dtype = config, dtype
+        # They live as long as the model, so that memory can be given back.
+        self.mappings = mappings
+        self.files = files = tuple(mapping.path for mapping in mappings)
         is_t5 = config.model_type in T5.model_types
         shared = "shared.weight" if is_t5 else "model.embed_tokens.weight"
         copies = list[str]()
@@ -129,11 +134,12 @@ def parameter(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
 
 def read_bare(folder: Path, config: SimpleNamespace, dtype: torch.dtype) -> BareModel:
     """The model of a folder's safetensors; a ValueError as of `BareModel`, or if weights are NaN or infinite."""
-    files = tuple(sorted(folder.glob("model*.safetensors")))
+    mappings = [Mapping(file) for file in sorted(folder.glob("model*.safetensors"))]
     weights = dict[str, Weight]()
-    for file in files:
+    for mapping in mappings:
+        file = mapping.path
         is_checked = notes.is_finite(file)
-        for name, tensor in read_safetensors(file):
+        for name, tensor in read_safetensors(mapping):
             if name.endswith(UNREAD):
                 continue
             if not is_checked:
@@ -141,7 +147,7 @@ def read_bare(folder: Path, config: SimpleNamespace, dtype: torch.dtype) -> Bare
             weights[name] = parameter(tensor, dtype)
         if not is_checked:
             notes.note_finite(file)
-    return BareModel(config, weights, dtype, files)
+    return BareModel(config, weights, dtype, mappings)
 
 
 def check_sum(name: str, weight: Tensor) -> None:

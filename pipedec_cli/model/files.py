@@ -25,6 +25,7 @@ from pipedec_cli.model.engine.native.library import library
 from pipedec_cli.model.engine.native.packing import check_spec
 from pipedec_cli.model.families import T5, check_config
 from pipedec_cli.model.gguf_weights import read_weights
+from pipedec_cli.model.mapped import Mapping
 from pipedec_cli.model.pretrained import (
     CONFIG,
     GENERATION,
@@ -216,8 +217,9 @@ def _read_fitting(
     tokenizer = FileTokenizer(folder, config.model_type)
     check_tokenizer(tokenizer, config.vocab_size, str(folder))
     if files:
-        weights = read_weights(folder, files, dtype)
-        model = BareModel(config, weights, dtype, tuple(files))
+        mappings = [Mapping(file) for file in files]
+        weights = read_weights(folder, mappings, dtype)
+        model = BareModel(config, weights, dtype, mappings)
     else:
         model = read_bare(folder, config, dtype)
     check_spec(describe(model), kernels, computed)

@@ -80,17 +80,16 @@ def write_places(
 
 def read_weights(
     folder: Path,
-    files: Sequence[Path],
+    mappings: Sequence[Mapping],
     dtype: torch.dtype,
 ) -> dict[str, Any]:
-    """The weights of a bare folder's file by transformers' names: matrices in blocks as they are, others as parameters.
+    """The weights of a bare folder's mapped files by transformers' names: matrices in blocks as they are, others as parameters.
 
     Parameters of one dimension have the dtype. A ValueError for blocks of a type that
     the kernels do not have.
     """
     content = (folder / WEIGHTS).read_text(encoding="utf-8")
     kernels = library()
-    mappings = [Mapping(file) for file in files]
     weights = dict[str, Any]()
     for name, (number, shape, *rest) in json.loads(content).items():
         place = Place(number, tuple(shape), *rest)

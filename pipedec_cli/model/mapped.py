@@ -22,10 +22,11 @@ DTYPES: Final = {
 
 
 class Mapping:
-    """A file in memory. Its tensors are parts of it, and it lives as long as they do."""
+    """A file in memory. Its tensors are parts of it. While the mapping lives, their memory can be given back."""
 
     def __init__(self, path: Path) -> None:
         """Map a file, which must not be empty. Nothing is read yet."""
+        self.path = path
         with path.open("rb") as file:
             self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
@@ -66,14 +67,14 @@ def release(tensor: Tensor) -> None:
             return
 
 
-def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a file by name, each a part of the mapped file; a ValueError if some are no numbers."""
+def read_safetensors(mapping: Mapping) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a mapped file by name, each a part of it; a ValueError if some are no numbers."""
+    path = mapping.path
     with safe_open(path, "pt") as file:  # refuses what is damaged
         names = [*file.keys()]  # it is no dict
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
-    mapping = Mapping(path)
     for name in names:
         entry = header[name]
         if entry["dtype"] not in DTYPES:

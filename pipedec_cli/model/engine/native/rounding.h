@@ -80,9 +80,9 @@ inline Line best_line(const Weighed &of, float least, float most, float highest)
     if (most - least < TINY) return {0, -least};
     Line best{(most - least) / highest, -least};
     float fewest = lost(of, best, highest);
-    constexpr long CANDIDATES = 20;
+    constexpr long CANDIDATES = 10;
     for (long k = 0; k <= CANDIDATES; ++k) {
-        const float steps = highest - 1.0f + 0.1f * static_cast<float>(k);
+        const float steps = highest - 1.0f + 0.2f * static_cast<float>(k);
         const Line line = fitted(of, least, steps / (most - least), highest);
         if (!(line.scale > 0)) continue;
         const float now = lost(of, line, highest);
@@ -141,8 +141,8 @@ inline float best_scale(const float *x) {
         if (std::abs(x[i]) > std::abs(most)) most = x[i];
     if (std::abs(most) < TINY) return 0;
     float best = 0, gained = -1;
-    for (long k = -9; k <= 9; ++k) { // −32 stands for the largest, whatever its sign
-        const Floats by = all(-(32.0f + 0.1f * static_cast<float>(k)) / most);
+    for (long k = -4; k <= 4; ++k) { // −32 stands for the largest, whatever its sign
+        const Floats by = all(-(32.0f + 0.2f * static_cast<float>(k)) / most);
         Floats wqx = {}, wqq = {};
         for (long v = 0; v < VECTORS; ++v) {
             const Floats some = load(x + v * LANES), q = whole_of(by * some, -32, 31), weighted = some * some * q;
