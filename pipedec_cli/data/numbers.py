@@ -45,6 +45,10 @@ _SHARED: Final = {
 #: Words behind a number that multiply it.
 _SCALE: Final = r"""(?i:(?P<thousands>thousand|tausend|mil(?:le)?)
     |(?P<millions>millione[ns]|millions?|mio|millón)|(?P<billions>billions?|milliarden?|milliards?|mrd))"""
+#: Letters behind a price, and the powers of ten that they stand for.
+_LETTERS: Final = {"k": 3, "m": 6, "b": 9}
+#: What makes the number behind it negative; "10 minus 5" is no such place.
+_MINUS: Final = re.compile(r"(?<![\w-])(?<!\d\s)minus\s\Z", re.IGNORECASE)
 _CODES: Final = (
     "EUR|USD|GBP|CHF|JPY|CNY|RMB|HKD|TWD|KRW|SGD|MYR|IDR|THB|PHP|VND|INR|PKR|LKR|AUD|NZD|CAD|MXN|BRL|ARS"
     "|CLP|COP|ZAR|NGN|KES|EGP|AED|SAR|ILS|TRY|RUB|UAH|PLN|CZK|HUF|RON|BGN|SEK|NOK|DKK|ISK|RM|Rp|Rs|kr|zł|Kč|Ft|lei"
@@ -64,15 +68,18 @@ _SIGN: Final = rf"""(?:
 )?"""
 _NUMBER: Final = regex.compile(
     rf"""
-(?=[-+−.,\d]) (?: (?<!\w) | (?<=(?<!\w){_CURRENCY}) ) (?<![\d_][.,'’])
+(?=[-+−.,\d]) (?: (?<=(?<!\w){_CURRENCY}{_SPACE}?)(?P<price>) | (?<!\w) ) (?<![\d_][.,'’])
 (?P<number> {_SIGN}
   (?P<digits>
     (?<!\d{_SPACE}) [1-9]\d{{0,2}} (?P<space>{_SPACE})\d{{3}} (?:(?P=space)\d{{3}})*+
     (?:[.,]\d+)?+ (?!{_SPACE}?\d)
   | \d++(?:[.,'’]\d+)*+
   | (?<!\p{{P}})\.\d++(?!\.\p{{L}})
-  ) (?:{_SPACE}{_SCALE}(?!\w))? )
-(?= (?![\w\p{{No}}]) | (?:{_CURRENCY}|{_UNITS})(?!\w) ) (?![-/]\p{{L}}(?!\p{{Ll}}{{2}}))
+  ) (?: {_SPACE}{_SCALE}(?!\w)
+    # $2.5M, 2.5M EUR
+    | (?P<letter>[kKmM]|[mbM]n|[bB]) (?: (?(price)(?!\w)|(?!)) | (?={_SPACE}?{_CURRENCY}(?!\w)) )
+  )? )
+(?= (?![\w\p{{No}}]) | (?!M(?!\w))(?:{_CURRENCY}|{_UNITS})(?!\w) ) (?![-/]\p{{L}}(?!\p{{Ll}}{{2}}))
 """,
     regex.VERBOSE,
 )
@@ -152,7 +159,7 @@ def numbers_in(text: str) -> list[Quantity]:
     point.
     """
     masked = _masked(text)
-    found = [*_digits(masked), *_words(masked)]
+    found = [_signed(masked, number) for number in (*_digits(masked), *_words(masked))]
     sure = [number.readings for number in found if len(number.readings) == 1]
     signs: set[str] = set().union(*sure) - {""}
     known: set[Number] = set().union(*(readings.values() for readings in sure))
@@ -221,8 +228,19 @@ def _words(masked: str) -> Iterator[_Found]:
             yield _Found(match.start(), match.end(), {"": _WORDS[word]})
 
 
+def _signed(masked: str, number: _Found) -> _Found:
+    """The number with the word "minus" before it, if it is there."""
+    before = _MINUS.search(masked[max(0, number.start - 8) : number.start])
+    if not before:
+        return number
+    readings = {sign: -value for sign, value in number.readings.items()}
+    return _Found(number.start - len(before[0]), number.end, readings)
+
+
 def _power(match: Any) -> int:
-    """The power of ten that the word behind a number multiplies it by."""
+    """The power of ten that the word, or the letter of a price, behind a number multiplies it by."""
+    if match["letter"]:
+        return _LETTERS[match["letter"][0].lower()]
     if match["thousands"]:
         return 3
     if match["millions"]:

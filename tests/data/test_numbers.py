@@ -280,3 +280,21 @@ def test_any_number_reads_back_in_each_style(whole, cents, sign):
 def test_long_texts_of_one_piece_are_read(piece):
     text = piece * (100_000 // len(piece))
     assert len(amounts_in(text)) <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("$2.5M revenue", [2_500_000.0]),
+        ("€ 3.2bn", [3_200_000_000.0]),
+        ("raised $5m and £5k", [5_000_000, 5_000]),
+        ("2.5M EUR", [2_500_000.0]),
+        ("a 2.5M disk", []),  # of what it does not say
+        ("5m long", [5]),
+        ("minus five degrees", [-5]),
+        ("Minus 5,5 °C", [-5.5]),
+        ("10 minus 5", [10, 5]),
+    ],
+)
+def test_letters_of_prices_and_the_word_minus_are_parts_of_a_number(text, values):
+    assert [number.values[0] for number in numbers_in(text)] == values
