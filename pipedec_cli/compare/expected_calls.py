@@ -49,16 +49,17 @@ def estimate(
     fields: Sequence[Field] = (),
     delays: Sequence[int | Literal["together"]] = (1, 2, 3),
 ) -> list[Estimate]:
-    """Replay targets on the grid for each Δt.
+    """Replay targets on the grid for each Δt; gives means over the targets.
 
-    `wholes` and `parts` are the tokens of targets, and of their subsequences. Objects
-    have `fields`: all rows start together, and later items of lists Δt apart. Their
-    `parts` are the tokens of all rows, in the order of `rows_of`, 0 for a row without a
-    value.
+    `wholes` are the numbers of tokens of targets as one text, and `parts` those of their
+    subsequences. Objects have `fields`: all rows start together, and later items of
+    lists Δt apart. Their `parts` are the numbers of tokens of all rows, in the order of
+    `rows_of`, 0 for a row without a value.
     """
     if fields and not any(field.listed for field in fields):
         delays = ("together",)
     count = max(1, len(parts))
+    # A sequential decoder needs a call for each token and one for the end.
     sequential = sum(length + 1 for length in wholes) / count
     results = []
     for delay in delays:

@@ -160,6 +160,11 @@ class Metered:
         targets: Sequence[int] | None = None,
         eos: int = -1,
     ) -> None:
+        """Count and time the calls of a model.
+
+        With `targets` each row ends after so many tokens, whatever the model answers:
+        its end is `eos`. Both are for made-up lengths.
+        """
         self.model, self.clock = model, clock
         self.release, self.take_back = model.release, model.take_back
         self.calls = self.rows = 0

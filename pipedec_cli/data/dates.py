@@ -36,7 +36,11 @@ class _Reading(NamedTuple):
 
 
 class _Possible(NamedTuple):
-    """What looks like a date and is one in a reading or more."""
+    """What looks like a date and is one in a reading or more.
+
+    A month by its name without a year of four digits must be clear: "may 5" and "march
+    2" may be other words.
+    """
 
     start: int
     end: int
@@ -221,6 +225,7 @@ def _possible_dates(text: str) -> Iterator[_Possible]:
         year = match["y"] or ""
         if name and len(year) < 4 and not _CLEAR.match(name):
             continue
+        # A leap year, so that 29 February is a date where no year stands.
         readings = [reading for reading in _readings(match) if _iso(reading, 2000)]
         if readings:
             yield _Possible(match.start(), match.end(), readings)

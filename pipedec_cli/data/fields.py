@@ -312,12 +312,14 @@ def kind_of(value: object) -> Kind | Literal["other"] | None:
 
 
 def _kind_of_list(items: Sequence[object]) -> Literal["list", "other"] | None:
+    """The kind of a list of scalars; "other" for a list of lists or objects, None for a list without values."""
     kinds = set()
     for item in items:
         kinds.add("other" if isinstance(item, list) else kind_of(item))
     if "other" in kinds:
         return "other"
-    return "list" if any(kinds) else None
+    has_values = kinds - {None}  # null and "" are no values
+    return "list" if has_values else None
 
 
 def require_kind(key: str, value: object, where: str) -> Kind:

@@ -66,7 +66,11 @@ def checked(
 
 
 def _misfit(problem: str, where: str, field: str, example: str | None) -> UserError:
-    """The error of a field that is missing, or whose value has the type but does not fit."""
+    """The error of a field that is missing, or whose value has the type but does not fit.
+
+    The problem is msgspec's sentence, which ends in the path: ``… - at `$.a.b` ``. What
+    is missing is mended as the `example` says.
+    """
     what, _, path = problem.partition(" - at `$")
     name = (field + path.removesuffix("`")).removeprefix(".")
     missing = _MISSING.fullmatch(what)

@@ -41,7 +41,11 @@ class DevScorer:
         self.doubts = list[str]()
 
     def __call__(self) -> float:
-        """The score of the present weights."""
+        """The score of the texts that the present weights write.
+
+        If it is the best so far, notes why these texts are of no use yet: such as that
+        they are as good when texts and sources are exchanged.
+        """
         from pipedec_cli.metrics.faults import as_good_when_exchanged
         from pipedec_cli.metrics.scoring import score_predictions
 

@@ -272,7 +272,10 @@ def _segmentation_of(
 def _segment_all(
     splits: Splits, prepare: Preparer, folder: Path, listen: Listen
 ) -> dict[SplitName, StoredRecords]:
-    """All records with their targets cut, kept in files near the folder."""
+    """All records with their targets cut, kept in temporary files in the folder.
+
+    A UserError for a target that has to be an object and is none.
+    """
     segmented = {name: StoredRecords(folder) for name in SPLITS}
     total = sum(map(len, splits.values()))
     for name, record in track(listen, _named(splits), total, "segmenting"):
@@ -280,7 +283,7 @@ def _segment_all(
             segmented[name].append(record)
             continue
         if prepare.segmentation.fields:
-            object_of(record)
+            object_of(record)  # raises it
         segmented[name].append(prepare.segment(record))
     return segmented
 

@@ -113,7 +113,10 @@ class Scored:
 
     @cached_property
     def unforced(self) -> Reliability | None:
-        """The same of 1 − `forced`."""
+        """The reliability of 1 − `forced` in place of the confidence.
+
+        `forced` is how much of a value's probability the schema gave it.
+        """
         items = list[Generated]()
         for item in self.items:
             free = {path: 1 - share for path, share in (item.forced or {}).items()}

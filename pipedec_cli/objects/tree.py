@@ -181,7 +181,8 @@ class ObjectOf:
     def _read(self, part: Part, place: Keys, *, must: bool) -> _Said:
         """The value at a place, or `NOTHING`, and whether a row has said any of it.
 
-        With `must` there is an empty one, at least.
+        A value that `must` be there is empty, if the schema allows an empty one, where
+        no row has said it. A choice without a known label has no value in any case.
         """
         if part.shape == "object":
             return self._object(part, place, must=must)

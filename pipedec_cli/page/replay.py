@@ -165,7 +165,8 @@ def _trace(prediction: Generated, decoder: _Traced) -> dict[str, Any] | None:
     """The grid of one example for the script. None if there is none, or none to be drawn.
 
     A row has its start, whether it has ended, its tokens, and its opening unless that
-    is <bos>. `calls` are the times after the calls, if these are not 1, 2, 3, ...;
+    is <bos>. `steps` is the number of calls, and `cut` the limit that cut the text. `calls` are
+    the time-steps after each call, if these are not 1, 2, 3, ...;
     `gone` has the call, row, time and text of each wrong guess of exact mode; `draft`
     is the number of calls that made a draft.
     """

@@ -373,7 +373,7 @@ class _Answers:
         return part
 
     def _tell_of(self, end: Generated) -> None:
-        """Add what there is to say of a result to the head and the entry."""
+        """Add our own keys to the answer's JSON: what there is to say of an object's values, and warnings."""
         if end.fields is not None:
             of_values = {
                 "pipedec_confidence": end.confidence,

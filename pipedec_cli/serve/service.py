@@ -354,7 +354,11 @@ class Service:
             self._send_on(request, event)
 
     def _finish(self, request: Request, event: Finished) -> None:
-        """Tell a request its result, and what of the text was not sent."""
+        """Tell a request its result. A streamed request is told the rest of the text first.
+
+        A text ends at the first stop string, and was then not cut by a limit. A client
+        that has gone away gets an error in place of the result.
+        """
         generated = request.decoder.result(event, request.read)
         text = request.ended(generated.text)
         if text != generated.text:

@@ -13,7 +13,7 @@ from pipedec_cli.model.scratch import make_model
 from tests.model.engines import grid_rows, logits_of, needs_int8
 from tests.model.test_gguf import SHAPE, made_checkpoint, written
 
-pytestmark = needs_int8
+pytestmark = [pytest.mark.extra("gguf"), needs_int8]
 
 #: Of super-blocks of 256 inputs.
 WIDE = replace(SHAPE, family="llama", d_model=256, d_ff=768, heads=4, d_kv=64)

@@ -133,41 +133,28 @@ class Modules:
             cache: keys and values of earlier calls, as transformers passes them.
         """
         decoder = self.decoder(model)
-        apart = (
-            position[:, :, None]
-            - (position if key_position is None else key_position)[:, None]
-        )
-        kinds = set(getattr(decoder.config, "layer_types", None) or ())
-        masks = {"full_attention": sees}
-        window: Any = getattr(decoder.config, "sliding_window", None)
-        if "sliding_attention" in kinds:
-            masks["sliding_attention"] = sees & (apart < window)
-        elif window and not kinds:  # in all layers
-            masks["full_attention"] = sees & (apart < window)
-        made = {kind: _as_attention_mask(mask, decoder) for kind, mask in masks.items()}
-        given: dict[str, Any] = {"input_ids": tokens}
-        given["attention_mask"] = made if kinds else made["full_attention"]
-        if memory is not None and memory_mask is not None:
-            # A T5Gemma 2 puts it beside the other mask.
-            mask = _as_attention_mask(
-                memory_mask[:, None].expand(-1, tokens.shape[1], -1), decoder
-            )
-            given |= {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
-        given |= {
+        keys = position if key_position is None else key_position
+        distances = position[:, :, None] - keys[:, None]
+        arguments: dict[str, Any] = {
+            "input_ids": tokens,
+            "attention_mask": _attention_masks(decoder, sees, distances),
             _cache_argument(type(decoder).forward): cache,
             "use_cache": cache is not None,
         }
-        if not (self.learned or self.biased):
-            given["position_ids"] = position
-        own = (
-            _looked_up(decoder, position)
-            if self.learned
-            else _biased(decoder, apart)
-            if self.biased
-            else None
-        )
-        with own or nullcontext():
-            states: Tensor = decoder(**given).last_hidden_state
+        if memory is not None and memory_mask is not None:
+            # A T5Gemma 2 puts it beside the other mask.
+            seen = memory_mask[:, None].expand(-1, tokens.shape[1], -1)
+            arguments["encoder_hidden_states"] = memory
+            arguments["encoder_attention_mask"] = _as_attention_mask(seen, decoder)
+        placing: Any = nullcontext()
+        if self.learned:
+            placing = _looked_up(decoder, position)
+        elif self.biased:
+            placing = _biased(decoder, distances)
+        else:
+            arguments["position_ids"] = position
+        with placing:
+            states: Tensor = decoder(**arguments).last_hidden_state
         return states
 
     def full_states(
@@ -207,6 +194,20 @@ class Modules:
             model, torch.cat([prompt, tokens], dim=1), position, sees, **memory
         )
         return states[:, prompt.shape[1] :]
+
+
+def _attention_masks(decoder: Any, sees: Tensor, distances: Tensor) -> Any:
+    """The mask of all layers, or of each kind of layers by its name. Layers with a window see what is nearer."""
+    kinds = set(getattr(decoder.config, "layer_types", None) or ())
+    window: Any = getattr(decoder.config, "sliding_window", None)
+    if not kinds:
+        seen = sees & (distances < window) if window else sees
+        return _as_attention_mask(seen, decoder)
+    masks = {"full_attention": _as_attention_mask(sees, decoder)}
+    if "sliding_attention" in kinds:
+        near = sees & (distances < window)
+        masks["sliding_attention"] = _as_attention_mask(near, decoder)
+    return masks
 
 
 def _as_attention_mask(sees: Tensor, decoder: Any) -> Tensor:
