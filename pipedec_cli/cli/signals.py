@@ -21,6 +21,8 @@ AGAIN = 5.0
 terminated = threading.Event()
 #: A signal that came within an import is still to come again.
 _put_off = threading.Event()
+#: The handlers that there were before, and are again when a command has ended.
+_before = dict[int, object]()
 #: This process has sent the signal that comes next.
 _sent = threading.Event()
 
@@ -34,6 +36,8 @@ def handled() -> Iterator[None]:
     """Let both signals end what runs by a `StoppedError`; a SIGINT that is ignored stays so."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        _before[number] = before[number]
     try:
         if before[signal.SIGINT] is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, stop)
@@ -90,10 +94,15 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _send_later(number: int, seconds: float) -> None:
-    """Send a signal to this process again, unless it has ended its work by then."""
+    """Send a signal to this process again, unless it has ended its work by then.
+
+    A server has handlers of its own by then, to which a signal goes that was put off.
+    """
 
     def send() -> None:
-        if signal.getsignal(number) is stop:
+        handler = signal.getsignal(number)
+        is_servers = _put_off.is_set() and handler is not _before.get(number)
+        if handler is stop or is_servers:
             _sent.set()
             os.kill(os.getpid(), number)
 
