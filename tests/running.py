@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -89,3 +91,14 @@ def unprivileged() -> Iterator[Path]:
             yield Path(folder)
         finally:
             os.setresuid(0, 0, 0)
+
+
+def run_trial(name, *arguments):
+    """Run a script of tests/trials in a process of its own, since it forks or sends signals; what it wrote. It has to end well."""
+    program = [sys.executable, "-m", f"tests.trials.{name}", *arguments]
+    root = Path(__file__).parents[1]
+    ended = subprocess.run(
+        program, capture_output=True, text=True, check=False, cwd=root
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout

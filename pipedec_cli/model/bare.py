@@ -60,7 +60,6 @@ class BareModel(nn.Module):
             copies.append("lm_head.weight")
         if weights.keys() & {*copies}:
             raise ValueError("a weight that is another one is there as well")
-        self.names = {*weights, *copies}
         for name in sorted(weights, key=_by_number):
             self._put(name, weights[name])
         for name in copies:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from pipedec_cli.model import notes
 from pipedec_cli.model.bare import check_sum, parameter
 from pipedec_cli.model.engine.native.blocks import Blocks
 from pipedec_cli.model.engine.native.library import library
@@ -86,34 +87,38 @@ def read_weights(
     """The weights of a bare folder's mapped files by transformers' names: matrices in blocks as they are, others as parameters.
 
     Parameters of one dimension have the dtype. A ValueError for blocks of a type that
-    the kernels do not have.
+    the kernels do not have, or if parameters are NaN or infinite.
     """
     content = (folder / WEIGHTS).read_text(encoding="utf-8")
     kernels = library()
+    files = [mapping.path for mapping in mappings]
+    unchecked = {file for file in files if not notes.is_finite(file)}
     weights = dict[str, Any]()
     for name, (number, shape, *rest) in json.loads(content).items():
         place = Place(number, tuple(shape), *rest)
         mapping = mappings[number]
         if place.type in _FLOATS:
-            weights[name] = _as_parameter(name, mapping, place, dtype)
+            values = mapping.tensor(_FLOATS[place.type], place.shape, place.start)
+            if mapping.path in unchecked:
+                check_sum(name, values)
+            weights[name] = _as_parameter(values, place, dtype)
         elif len(shape) == 2 and kernels.kind_of_blocks(place.type) >= 0:
             weights[name] = _as_blocks(mapping, place)
         else:
             raise ValueError(f"{name} is of type {place.type}")
+    for file in unchecked:
+        notes.note_finite(file)
     return weights
 
 
 def _as_parameter(
-    name: str,
-    mapping: Mapping,
+    values: torch.Tensor,
     place: Place,
     dtype: torch.dtype,
 ) -> torch.nn.Parameter:
-    """A weight of numbers. One of several dimensions keeps its own dtype."""
-    values = mapping.tensor(_FLOATS[place.type], place.shape, place.start)
+    """A weight of numbers as transformers has it. A weight of several dimensions keeps its own dtype."""
     if place.order is not None:
         values = values[place.order]
-    check_sum(name, values)
     if place.is_larger:
         values = values - 1
     if values.ndim > 1:

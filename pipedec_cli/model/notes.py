@@ -24,12 +24,12 @@ def remembered_sha256(file: Path) -> str:
 
 
 def is_finite(file: Path) -> bool:
-    """Whether it is known that no weight of a file is NaN or infinite."""
+    """Whether it is known that no float of a file's weights is NaN or infinite."""
     return _note_of(file, _FINITE) == _FINITE
 
 
 def note_finite(file: Path) -> None:
-    """Remember that no weight of a file is NaN or infinite."""
+    """Remember that no float of a file's weights is NaN or infinite."""
     _note(file, _FINITE, _FINITE)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pipedec_cli.model.engine.engine import Engine, lay_out
+from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.library import BuildError, library
 from pipedec_cli.pipeline.decode import Row
 from pipedec_cli.pipeline.grid import ItemRows, Limits, Method, Opening, Slot, mask_of
@@ -366,6 +367,18 @@ needs_int8 = pytest.mark.skipif(
 needs_kernels = pytest.mark.skipif(
     bool(missing), reason=missing or "the kernels are there"
 )
+#: The ways of multiplying that this CPU has.
+WAYS = [] if missing else kinds.ways(library())
+#: Rows, inputs and outputs of products: around the sizes of tiles, panels, words, groups
+#: and super-groups.
+SIZES = [
+    (1, 768, 64),
+    (4, 4, 32),
+    (13, 100, 71),
+    (16, 64, 33),
+    (33, 63, 5),
+    (70, 2500, 96),
+]
 #: What the kernels compute.
 DTYPES = [
     *(

@@ -11,23 +11,13 @@ import torch.nn.functional as F
 from pipedec_cli.model.engine.native import kinds
 from pipedec_cli.model.engine.native.kinds import Kind, Panels
 from pipedec_cli.model.engine.native.library import library
-from tests.model.engines import missing, needs_int8
+from tests.model.engines import SIZES, WAYS, needs_int8
 
 pytestmark = needs_int8
 
-WAYS = [] if missing else kinds.ways(library())
 GROUP, MOST = 32, 127.0
 #: The kinds that floats are rounded to.
 ROUNDED = (Kind.EIGHT, Kind.SUPER_FOUR, Kind.SUPER_SIX)
-#: Rows, inputs and outputs: around the sizes of tiles, panels, groups and super-groups.
-SIZES = [
-    (1, 768, 64),
-    (4, 4, 32),
-    (13, 100, 71),
-    (16, 64, 33),
-    (33, 63, 5),
-    (70, 2500, 96),
-]
 
 
 def model_of(way="wide"):

@@ -34,9 +34,11 @@ from tests.model.engines import (
     KINDS,
     ODD,
     PROMPTS,
+    SIZES,
     SOURCES,
     STEPPINGS,
     VOCABULARY,
+    WAYS,
     by_torch,
     compiled,
     exact_logits,
@@ -46,7 +48,6 @@ from tests.model.engines import (
     is_prompted,
     logits_of,
     make_engine,
-    missing,
     narrowed_copy,
     needs_int8,
     needs_kernels,
@@ -56,16 +57,6 @@ from tests.model.engines import (
     small_model,
 )
 
-WAYS = [] if missing else kinds.ways(library())
-#: Rows, inputs and outputs: around the sizes of tiles, panels and words.
-SIZES = [
-    (1, 768, 64),
-    (4, 4, 32),
-    (13, 100, 71),
-    (16, 64, 33),
-    (33, 63, 5),
-    (70, 2500, 96),
-]
 #: Lengths of sources: around the sizes of panels and blocks, and beyond the distance at
 #: which T5's bias ends.
 LENGTHS = (1, 2, 31, 32, 33, 50, 127, 300)

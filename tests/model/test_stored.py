@@ -68,3 +68,18 @@ def test_a_file_starts_alike_when_it_is_read_again(tmp_path):
 def test_only_gguf_files_are_stored_in_blocks(tmp_path):
     with pytest.raises(UserError, match="stored is for GGUF files"):
         load(tmp_path, dtype="stored", device="cpu")
+
+
+def test_floats_of_a_file_of_blocks_that_are_no_numbers_are_refused_at_each_start(
+    tmp_path,
+):
+    def without_numbers():
+        model = wide()
+        with torch.no_grad():
+            model.model.norm.weight[3] = torch.nan
+        return model
+
+    path = str(written(tmp_path, made_checkpoint(make=without_numbers), "Q4_K"))
+    for _ in range(2):
+        with pytest.raises(UserError, match="NaN"):
+            load(path, device="cpu")

@@ -1,12 +1,10 @@
 """Some signals to each command, for CI; the script sends many."""
 
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.running import run_trial
 from tests.trials.signals import Ended, is_early, wrong_with
 
 INTERRUPT, TERMINATE = signal.SIGINT, signal.SIGTERM
@@ -16,12 +14,7 @@ TRACE = 'Traceback (most recent call last):\n  File "{}"\nKeyboardInterrupt\n'
 @pytest.mark.extra("uvicorn")
 @pytest.mark.slow
 def test_a_command_that_is_stopped_in_its_first_second_ends_in_one_line():
-    program = [sys.executable, "-m", "tests.trials.signals", "--each", "5"]
-    root = Path(__file__).parents[2]
-    ended = subprocess.run(
-        program, capture_output=True, text=True, check=False, cwd=root
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run_trial("signals", "--each", "5")
 
 
 def test_an_end_is_told_from_one_that_came_before_pipedec():
