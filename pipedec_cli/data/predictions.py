@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.fields import mapped
 from pipedec_cli.data.inputs import Shard, read_rows
 from pipedec_cli.data.places import places_of
 from pipedec_cli.data.records import FieldNames, Generated, Record, generated_of
+from pipedec_cli.data.resumable import Artifact, settings_diff
 from pipedec_cli.data.writing import (
     file_sha256,
     read_whole_lines,

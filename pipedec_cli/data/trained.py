@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from pipedec_cli.data.artifact import TRAINING_FILE, Artifact
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.model_files import require_file, require_readable, require_whole
 from pipedec_cli.data.reading import as_json, contents
 from pipedec_cli.data.records import Family, Teacher
+from pipedec_cli.data.resumable import TRAINING_FILE, Artifact
 from pipedec_cli.data.writing import remove_partials, writer_of
 
 STATE: Final = "trainer_state.json"

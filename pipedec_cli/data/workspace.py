@@ -17,11 +17,11 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import read_records
 from pipedec_cli.data.reading import checked, read_json, require_place
 from pipedec_cli.data.records import SPLITS, Record, Segmentation, SplitName
+from pipedec_cli.data.resumable import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.segmentation import Segmenter, SentenceSegmenter, make_segmenter
 from pipedec_cli.data.sentences import SentenceModel, SentenceParameters
 from pipedec_cli.data.writing import (

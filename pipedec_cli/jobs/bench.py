@@ -17,7 +17,7 @@ from pipedec_cli.compare.runners import EXACT, EngineRunner, Lengths
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.records import Segmentation
 from pipedec_cli.data.writing import manifest
-from pipedec_cli.jobs.events import Listen, silent
+from pipedec_cli.events import Listen, silent
 from pipedec_cli.jobs.loading import warn_uncompiled
 from pipedec_cli.jobs.measuring import measure, parse_compared
 from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings

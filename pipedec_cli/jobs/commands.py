@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pipedec_cli.data.artifact import SEGMENTATION_FILE, Artifact
+from pipedec_cli.data.resumable import SEGMENTATION_FILE, Artifact
 from pipedec_cli.data.trained import start_of
 from pipedec_cli.data.workspace import Workspace, segmented_with
 from pipedec_cli.jobs.generate_settings import GenerateSettings

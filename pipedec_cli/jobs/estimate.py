@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pipedec_cli.data import trained
 from pipedec_cli.data.errors import UserError, log, many
-from pipedec_cli.jobs.events import Listen, stage
+from pipedec_cli.events import Listen, stage
 from pipedec_cli.jobs.train_settings import KEPT_CHECKPOINTS, TrainSettings
 from pipedec_cli.jobs.training_data import TrainingData
 from pipedec_cli.training.hyperparameters import Hyperparameters, process_count

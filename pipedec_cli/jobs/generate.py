@@ -10,8 +10,8 @@ from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
+from pipedec_cli.events import Listen, silent
 from pipedec_cli.jobs.commands import all_sources, command_line
-from pipedec_cli.jobs.events import Listen, silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
 from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings

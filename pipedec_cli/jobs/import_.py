@@ -32,7 +32,7 @@ from pipedec_cli.data.segmentation import (
 )
 from pipedec_cli.data.sentences import TRAINING_CHARACTERS
 from pipedec_cli.data.writing import atomic_writer, require_own, rounded, to_json
-from pipedec_cli.jobs.events import Listen, track
+from pipedec_cli.events import Listen, track
 from pipedec_cli.jobs.settings import (
     Count,
     Settings,

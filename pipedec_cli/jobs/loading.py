@@ -42,7 +42,7 @@ from pipedec_cli.data.records import FieldNames, Record, SplitName
 from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
-from pipedec_cli.jobs.events import Listen, silent, stage
+from pipedec_cli.events import Listen, silent, stage
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled

@@ -27,7 +27,7 @@ from pipedec_cli.compare.timing import (
 from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.records import Draft
 from pipedec_cli.data.writing import package_versions
-from pipedec_cli.jobs.events import Listen, stage, track
+from pipedec_cli.events import Listen, stage, track
 from pipedec_cli.jobs.report_settings import REPEATS, BenchSettings, ReportSettings
 from pipedec_cli.jobs.settings import listed
 

@@ -24,14 +24,14 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from pipedec_cli.data.artifact import Artifact, settings_diff
 from pipedec_cli.data.errors import UserError, first_line, log, many
 from pipedec_cli.data.inputs import STDIN, Inputs, Shard
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, whole_parts
+from pipedec_cli.data.resumable import Artifact, settings_diff
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.decoding.decoder import Decoder
+from pipedec_cli.events import Listen, silent, stage
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Listen, silent, stage
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part

@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 
 from msgspec import structs, to_builtins
 
-from pipedec_cli.data.artifact import FREE_SETTINGS
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.fields import Field, Keys, any_item, kind_of, leaves
 from pipedec_cli.data.inputs import Inputs
@@ -21,12 +20,13 @@ from pipedec_cli.data.places import places_of
 from pipedec_cli.data.predictions import PredictionsFile, begin_job, line
 from pipedec_cli.data.reading import real
 from pipedec_cli.data.records import Generated, Record
+from pipedec_cli.data.resumable import FREE_SETTINGS
 from pipedec_cli.data.writing import JsonLinesAppender, manifest, named_by_hash
 from pipedec_cli.decoding.batch_size import choose_batch_size
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.decoding.plans import TextPlan
-from pipedec_cli.jobs.events import Generating, Listen, shown
+from pipedec_cli.events import Generating, Listen, shown
 from pipedec_cli.jobs.generate_settings import RunSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.tally import GenerateResult, Tally

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 
 from pipedec_cli.data.errors import UserError, log
 from pipedec_cli.data.reading import keep_apart, real, require_place, require_writable
-from pipedec_cli.jobs.events import Listen, silent, stage
+from pipedec_cli.events import Listen, silent, stage
 from pipedec_cli.jobs.settings import WorkflowSettings, argument, key, option
 from pipedec_cli.metrics import TASK_OF, ProtocolName, Task
 from pipedec_cli.objects.keyword_values import METRICS

@@ -51,8 +51,8 @@ from pipedec_cli.data.workspace import (
     save_segmented,
 )
 from pipedec_cli.data.writing import manifest, rounded
+from pipedec_cli.events import Listen, silent, stage, track
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Listen, silent, stage, track
 from pipedec_cli.jobs.settings import (
     Count,
     WorkflowSettings,

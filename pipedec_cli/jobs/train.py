@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs, to_builtins
 
 from pipedec_cli.data import trained
-from pipedec_cli.data.artifact import Artifact
 from pipedec_cli.data.errors import UserError, duration, log, many
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Record
+from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.writing import manifest, write_text
+from pipedec_cli.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.commands import (
     all_sources,
     command_line,
@@ -27,7 +28,6 @@ from pipedec_cli.jobs.commands import (
 )
 from pipedec_cli.jobs.dev_score import DevScorer
 from pipedec_cli.jobs.estimate import estimate
-from pipedec_cli.jobs.events import Listen, Training, shown, silent, stage, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.gpus import only_gpu
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from pipedec_cli.data import trained
-from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import UserError, log, many
 from pipedec_cli.data.predictions import read_predictions
 from pipedec_cli.data.records import Generated, Record, Segmentation, SplitName
+from pipedec_cli.data.resumable import SEGMENTATION_FILE
 from pipedec_cli.data.segmentation import (
     Preparer,
     Segmenter,
@@ -24,8 +24,8 @@ from pipedec_cli.data.segmentation import (
 )
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
+from pipedec_cli.events import Listen, track
 from pipedec_cli.jobs.commands import command_line
-from pipedec_cli.jobs.events import Listen, track
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import DEV_EXAMPLES, TrainSettings

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipedec_cli.data.errors import many
-from pipedec_cli.jobs.events import Generating
+from pipedec_cli.events import Generating
 from pipedec_cli.pipeline.decode import Admitted, Event, Finished, Stepped
 from pipedec_cli.pipeline.grid import Grid, Step
 from pipedec_cli.pipeline.schedule import Subsequence

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from pipedec_cli.data.artifact import SEGMENTATION_FILE
 from pipedec_cli.data.errors import log, many
 from pipedec_cli.data.inputs import is_hub_name
 from pipedec_cli.data.reading import real
+from pipedec_cli.data.resumable import SEGMENTATION_FILE
 from pipedec_cli.data.trained import is_fresh
 from pipedec_cli.data.workspace import segmented_with
 from pipedec_cli.data.writing import to_json, write_text

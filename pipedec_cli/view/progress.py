@@ -10,7 +10,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from pipedec_cli.data.errors import duration, log
-from pipedec_cli.jobs.events import Advanced, Ended, Generating, Stage, Training
+from pipedec_cli.events import Advanced, Ended, Generating, Stage, Training
 from pipedec_cli.pipeline.decode import Admitted, Event, Stepped
 from pipedec_cli.training.hyperparameters import TrainingProgress
 from pipedec_cli.view.console import Talk, make_console, visible

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipedec_cli.data.artifact import settings_diff
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.inputs import scan_inputs
 from pipedec_cli.data.predictions import (
@@ -18,6 +17,7 @@ from pipedec_cli.data.predictions import (
     spans_of,
 )
 from pipedec_cli.data.records import OUTPUT_FIELDS, FieldNames, Generated, Record
+from pipedec_cli.data.resumable import settings_diff
 from pipedec_cli.data.writing import JsonLinesAppender
 from tests.data.test_writing import JSON
 

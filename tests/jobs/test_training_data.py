@@ -12,8 +12,8 @@ import pytest
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.trained import FRESH, start_of
 from pipedec_cli.data.writing import JsonLinesAppender
+from pipedec_cli.events import silent
 from pipedec_cli.jobs import run as predicting
-from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.jobs.training_data import TrainingData, load_data
 from pipedec_cli.model.checkpoint import load_checkpoint

@@ -16,7 +16,7 @@ from rich.console import Console
 from pipedec_cli.data.workspace import Workspace, read_split
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.decoding.decoder import load
-from pipedec_cli.jobs.events import Generating
+from pipedec_cli.events import Generating
 from pipedec_cli.pipeline.decode import Event, Stepped
 from pipedec_cli.view.live import LiveGrid
 from tests.browser import chromium, lacking

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pipedec_cli.data.errors import log
-from pipedec_cli.jobs.events import Ended, Training, stage, track
+from pipedec_cli.events import Ended, Training, stage, track
 from pipedec_cli.pipeline.decode import Event, Finished, decode
 from pipedec_cli.pipeline.grid import Method
 from pipedec_cli.pipeline.schedule import Fixed

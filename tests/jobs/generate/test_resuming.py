@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.writing import JsonLinesAppender, only_writer
+from pipedec_cli.events import silent
 from pipedec_cli.jobs import run as predicting
-from pipedec_cli.jobs.events import silent
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.run import Run, plan_run, write

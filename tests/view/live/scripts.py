@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipedec_cli.jobs.events import Generating
+from pipedec_cli.events import Generating
 from pipedec_cli.pipeline.decode import Event, decode
 from pipedec_cli.pipeline.grid import EmptyRows, Limits, Method
 from pipedec_cli.pipeline.schedule import Schedule
