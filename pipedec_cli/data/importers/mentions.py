@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.layout import Example, files_of
-from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
 
 _TAG: Final = re.compile(r"([BIESLU])-(\S+)|O")

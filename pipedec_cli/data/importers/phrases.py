@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.layout import (
     Example,
     Fields,
@@ -21,7 +22,6 @@ from pipedec_cli.data.importers.layout import (
     qa_source,
     rows_at,
 )
-from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.reading import as_json, checked
 from pipedec_cli.data.records import SplitName
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipedec_cli.data.errors import UserError
+from pipedec_cli.data.file_formats import text_lines
 from pipedec_cli.data.importers.layout import (
     Example,
     files_of,
@@ -16,7 +17,6 @@ from pipedec_cli.data.importers.layout import (
     qa_source,
     rows_at,
 )
-from pipedec_cli.data.inputs import text_lines
 from pipedec_cli.data.records import SplitName
 
 _HIGHLIGHT = "@highlight"
