@@ -16,7 +16,7 @@ from pipedec_cli.data.trained import checkpoints, forget
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.data.writing import write_json, write_json_lines
 from pipedec_cli.jobs import generate, train
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.command_lines import quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.segment import SegmentSettings, segment

@@ -12,10 +12,10 @@ from pipedec_cli.compare.child import Memory
 from pipedec_cli.compare.timing import Gain, Output, Runner, Source, Timing, gain
 from pipedec_cli.data.records import Generated, Record
 from pipedec_cli.metrics.differences import Difference
-from pipedec_cli.metrics.faults import Fault, faults
 from pipedec_cli.metrics.measure import PERCENT
 from pipedec_cli.metrics.rouge import Rouge, is_scorable
 from pipedec_cli.metrics.scoring import Scored
+from pipedec_cli.metrics.useless import Fault, faults
 
 
 @dataclass(frozen=True, slots=True)

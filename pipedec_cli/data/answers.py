@@ -29,11 +29,14 @@ _LINES = (".txt", ".src", ".trg", ".tgt", ".pred")
 def load_predictions(
     path: Path, *, gold: Path | None = None, sources: Path | None = None
 ) -> tuple[list[Generated], Format]:
-    """Read predictions in any of the formats, with their right answers.
+    """Read predictions in any of the formats, with their right answers. Returns them with the format of the file.
 
-    `gold` has the right answers if the predictions do not: JSON lines of records,
-    MultiSpanQA's data file, or ``;`` lines, whose sources are in `sources`, a document
-    a line. The two are joined by id; ``;`` lines line by line.
+    Args:
+        path: the predictions.
+        gold: the right answers, if the predictions do not hold them: JSON lines of
+            records, MultiSpanQA's data file, or ``;`` lines. The two are joined by id;
+            ``;`` lines line by line.
+        sources: of right answers in ``;`` lines the sources, a document a line.
     """
     form = format_of(path)
     right = None if gold is None else _read_gold(gold, sources)
@@ -61,7 +64,7 @@ def _read_answers(path: Path) -> list[Generated]:
 
 
 def _read_lines(path: Path, right: Sequence[Record]) -> list[Generated]:
-    """Predictions of which each is a line of phrases, as the right answers are."""
+    """Predictions of which each is a line of phrases. The right answers are as many lines, in the same order."""
     lines = [split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(right):
         what = f"has {len(lines)} lines for {len(right)} right answers"
@@ -112,7 +115,7 @@ def format_of(path: Path) -> Format:
 
 
 def _one_object(path: Path) -> dict[str, Any] | None:
-    """The object of a ``.json`` file; None for other content and for an object with a ``prediction``."""
+    """The object ``{id: [answers]}`` that a ``.json`` file is; None for records: JSON lines, a list, or one record."""
     if path.suffix.lower() != ".json":
         return None
     content = contents(path).removeprefix(BYTE_ORDER_MARK)
@@ -164,7 +167,11 @@ def _require_predictions(
 def _require_order(
     predictions: Sequence[Generated], records: Mapping[str, Record]
 ) -> None:
-    """Raise a UserError if predictions and records have the same sources in another order, so that ids lie."""
+    """Raise a UserError if predictions and records have the same sources in another order.
+
+    Both were numbered in the order of their files then, and equal ids do not mean the
+    same example.
+    """
     given = []
     right = []
     for prediction in predictions:

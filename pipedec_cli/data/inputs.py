@@ -157,7 +157,7 @@ def scan_inputs(
         if kept is not None:
             kept.append(record)
         if invalid:
-            invalid.good = count
+            invalid.valid = count
     if invalid:
         invalid.closed = True
         if not count:

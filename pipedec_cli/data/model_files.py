@@ -27,10 +27,13 @@ def require_readable(folder: Path) -> None:
 
 
 def require_whole(folder: Path) -> None:
-    """Raise a `UserError` for a folder that no model can be loaded from: an adapter's, or one with files that do not serve."""
-    if any(
-        folder.glob(ADAPTER_FILES)
-    ):  # transformers would load the model that the adapter names
+    """Raise a `UserError` for a folder that no model can be loaded from.
+
+    It holds an adapter alone (weights to be added to those of another model), or files
+    that cannot be read.
+    """
+    # Of an adapter, transformers would load the model that it names.
+    if any(folder.glob(ADAPTER_FILES)):
         what = f"holds an adapter{_base_of(folder)}, not a whole model"
         todo = "merge it with peft (`merge_and_unload`) and give the folder of the whole, or of the finished training"
         raise UserError(what, where=str(folder), todo=todo)
@@ -68,8 +71,7 @@ def _needed(folder: Path) -> Iterator[Path]:
 def _base_of(folder: Path) -> str:
     """The model that an adapter is for, in words; "" if its file does not tell."""
     with suppress(OSError, ValueError, AttributeError):
-        base = json.loads((folder / _ADAPTER).read_bytes()).get(
-            "base_model_name_or_path"
-        )
+        settings = json.loads((folder / _ADAPTER).read_bytes())
+        base = settings.get("base_model_name_or_path")
         return f" of {base}" if base else ""
     return ""

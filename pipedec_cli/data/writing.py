@@ -9,7 +9,6 @@ import platform
 import re
 import shlex
 import socket
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, suppress
@@ -444,21 +443,3 @@ def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cache_folder() -> Path:
-    """The folder, which need not exist; a ValueError or RuntimeError if the environment names none."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not root.is_absolute():
-        raise ValueError(f"XDG_CACHE_HOME is {str(root)!r}, not an absolute path")
-    return root / "pipedec"
-
-
-def is_safe(path: Path) -> bool:
-    """Whether a file or folder exists, and only the user and root can have written it, by owner and mode."""
-    with suppress(FileNotFoundError):
-        state = path.stat()
-        return state.st_uid in (0, os.geteuid()) and not state.st_mode & (
-            stat.S_IWGRP | stat.S_IWOTH
-        )
-    return False

@@ -11,8 +11,8 @@ from pipedec_cli.data.predictions import PredictionsFile
 from pipedec_cli.data.records import Generated
 from pipedec_cli.data.trained import is_compared
 from pipedec_cli.events import Listen, silent
-from pipedec_cli.jobs.commands import all_sources, command_line
-from pipedec_cli.jobs.generate_settings import GenerateSettings, RunSettings
+from pipedec_cli.jobs.command_lines import all_sources, command_line
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.report_settings import ReportSettings
 from pipedec_cli.jobs.score import ScoreSettings
@@ -81,7 +81,7 @@ def _prompt(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> str
     return "\n".join(parts)
 
 
-def check_settings(settings: RunSettings) -> None:
+def check_settings(settings: GenerateSettings) -> None:
     """A `UserError` if settings do not go together."""
     if settings.text and settings.data is not None:
         raise UserError("--text and DATA are both given", todo="give one of them")
@@ -100,7 +100,7 @@ def check_settings(settings: RunSettings) -> None:
             raise UserError(what, todo="give a file, or -")
 
 
-def _check_blind(settings: RunSettings) -> None:
+def _check_blind(settings: GenerateSettings) -> None:
     """A `UserError` if settings do not go with the questions to an ordinary model."""
     if settings.is_blind and (settings.exact or settings.model in (None, "pipelined")):
         what = "--schema, --fields, --shots and --ask are for an ordinary decoder-only model"

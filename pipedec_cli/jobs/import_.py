@@ -17,6 +17,7 @@ from pipedec_cli.data.fields import text_of
 from pipedec_cli.data.importers import (
     IMPORTERS,
     CleaningCounts,
+    ImportedFile,
     cleaned,
     parallel,
     splits_at,
@@ -26,7 +27,6 @@ from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.reading import real, require_place, require_writable
 from pipedec_cli.data.records import Level, Record, SplitName
 from pipedec_cli.data.segmentation import (
-    TargetStatistics,
     describe_targets,
     make_segmenter,
 )
@@ -86,16 +86,6 @@ class ImportSettings(Settings):
     def to_stdout(self) -> bool:
         """Whether the examples are written to stdout."""
         return str(self.out) == "-"
-
-
-@dataclass(frozen=True)
-class ImportedFile:
-    """One file that was written, and what was counted in it."""
-
-    path: str
-    split: SplitName | None  # None if the data set was a single file
-    tally: CleaningCounts
-    statistics: TargetStatistics
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from pipedec_cli.data.stored import InvalidRecords
 from pipedec_cli.data.trained import is_model, require_ended, require_model
 from pipedec_cli.data.workspace import Workspace, load_segmenter
 from pipedec_cli.events import Listen, silent, stage
-from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.objects.json_schema import GivenSchema, load_schema, tree_in
 from pipedec_cli.objects.schema import learn_schema, read_short, settled
 from pipedec_cli.objects.tree import tree_of
@@ -61,7 +61,7 @@ _CHOSEN_FROM: Final = 2_000
 MOST_FITTED, FEW_FITTED = 200, 24
 
 
-def blind_rows(settings: RunSettings) -> Rows:
+def blind_rows(settings: GenerateSettings) -> Rows:
     """What the rows ask for. A UserError for a file that cannot be used."""
     from pipedec_cli.objects.candidates import with_values
     from pipedec_cli.objects.rows import Rows
@@ -107,7 +107,7 @@ def _warn_of_unfilled(
         )
 
 
-def _with_targets(location: str, settings: RunSettings) -> Iterator[Record]:
+def _with_targets(location: str, settings: GenerateSettings) -> Iterator[Record]:
     """The first records of a file that have an object as target."""
     if (place := Path(location)).exists() and not (place.is_file() or place.is_dir()):
         raise UserError(
@@ -183,7 +183,7 @@ WORKSPACE_MODELS: Final = {
 # -----------------------------------------------------------------------------------------------------------
 
 
-def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
+def read_inputs(settings: GenerateSettings, *, keep: Path | None = None) -> Inputs:
     """Scan the records to generate from: texts of the command line, a split of the workspace, or other data.
 
     Files are scanned here and read again while generating, so that memory does not grow
@@ -231,7 +231,7 @@ def read_inputs(settings: RunSettings, *, keep: Path | None = None) -> Inputs:
     return inputs
 
 
-def _scan_texts(settings: RunSettings) -> Inputs:
+def _scan_texts(settings: GenerateSettings) -> Inputs:
     """The texts of the command line as records."""
     texts: list[Record] = []
     for number, text in enumerate(settings.text, start=1):
@@ -263,7 +263,7 @@ def _require_split(place: Workspace, path: Path) -> None:
 
 
 def _check_split(
-    settings: RunSettings, path: Path, location: str, split: SplitName
+    settings: GenerateSettings, path: Path, location: str, split: SplitName
 ) -> None:
     """A `UserError` if data of one's own have no such split."""
     if path.is_dir():
@@ -306,7 +306,7 @@ def find_model(name: str | None, place: Workspace) -> str:
     return name
 
 
-def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
+def load_model(settings: GenerateSettings, listen: Listen = silent) -> Decoder:
     """The decoder that a run asks for: a model, or in exact mode a model with its draft."""
     if settings.exact:
         decoder = _exact_decoder(settings, settings.exact)
@@ -325,7 +325,7 @@ def load_model(settings: RunSettings, listen: Listen = silent) -> Decoder:
     return decoder
 
 
-def _exact_decoder(settings: RunSettings, model: str) -> Decoder:
+def _exact_decoder(settings: GenerateSettings, model: str) -> Decoder:
     """A sequential model, with the draft that was asked for or that there is."""
     from pipedec_cli.decoding.exact import exact_decoder
 
@@ -343,7 +343,7 @@ def _exact_decoder(settings: RunSettings, model: str) -> Decoder:
     return exact_decoder(sequential, drafter)
 
 
-def _refuse_of_pipelined(settings: RunSettings) -> None:
+def _refuse_of_pipelined(settings: GenerateSettings) -> None:
     """Refuse the settings that only a pipelined decoder has."""
     unused = ["empty_rows", "stop_on_repeat"]
     todo = "leave it out"
@@ -357,7 +357,7 @@ def _refuse_of_pipelined(settings: RunSettings) -> None:
         raise UserError(what, todo=todo)
 
 
-def _refuse_of_objects(settings: RunSettings, decoder: Decoder) -> None:
+def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
     """Refuse the settings of models that write objects, if this one writes none."""
     unused: list[str] = []
     if not (decoder.checkpoint.together or decoder.blind):
@@ -369,7 +369,7 @@ def _refuse_of_objects(settings: RunSettings, decoder: Decoder) -> None:
         raise UserError(what, todo="leave it out")
 
 
-def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
+def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     """The decoder of blind rows. Its thresholds are fitted to records with right answers, if the settings name some."""
     from pipedec_cli.decoding.blind import blind_decoder
     from pipedec_cli.decoding.calibration import calibrate
@@ -398,7 +398,7 @@ def _blind_decoder(settings: RunSettings, listen: Listen) -> Decoder:
 
 
 def _fitted_records(
-    location: str, settings: RunSettings, fields: Sequence[Field]
+    location: str, settings: GenerateSettings, fields: Sequence[Field]
 ) -> list[Record]:
     """The records that thresholds are fitted to; a `UserError` if there are none."""
     from pipedec_cli.objects.candidates import with_values
@@ -413,7 +413,7 @@ def _fitted_records(
 
 
 def load_decoder(
-    settings: RunSettings,
+    settings: GenerateSettings,
     *,
     model: str | None = None,
     consume: bool = True,
@@ -506,7 +506,7 @@ def warn_uncompiled(checkpoint: Checkpoint) -> None:
         )
 
 
-def check_out(settings: RunSettings, path: Path) -> None:
+def check_out(settings: GenerateSettings, path: Path) -> None:
     """A `UserError` unless predictions can be written to a file, whose input is elsewhere."""
     require_place(path)
     if path.exists() and not path.is_file():  # such as /dev/null

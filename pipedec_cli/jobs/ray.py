@@ -31,7 +31,7 @@ from pipedec_cli.data.resumable import Artifact, settings_diff
 from pipedec_cli.data.writing import write_text
 from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.events import Listen, silent, stage
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import load_model, read_inputs
 from pipedec_cli.jobs.run import plan_run, write_part

@@ -38,7 +38,7 @@ from pipedec_cli.data.writing import (
     write_together,
 )
 from pipedec_cli.events import Listen, silent
-from pipedec_cli.jobs.commands import command_line, sequential_training
+from pipedec_cli.jobs.command_lines import command_line, sequential_training
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import (
     find_model,

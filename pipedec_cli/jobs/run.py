@@ -27,7 +27,7 @@ from pipedec_cli.decoding.decoder import Decoder
 from pipedec_cli.decoding.exact import measured
 from pipedec_cli.decoding.plans import TextPlan
 from pipedec_cli.events import Generating, Listen, shown
-from pipedec_cli.jobs.generate_settings import RunSettings
+from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.settings import spelled
 from pipedec_cli.jobs.tally import GenerateResult, Tally
 from pipedec_cli.model.arguments import computes_bfloat16
@@ -51,7 +51,7 @@ _OF_LINES: Final = frozenset({"trace", "confidence"})
 class Run:
     """The records that a decoder decodes, and how. Several runs may share inputs and decoder."""
 
-    settings: RunSettings  # as a person gave them
+    settings: GenerateSettings  # as a person gave them
     decoder: Decoder
     inputs: Inputs
     method: Method
@@ -188,7 +188,7 @@ def _start(schedule: Schedule) -> str:
     )
 
 
-def method_of(settings: RunSettings, decoder: Decoder) -> Method:
+def method_of(settings: GenerateSettings, decoder: Decoder) -> Method:
     """The decoding method of the settings."""
     limits = ("time_max", "sub_max", "max_tokens")
     chosen = settings.some("delay", "empty_rows", "stop_on_repeat", *limits)
@@ -200,7 +200,7 @@ def method_of(settings: RunSettings, decoder: Decoder) -> Method:
     )
 
 
-def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
+def plan_run(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> Run:
     """Resolve every setting; a `UserError` if the model was not trained for what is asked."""
     method = method_of(settings, decoder)
     decoder.text.source("")  # raises the error of a prompt that is too long
@@ -217,7 +217,7 @@ def plan_run(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> Run:
     )
 
 
-def _batch_size(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> int:
+def _batch_size(settings: GenerateSettings, decoder: Decoder, inputs: Inputs) -> int:
     """How many examples are decoded at a time: a number that was given, or one that fits the memory."""
     if settings.batch_size != "auto":
         return settings.batch_size
@@ -229,7 +229,7 @@ def _batch_size(settings: RunSettings, decoder: Decoder, inputs: Inputs) -> int:
 
 
 def _resolved(
-    settings: RunSettings,
+    settings: GenerateSettings,
     decoder: Decoder,
     inputs: Inputs,
     method: Method,
@@ -501,7 +501,7 @@ def write(
     with file.lock(todo=todo) if file else nullcontext():
         if file and resume and file.begun:
             run, done = run.as_begun(file.settings), checked
-            file.spell = partial(spelled, kind=RunSettings)
+            file.spell = partial(spelled, kind=GenerateSettings)
             if done != file.count():
                 done = file.done(run.manifest, run.inputs.read())
         elif file and resume and not file.shard:

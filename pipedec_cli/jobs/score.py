@@ -179,7 +179,8 @@ def score_runs(
         task = TASK_OF[asked.protocol]
     if task is None:
         task, why = guess_task(runs[0], asked.place)
-        log.info(f"task: {task}, since {why}; another protocol overrides it")
+        todo = "`pipedec score --task NAME` scores another"
+        log.info(f"task: {task}, since {why}; {todo}")
     given = _of_protocol(asked)
     if task == "fields":
         given["metrics"] = _metrics(runs[0], given.get("metrics", ()))

@@ -52,7 +52,7 @@ from pipedec_cli.data.workspace import (
 )
 from pipedec_cli.data.writing import manifest, rounded
 from pipedec_cli.events import Listen, silent, stage, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.settings import (
     Count,
     WorkflowSettings,

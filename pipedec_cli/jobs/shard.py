@@ -13,7 +13,7 @@ from pipedec_cli.data.reading import real, require_place
 from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.writing import write_json_lines
 from pipedec_cli.events import Listen, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings, MergeSettings
 from pipedec_cli.jobs.loading import check_out, load_model, read_inputs
 from pipedec_cli.jobs.score import ScoreSettings

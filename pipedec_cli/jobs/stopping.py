@@ -11,7 +11,7 @@ from typing import Final
 
 from pipedec_cli.data.errors import UserError, log, naming
 from pipedec_cli.data.trained import best_checkpoint
-from pipedec_cli.jobs.commands import quoted
+from pipedec_cli.jobs.command_lines import quoted
 from pipedec_cli.training.hyperparameters import process_count
 
 #: What the system says of a file that cannot be written.

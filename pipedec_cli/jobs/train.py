@@ -21,13 +21,13 @@ from pipedec_cli.data.resumable import Artifact
 from pipedec_cli.data.stored import Stored
 from pipedec_cli.data.writing import manifest, write_text
 from pipedec_cli.events import Listen, Training, shown, silent, stage, track
-from pipedec_cli.jobs.commands import (
+from pipedec_cli.jobs.command_lines import (
     all_sources,
     command_line,
     sequential_training,
 )
 from pipedec_cli.jobs.dev_score import DevScorer
-from pipedec_cli.jobs.estimate import estimate
+from pipedec_cli.jobs.estimate import Prepared, estimate
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.gpus import only_gpu
 from pipedec_cli.jobs.loading import WORKSPACE_MODELS, find_model
@@ -260,15 +260,12 @@ def _train(
     with stage(listen, "building the model"):
         checkpoint = build_model(settings, data, _method(settings, data, delay))
     examples, dev = _encode(checkpoint, data, settings, artifact.path, listen)
+    prepared = Prepared(checkpoint, data, examples, dev, hyper, settings, artifact.path)
     if is_main():
         _check_first(checkpoint, data.train[:_FIRST], examples[:_FIRST])
-        estimate(
-            checkpoint, data, examples, dev, hyper, settings, artifact.path, listen
-        )
+        estimate(prepared, listen)
         artifact.start(record)
-    result, doubts = _learn(
-        checkpoint, data, examples, dev, hyper, settings, artifact.path, listen
-    )
+    result, doubts = _learn(prepared, listen)
     if is_main():
         label = "reading the texts with the saved tokenizer"
         again = track(listen, data.train, len(data.train), label)
@@ -360,32 +357,26 @@ def _encode(
     return examples, dev
 
 
-def _learn(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    examples: Sequence[Encoded],
-    dev: Sequence[Encoded],
-    hyper: Hyperparameters,
-    settings: TrainSettings,
-    target: Path,
-    listen: Listen,
-) -> tuple[TrainResult, Sequence[str]]:
+def _learn(training: Prepared, listen: Listen) -> tuple[TrainResult, Sequence[str]]:
     """Make all updates; the result, and why the best texts for the dev set are of no use yet."""
     from pipedec_cli.metrics.scoring import dev_measure
     from pipedec_cli.training import trainer
 
+    data = training.data
+    settings = training.settings
     measure = dev_measure(data.segmentation.level)
     metric = measure.headline[measure.primary]
     scorer = None
-    if dev:
-        scorer = DevScorer(checkpoint, data.dev[:_SCORED], dev[:_SCORED])
-    with shown(listen, Training(metric)), explain_stop(target):
+    if training.dev:
+        scored = training.dev[:_SCORED]
+        scorer = DevScorer(training.checkpoint, data.dev[:_SCORED], scored)
+    with shown(listen, Training(metric)), explain_stop(training.target):
         result = trainer.train(
-            checkpoint,
-            examples,
-            dev,
-            target,
-            hyper,
+            training.checkpoint,
+            training.examples,
+            training.dev,
+            training.target,
+            training.hyper,
             resume=settings.resume,
             keep=KEPT_CHECKPOINTS,
             log_to=settings.log_to,

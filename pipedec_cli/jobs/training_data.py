@@ -25,7 +25,7 @@ from pipedec_cli.data.segmentation import (
 from pipedec_cli.data.stored import StoredRecords
 from pipedec_cli.data.workspace import load_segmentation, load_segmenter, read_split
 from pipedec_cli.events import Listen, track
-from pipedec_cli.jobs.commands import command_line
+from pipedec_cli.jobs.command_lines import command_line
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.loading import load_decoder, read_inputs
 from pipedec_cli.jobs.train_settings import DEV_EXAMPLES, TrainSettings

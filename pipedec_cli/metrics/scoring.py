@@ -143,8 +143,9 @@ class Scored:
             warnings.append(f"a run of the first {examples} only, made with --limit")
         level, task = self.run.level, TASK_OF[self.scores.measure.name]
         if task not in _OF_LEVEL.get(level, (task,)):
-            other = f"but the data are segmented at level {level}: see --task"
-            warnings.append(f"scored as {task}, {other}")
+            but = f"but the data are segmented at level {level}"
+            todo = "`pipedec score --task NAME` scores another task"
+            warnings.append(f"scored as {task}, {but}: {todo}")
         count = len(self.items)
         if self.expected not in (None, count):
             there = f"{count} of {self.expected} rows are there and were scored"

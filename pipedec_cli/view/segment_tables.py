@@ -7,10 +7,10 @@ from typing import Final
 
 from pipedec_cli.compare.expected_calls import Estimate
 from pipedec_cli.data.fields import Field
+from pipedec_cli.data.importers import ImportedFile
 from pipedec_cli.data.paper import TARGET_LENGTHS
 from pipedec_cli.data.records import SplitName
 from pipedec_cli.data.segmentation import TargetStatistics
-from pipedec_cli.jobs.import_ import ImportedFile
 from pipedec_cli.view.tables import (
     NONE,
     Line,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
@@ -10,8 +11,17 @@ from pipedec_cli.data.importers.mentions import conll
 from pipedec_cli.data.importers.phrases import keyphrases, multispanqa, parallel
 from pipedec_cli.data.importers.summaries import cnn_dailymail, pubmed, wikihowqa
 from pipedec_cli.data.records import Level, SplitName
+from pipedec_cli.data.segmentation import TargetStatistics
 
-__all__ = ["IMPORTERS", "CleaningCounts", "Example", "cleaned", "parallel", "splits_at"]
+__all__ = [
+    "IMPORTERS",
+    "CleaningCounts",
+    "Example",
+    "ImportedFile",
+    "cleaned",
+    "parallel",
+    "splits_at",
+]
 
 #: Gives the examples of a location and a split; None for a single file.
 Importer = Callable[[str, SplitName | None], Iterator[Example]]
@@ -68,6 +78,16 @@ class CleaningCounts:
             "examples": self.examples,
             **{note: self.times[note] for note in _NOTES},
         }
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """One file that was written, and what was counted in it."""
+
+    path: str
+    split: SplitName | None  # None if the data set was a single file
+    tally: CleaningCounts
+    statistics: TargetStatistics
 
 
 def cleaned(
