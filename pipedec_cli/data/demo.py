@@ -28,13 +28,14 @@ def _kinds() -> Mapping[str, _Attributes]:
     """The kinds of things, such as a ship, from demo.toml: the sentence and the possible values of each attribute."""
     file = Path(__file__).with_suffix(".toml")
     content = tomllib.loads(file.read_text(encoding="utf-8"))
-    kinds: dict[str, dict[str, tuple[str, Sequence[str]]]] = {}
+    kinds = {}
     for kind, attributes in content["kinds"].items():
-        kinds[kind] = {}
+        with_values = {}
         for name, (sentence, words) in attributes.items():
             # Several attributes may share a list of words, which has a name of its own.
-            values = content["words"].get(words, words).split()
-            kinds[kind][name] = (sentence, values)
+            values = content["words"].get(words, words)
+            with_values[name] = (sentence, values.split())
+        kinds[kind] = with_values
     return kinds
 
 
@@ -51,12 +52,12 @@ def make_demo(n: int, seed: int) -> list[dict[str, Any]]:
         kind = rng.choice(tuple(kinds))
         facts = _draw_facts(kinds[kind], rng)
         source = _source(kind, facts)
-        example = {
-            "id": f"demo-{len(by_source) + 1}",
-            "source": source,
-            "target": _say(kind, facts),
-        }
-        by_source.setdefault(source, example)
+        if source not in by_source:
+            by_source[source] = {
+                "id": f"demo-{len(by_source) + 1}",
+                "source": source,
+                "target": _say(kind, facts),
+            }
     return list(by_source.values())
 
 

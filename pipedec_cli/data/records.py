@@ -283,7 +283,14 @@ class FieldNames(Struct, frozen=True):
 def record_of(
     value: Any, where: str, number: int, names: FieldNames | None = None
 ) -> Record:
-    """The record in a decoded object; `number` is its identifier if the object has none."""
+    """The record in a decoded object; a UserError if it does not fit.
+
+    Args:
+        value: the object.
+        where: its place, file:line, for messages.
+        number: the identifier of an object that has none.
+        names: the fields that hold source and target; None: the usual names.
+    """
     names = names or FieldNames()
     example = f'write {{"{names.source}": "…", "{names.target}": "…"}}'
     given = checked(value, _Input, where, renamed=names.renamed, example=example)
@@ -323,30 +330,31 @@ def _target_text(given: _Input) -> str | None:
 
 
 def generated_of(value: Any, where: str, number: int) -> Generated:
-    """The prediction in a decoded line, with its record.
+    """The prediction in a decoded line, with its record; a UserError if it does not fit.
 
     ``prediction`` is required: a string, a list of strings (the segments), or an
     object. Without ``segments`` each line of the prediction is a segment. Counts that
-    are missing are 0.
+    are missing are 0. `where` is the line's place, for messages; `number`, from 1, its
+    position among all, and the identifier if it has none.
     """
     example = 'write {"id": "…", "prediction": "…", "segments": ["…"], "target": "…"}'
     given = checked(value, _Output, where, example=example)
-    made = asdict(given)
+    values = asdict(given)
     text = given.text
     if text is None:
         raise missing_field(
             value, "prediction", where, "`pipedec generate` writes such lines"
         )
     if isinstance(text, dict):
-        made |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
+        values |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
     elif isinstance(text, tuple):
-        made |= {"segments": text, "text": " ".join(text)}
-    if made["segments"] is None:
-        made["segments"] = tuple(
-            line for line in made["text"].split("\n") if line.strip()
+        values |= {"segments": text, "text": " ".join(text)}
+    if values["segments"] is None:
+        values["segments"] = tuple(
+            line for line in values["text"].split("\n") if line.strip()
         )
     for name in ("steps", "draft_steps", "tokens"):
-        made[name] = made[name] if made[name] is None else int(made[name])
-    made["grid"] = tuple((row.start, row.tokens) for row in given.grid)
-    del made["spans"], made["batch_size"]
-    return Generated(**made, index=number - 1, record=record_of(value, where, number))
+        values[name] = values[name] if values[name] is None else int(values[name])
+    values["grid"] = tuple((row.start, row.tokens) for row in given.grid)
+    del values["spans"], values["batch_size"]
+    return Generated(**values, index=number - 1, record=record_of(value, where, number))

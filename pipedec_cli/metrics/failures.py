@@ -88,7 +88,7 @@ def count_failures(examples: Sequence[Generated]) -> Failures:
     """Count repeats, omissions and cuts over a set of predictions."""
     count = max(1, len(examples))
     repeats = [len(duplicates(example.segments)) for example in examples]
-    missing = list[int]()
+    missing = []
     expected = 0
     for example in examples:
         lacking = dropped(example)

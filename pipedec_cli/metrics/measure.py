@@ -144,7 +144,7 @@ class Scores:
         Examples that are not scorable come last, with None.
         """
         metrics = self.measure.columns
-        values: dict[str, dict[str, float | None]] = {}
+        values = {}
         if self.ids:
             rows = self.measure.corpus(self.statistics).tolist()
             for example, row in zip(self.ids, rows, strict=True):
@@ -185,9 +185,9 @@ def score_examples(
 
     A ValueError if there are none, or two have the same id.
     """
-    scored = dict[str, tuple[float, ...]]()
-    not_scorable = list[str]()
-    taken = dict[str, Generated]()
+    scored = {}
+    not_scorable = []
+    taken = {}
     for example in examples:
         if example.id in taken:
             raise ValueError(f"two examples have the id {example.id!r}")

@@ -58,7 +58,7 @@ class Rouge(Measure):
             return None
         whole, by_line = _scorers(self.stemmer)
         scores = whole.score_multi(references, example.text)
-        known = dict[str | None, str]()
+        known = {}
         if record.target_segments is not None:
             known[record.target] = _lines(record.target_segments)
         lines = [known.get(reference, reference) for reference in references]

@@ -117,7 +117,7 @@ class Scored:
 
         `forced` is how much of a value's probability the schema gave it.
         """
-        items = list[Generated]()
+        items = []
         for item in self.items:
             free = {path: 1 - share for path, share in (item.forced or {}).items()}
             items.append(structs.replace(item, confidence=free))
@@ -125,7 +125,7 @@ class Scored:
 
     def _judged(self, items: Iterable[Generated]) -> list[Judged]:
         measure = self.scores.measure
-        judged = list[Judged]()
+        judged = []
         if isinstance(measure, Fields) and not self.is_unscored:
             for item in items:
                 judged += measure.judged(item)
