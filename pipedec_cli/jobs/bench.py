@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 #: Source tokens of the paper's shapes, and of fields.
 _SOURCE, _FIELDS_SOURCE = 512, 300
-#: How rows start: None for one string, a delay, or the rows of fields.
+#: How the rows of a text start: None for one row, a delay in time-steps, all together,
+#: or "blind": all together, and none sees another.
 _Start = int | Literal["together", "blind"] | None
 
 
@@ -78,9 +79,11 @@ def bench(
 def _plan(
     settings: BenchSettings, decoders: Sequence[Decoder], lengths: Lengths
 ) -> list[Entry]:
-    """The sequential decoder and the others, in each dtype, on the same random sources.
+    """An entry for the sequential decoder and for each way to start rows, with each of the decoders, on the same random sources.
 
-    Of fields a decoder-only model has blind rows as well.
+    The `decoders` are the same model in several dtypes; `lengths` say how long sources
+    and texts are. Where the texts are objects, a decoder-only model has blind rows as
+    well: each answers for its key without a view of the others.
     """
     checkpoint = decoders[0].checkpoint
     prompted = checkpoint.backbone.prompted

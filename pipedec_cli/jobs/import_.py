@@ -135,7 +135,11 @@ def import_data(
 
 
 def _paths(settings: ImportSettings) -> dict[SplitName | None, Path]:
-    """The file of each split, None for a location without any; a `UserError` over or beside an input."""
+    """The file that is written for each split; None stands for a single file without splits.
+
+    A `UserError` for a file that cannot be written, that would be over or beside an
+    input, or that stands there and is not ours.
+    """
     paths = _named(settings, _splits_of(settings))
     for path in paths.values():
         if not settings.to_stdout:
@@ -157,7 +161,7 @@ def _splits_of(settings: ImportSettings) -> tuple[SplitName, ...]:
 def _named(
     settings: ImportSettings, splits: Sequence[SplitName]
 ) -> dict[SplitName | None, Path]:
-    """The file of each split: the one that is asked for, or one in a folder."""
+    """The file for each of the splits: of one split the file that is asked for, of several a file each in a folder."""
     if len(splits) <= 1:
         name = f"{settings.name}.jsonl"
         if settings.split:
@@ -177,18 +181,25 @@ def _named(
 
 def _keep_inputs(settings: ImportSettings, path: Path) -> None:
     """A `UserError` if a file would be written over an input, or into its folder."""
+    todo = "give another place as --out"
     for given in filter(None, (Path(settings.location), settings.targets)):
-        taken = path.parent if given.is_dir() else path
-        if given.exists() and real(taken) == real(given):
-            over = "into the folder" if given.is_dir() else "over the file"
-            what = f"would be written {over} that is read"
-            raise UserError(what, where=str(path), todo="give another place as --out")
+        if given.is_dir():
+            if real(path.parent) == real(given):
+                what = "would be written into the folder that is read"
+                raise UserError(what, where=str(path), todo=todo)
+        elif given.exists() and real(path) == real(given):
+            what = "would be written over the file that is read"
+            raise UserError(what, where=str(path), todo=todo)
 
 
 def _import(
     settings: ImportSettings, paths: dict[SplitName | None, Path], listen: Listen
 ) -> list[ImportedFile]:
-    """Write each split when all is read, and count its targets; without any its name is one that `segment` skips."""
+    """Write the file of each split, and count what it holds; returns a record for each file.
+
+    Of several splits, the file of one without any target, as test splits are published,
+    gets a name that `pipedec segment` passes over; `paths` is changed to it.
+    """
     tallies = _write_all(settings, paths, listen)
     for split, tally in tallies.items():
         for note in tally.notes():
@@ -229,7 +240,7 @@ def _rename_unlabelled(
     paths: dict[SplitName | None, Path],
     tallies: Mapping[SplitName | None, CleaningCounts],
 ) -> None:
-    """Give the files without any target names that `segment` skips."""
+    """Rename the files without any target, and their entries in `paths`: `pipedec segment` takes no record without one."""
     for split, tally in tallies.items():
         if tally.times["without_target"] == tally.examples:
             path = paths[split].with_name(f"unlabelled-{split}.jsonl")
@@ -240,7 +251,10 @@ def _rename_unlabelled(
 
 
 def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Record]:
-    """Cuts the target of a record, to count its parts. Text is cut by what is learnt from the first targets in a file."""
+    """What cuts the target of a record into its parts, which are then counted.
+
+    Text is cut by what is learnt from the first targets in the file at `path`.
+    """
     # Parallel text without a separator is in sentences.
     level: Level = IMPORTERS[settings.name][0]
     if settings.separator == "":
@@ -274,7 +288,7 @@ def _first_targets(path: Path) -> list[str]:
 def _write(
     settings: ImportSettings, file: TextIO, split: SplitName | None, listen: Listen
 ) -> CleaningCounts:
-    """Write one split, or one file, which must hold something."""
+    """Write one split, or with None all of the location, to a file. Returns what was counted; a `UserError` if it holds nothing."""
     tally = CleaningCounts()
     read = IMPORTERS[settings.name][1]
     if settings.name == "parallel":

@@ -66,9 +66,8 @@ def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
 
     from pipedec_cli.jobs.run import plan_run, write_part
 
-    result = write_part(
-        plan_run(settings, decoder, inputs.part(settings.part)), folder, listen
-    )
+    planned = plan_run(settings, decoder, inputs.part(settings.part))
+    result = write_part(planned, folder, listen)
     then = command_line("shard merge", MergeSettings(folder=folder))
     log.info(f"next: `{then}`, once all parts are there")
     return result
@@ -98,7 +97,8 @@ def merge(
     del manifest["shards"]
     manifest.pop("result", None)
     with merged.lock():
-        if kept := merged.start(manifest):
+        kept = merged.start(manifest)
+        if kept:
             log.info(f"what stood in {merged.path.name} is kept as {kept.name}")
         count = manifest["examples"]
         write_json_lines(merged.path, track(listen, lines, count, "merging"))

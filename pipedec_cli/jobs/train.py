@@ -183,16 +183,19 @@ def _require_free(artifact: Artifact, *, is_resumed: bool) -> None:
         raise UserError(f"{folder} holds an unfinished training", todo=todo)
 
 
-def write_card_and_page(made: Trained) -> None:
-    """Write the model card and the page of a training that has just ended."""
+def write_card_and_page(training: Trained) -> None:
+    """Write the model card and the page of a training, if it has just ended and was not finished before."""
     from pipedec_cli.page.report import training_page
     from pipedec_cli.view.model_card import training_sheets, write_card
 
-    if made.checkpoint and made.record and made.data:
-        write_card(made.target, made.checkpoint, made.record, made.data, made.examples)
-        sheets = training_sheets(made.checkpoint, made.record)
-        page = training_page(made.target.name, made.record["result"], sheets)
-        write_text(made.target / "training.html", page)
+    checkpoint = training.checkpoint
+    record = training.record
+    target = training.target
+    if checkpoint and record and training.data:
+        write_card(target, checkpoint, record, training.data, training.examples)
+        sheets = training_sheets(checkpoint, record)
+        page = training_page(target.name, record["result"], sheets)
+        write_text(target / "training.html", page)
 
 
 def _check_settings(settings: TrainSettings, target: Path) -> None:
@@ -239,7 +242,7 @@ def _check_start(name: str, target: Path) -> None:
 def _train(
     artifact: Artifact, folder: Path, settings: TrainSettings, listen: Listen
 ) -> Trained:
-    """Train, once it is clear that the folder holds no training with other settings."""
+    """Train on the data of a `folder`, once it is clear that the artifact is not that of a training with other settings."""
     data = load_data(settings, folder, listen)
     hyper = _hyperparameters(settings, data)
     delay = _delay(settings, data)
@@ -339,7 +342,11 @@ def _encode(
     target: Path,
     listen: Listen,
 ) -> tuple[Sequence[Encoded], list[Encoded]]:
-    """The examples of train and dev. The checkpoint's limits are fitted to those of train and to all targets."""
+    """The examples of train and dev as token ids; those of train are kept in a temporary file in the folder `target`.
+
+    The checkpoint's settings are changed: its limits are fitted to the examples of train
+    and to the other targets of the data.
+    """
     from pipedec_cli.training.collate import Encoded, encode, fit_limits
 
     assert checkpoint.settings is not None, "it has them before it is trained"
@@ -408,7 +415,7 @@ def _say_end(
 def _check_first(
     checkpoint: Checkpoint, records: Sequence[Record], examples: Sequence[Encoded]
 ) -> None:
-    """See `check_ids`: a training whose tokenizer does not come back as it is does not begin."""
+    """Refuse a training whose tokenizer, saved and loaded again, makes other tokens of the records than the `examples` have."""
     from pipedec_cli.training.collate import check_ids
 
     with TemporaryDirectory() as saved:
@@ -418,7 +425,11 @@ def _check_first(
 
 
 def _delay(settings: TrainSettings, data: TrainingData) -> Any:
-    """The delay that the model is for. The rows of fields all start at once, but for later items of lists."""
+    """The delay that the model is trained for, as its settings hold it.
+
+    Of objects it is "together": the rows of all keys start at once. Only of those with
+    lists of objects it is that of the settings, by which later items start.
+    """
     fields = data.segmentation.fields
     has_lists = any(field.listed for field in fields)
     if settings.decoder == "sequential" or not fields or has_lists:
@@ -436,7 +447,7 @@ def _record(
     delay: object,
     hyper: Hyperparameters,
 ) -> dict[str, Any]:
-    """training.json as it is begun. A training that goes on must have the same settings."""
+    """The content of training.json as a training begins; one that goes on must have the same settings."""
     asked = {
         "model": settings.model,
         "decoder": settings.decoder,

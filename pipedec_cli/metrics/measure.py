@@ -181,9 +181,10 @@ def score_examples(
     *,
     on_example: Callable[[], None] = lambda: None,
 ) -> Scores:
-    """Score predictions; call `on_example` after each.
+    """Score predictions, each beside the right answers of its record; call `on_example` after each.
 
-    A ValueError if there are none, or two have the same id.
+    Examples to which the measure gives no statistics are not scorable. A ValueError if
+    there is no prediction, or two have the same id.
     """
     scored = {}
     not_scorable = []

@@ -39,7 +39,8 @@ class LlamaCpp(Worker):
     ) -> tuple[list[list[int]], float]:
         """See `Worker.generate`."""
         (source,) = batch
-        ids, seconds = list[int](), 0.0
+        ids = list[int]()
+        seconds = 0.0  # to the first token
         began = clock()
         self._model.reset()
         for token in self._model.generate(list(source), temp=0.0):
