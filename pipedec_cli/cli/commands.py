@@ -1,6 +1,7 @@
 """The commands: what each is called, its settings, the job that it runs and what is shown of it.
 
-A docstring is a help text. What takes long to import, such as numpy, is imported where a
+The docstring of a command's function is its help text, written for users. Each takes the
+settings, and what the command line itself was asked for. What takes long to import, such as numpy, is imported where a
 command runs, so that `pipedec --help` does not wait for it.
 """
 
@@ -54,15 +55,18 @@ def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     Δt = 1, 2 and 3.
     """
     terminal = Terminal(quiet=asked.quiet)
-    made = segment_job.segment(settings, terminal)
-    if made.statistics and not asked.quiet and not asked.as_json:
+    segmented = segment_job.segment(settings, terminal)
+    if segmented.statistics and not asked.quiet and not asked.as_json:
         for sheet in segment_sheets(
-            made.statistics, made.estimates, made.unit, made.segmentation.fields
+            segmented.statistics,
+            segmented.estimates,
+            segmented.unit,
+            segmented.segmentation.fields,
         ):
             show_sheet(terminal.talk.console, sheet)
     if asked.as_json:
-        segmentation = to_builtins(made.segmentation)
-        _print_json({"out": str(made.out), **segmentation, **made.details})
+        segmentation = to_builtins(segmented.segmentation)
+        _print_json({"out": str(segmented.out), **segmentation, **segmented.details})
 
 
 def _train(settings: TrainSettings, asked: Invocation) -> None:
@@ -78,9 +82,9 @@ def _train(settings: TrainSettings, asked: Invocation) -> None:
         terminal = Terminal(quiet=asked.quiet)
     else:  # only the first of several processes speaks
         terminal = Terminal(quiet=True, console=Console(quiet=True))
-    made = train_job.train(settings, terminal)
+    trained = train_job.train(settings, terminal)
     if is_main() and asked.as_json:
-        write_stdout(to_json(made.result) + "\n")
+        write_stdout(to_json(trained.result) + "\n")
 
 
 def _generate(settings: GenerateSettings, asked: Invocation) -> None:
@@ -127,11 +131,11 @@ def _score(settings: ScoreSettings, asked: Invocation) -> None:
     """
     from pipedec_cli.view.results import show_scores
 
-    made = score_job.score(settings, Terminal(quiet=asked.quiet))
+    result = score_job.score(settings, Terminal(quiet=asked.quiet))
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(result.content)
     else:
-        show_scores(made.runs, made.differences, made.content)
+        show_scores(result.runs, result.differences, result.content)
 
 
 def _report(settings: ReportSettings, asked: Invocation) -> None:
@@ -145,11 +149,11 @@ def _report(settings: ReportSettings, asked: Invocation) -> None:
     from pipedec_cli.jobs.report import report
     from pipedec_cli.view.results import show_report
 
-    made = report(settings, Terminal(quiet=asked.quiet))
+    compared = report(settings, Terminal(quiet=asked.quiet))
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(compared.content)
     else:
-        show_report(make_console(stderr=False), made.report)
+        show_report(make_console(stderr=False), compared.report)
 
 
 def _bench(settings: BenchSettings, asked: Invocation) -> None:
@@ -181,11 +185,12 @@ def _import_data(settings: ImportSettings, asked: Invocation) -> None:
     if asked.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
     terminal = Terminal(quiet=asked.quiet)
-    made = import_job.import_data(settings, terminal, write_stdout)
+    imported = import_job.import_data(settings, terminal, write_stdout)
     if not asked.quiet:
-        show_sheet(terminal.talk.console, import_sheet(made.files, made.dataset))
+        sheet = import_sheet(imported.files, imported.dataset)
+        show_sheet(terminal.talk.console, sheet)
     if asked.as_json:
-        _print_json(made.content)
+        _print_json(imported.content)
 
 
 def _print_json(content: Mapping[str, Any]) -> None:
