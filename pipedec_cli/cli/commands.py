@@ -36,7 +36,7 @@ from pipedec_cli.serve.settings import ServeSettings
 from pipedec_cli.training.hyperparameters import is_main
 from pipedec_cli.view.console import make_console, visible, write_stdout
 from pipedec_cli.view.progress import Terminal
-from pipedec_cli.view.segment_tables import import_sheet, segment_sheets
+from pipedec_cli.view.segment_tables import import_sheet
 from pipedec_cli.view.tables import show_sheet
 
 if TYPE_CHECKING:
@@ -54,16 +54,10 @@ def _segment(settings: SegmentSettings, asked: Invocation) -> None:
     shows, before anything is trained, how many decoder steps that saves on your data at
     Δt = 1, 2 and 3.
     """
-    terminal = Terminal(quiet=asked.quiet)
+    terminal = asked.terminal
     segmented = segment_job.segment(settings, terminal)
     if segmented.statistics and not asked.quiet and not asked.as_json:
-        for sheet in segment_sheets(
-            segmented.statistics,
-            segmented.estimates,
-            segmented.unit,
-            segmented.segmentation.fields,
-        ):
-            show_sheet(terminal.talk.console, sheet)
+        demo.show_segmented(segmented, terminal)
     if asked.as_json:
         segmentation = to_builtins(segmented.segmentation)
         _print_json({"out": str(segmented.out), **segmentation, **segmented.details})
@@ -79,7 +73,7 @@ def _train(settings: TrainSettings, asked: Invocation) -> None:
     and the pipelined decoder starts from its weights and learns to write like it.
     """
     if is_main():
-        terminal = Terminal(quiet=asked.quiet)
+        terminal = asked.terminal
     else:  # only the first of several processes speaks
         terminal = Terminal(quiet=True, console=Console(quiet=True))
     trained = train_job.train(settings, terminal)
@@ -99,7 +93,7 @@ def _generate(settings: GenerateSettings, asked: Invocation) -> None:
             shown = visible(shown)
         write_stdout(shown + "\n")
 
-    result = generate_job.generate(settings, Terminal(quiet=asked.quiet), show)
+    result = generate_job.generate(settings, asked.terminal, show)
     if isinstance(result, str):
         write_stdout(result + "\n")
     if result is None or isinstance(result, str):
@@ -116,7 +110,7 @@ def _merge(settings: MergeSettings, asked: Invocation) -> None:
     """Put the parts of a job together, in order, when all are there."""
     result = shard_job.merge(
         settings,
-        Terminal(quiet=asked.quiet),
+        asked.terminal,
         lambda line: write_stdout(to_json(line) + "\n"),
     )
     if result is not None and asked.as_json:
@@ -131,7 +125,7 @@ def _score(settings: ScoreSettings, asked: Invocation) -> None:
     """
     from pipedec_cli.view.results import show_scores
 
-    result = score_job.score(settings, Terminal(quiet=asked.quiet))
+    result = score_job.score(settings, asked.terminal)
     if asked.as_json:
         _print_json(result.content)
     else:
@@ -149,7 +143,7 @@ def _report(settings: ReportSettings, asked: Invocation) -> None:
     from pipedec_cli.jobs.report import report
     from pipedec_cli.view.results import show_report
 
-    compared = report(settings, Terminal(quiet=asked.quiet))
+    compared = report(settings, asked.terminal)
     if asked.as_json:
         _print_json(compared.content)
     else:
@@ -166,7 +160,7 @@ def _bench(settings: BenchSettings, asked: Invocation) -> None:
     from pipedec_cli.jobs.bench import bench
     from pipedec_cli.view.results import bench_sheets
 
-    measured, content = bench(settings, Terminal(quiet=asked.quiet))
+    measured, content = bench(settings, asked.terminal)
     if asked.as_json:
         _print_json(content)
     else:
@@ -184,7 +178,7 @@ def _import_data(settings: ImportSettings, asked: Invocation) -> None:
     """
     if asked.as_json and settings.to_stdout:
         raise UserError("--json and --out - both want stdout", todo="leave one out")
-    terminal = Terminal(quiet=asked.quiet)
+    terminal = asked.terminal
     imported = import_job.import_data(settings, terminal, write_stdout)
     if not asked.quiet:
         sheet = import_sheet(imported.files, imported.dataset)

@@ -67,8 +67,8 @@ def _split(
     path: Path, command: str, commands: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The top-level keys of a file, and the keys of a command's table. A `UserError` for a table of none of the commands."""
-    shared: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    shared = {}
+    own = {}
     for name, value in read_toml(path).items():
         if not isinstance(value, dict):
             shared[name] = value
@@ -77,7 +77,7 @@ def _split(
         elif name not in commands:
             what = f"[{name}] is no table of pipedec"
             todo = f"its tables are named after commands: {', '.join(commands)}"
-            raise UserError(what, where=str(path), todo=todo)
+            raise UserError(what, where=path, todo=todo)
     return shared, own
 
 
@@ -113,6 +113,4 @@ def _unknown(name: str, whose: str, path: Path, context: typer.Context) -> UserE
     todo = instead_of(name, _table(context))
     if todo is None:
         todo = f"see `{context.command_path} --help-all` for the settings"
-    return UserError(
-        f"unknown setting {name!r} for {whose}", where=str(path), todo=todo
-    )
+    return UserError(f"unknown setting {name!r} for {whose}", where=path, todo=todo)

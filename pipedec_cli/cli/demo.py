@@ -19,7 +19,7 @@ from pipedec_cli.jobs import generate, train
 from pipedec_cli.jobs.command_lines import quoted
 from pipedec_cli.jobs.generate_settings import GenerateSettings
 from pipedec_cli.jobs.report_settings import ReportSettings
-from pipedec_cli.jobs.segment import SegmentSettings, segment
+from pipedec_cli.jobs.segment import Segmented, SegmentSettings, segment
 from pipedec_cli.jobs.settings import Settings, option
 from pipedec_cli.jobs.train_settings import TrainSettings
 from pipedec_cli.view.console import make_console
@@ -160,13 +160,18 @@ def _segment(settings: DemoSettings, steps: _Steps) -> None:
     write_json_lines(data, make_demo(settings.examples, settings.seed))
     segmented = segment(SegmentSettings(data=str(data), workspace=settings.out), listen)
     if not settings.quiet:
-        for sheet in segment_sheets(
-            segmented.statistics,
-            segmented.estimates,
-            segmented.unit,
-            segmented.segmentation.fields,
-        ):
-            show_sheet(listen.talk.console, sheet)
+        show_segmented(segmented, listen)
+
+
+def show_segmented(segmented: Segmented, terminal: Terminal) -> None:
+    """Show what segmented data are like: the lengths of the targets, the decoder steps that they take, and the keys."""
+    for sheet in segment_sheets(
+        segmented.statistics,
+        segmented.estimates,
+        segmented.unit,
+        segmented.segmentation.fields,
+    ):
+        show_sheet(terminal.talk.console, sheet)
 
 
 def _train(settings: DemoSettings, steps: _Steps) -> None:

@@ -22,6 +22,7 @@ from pipedec_cli.data.reading import keep_apart
 from pipedec_cli.jobs.settings import Setting, Settings, general, settings_of
 from pipedec_cli.threads import settle_threads
 from pipedec_cli.view.console import Talk
+from pipedec_cli.view.progress import Terminal
 
 #: What an error is about that is in a key of the config file.
 SET: Final = "'--set'"
@@ -45,6 +46,11 @@ class Invocation(Settings):
     )
     as_json: bool = general(False, "Print the result as JSON on stdout.", "--json")
     quiet: bool = general(False, "Print warnings and errors only.", "--quiet", "-q")
+
+    @property
+    def terminal(self) -> Terminal:
+        """What shows on stderr how far a command is."""
+        return Terminal(quiet=self.quiet)
 
 
 class Command(NamedTuple):
@@ -164,7 +170,7 @@ def resolve(
     the last of these over the others, and all of them over the defaults.
     """
     settings = by_name(command.declared)
-    values: dict[str, Any] = {}
+    values = {}
     for name in typed.get("config", ()):
         path = config_path(name)
         for key, value in read_config(path, context).items():

@@ -171,7 +171,7 @@ def serve() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     runner: Any = None
     device = "cpu"
-    settings = dict[str, str]()
+    settings = {}
     for line in sys.stdin.buffer:
         value = None
         error = None
@@ -354,7 +354,7 @@ class Worker:
         """
         outputs = list[Output]()
         calls = 0
-        reading = list[float | None]()  # seconds to the first tokens of each batch
+        reading = []  # seconds to the first tokens of each batch
         for first in range(0, len(sources), batch_size):
             batch = sources[first : first + batch_size]
             answers, seconds = self.generate(batch, clock)

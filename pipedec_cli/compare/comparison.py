@@ -286,7 +286,7 @@ class Report(Comparison):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else a reader must know."""
-        notes = list[str]()
+        notes = []
         if self.explored:
             counted = "how often sub_max was used up is counted on the timed examples"
             notes.append(f"{counted}, other faults on all")

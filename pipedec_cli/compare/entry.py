@@ -60,7 +60,7 @@ class TextAgreement:
         cls, predictions: Sequence[Generated], baseline: Sequence[Generated]
     ) -> TextAgreement:
         """Compare the texts of two decoders for the same sources."""
-        scores = list[float]()
+        scores = []
         equal = 0
         for prediction, usual in zip(predictions, baseline, strict=True):
             text = " ".join(prediction.text.split())

@@ -136,7 +136,7 @@ def suggest(records: int, estimates: Sequence[Estimate]) -> str:
 
 def doubt(subsequences_per_target: float, estimates: Sequence[Estimate]) -> str | None:
     """Why the method will not help on targets with so many subsequences on average, or at some delays; None if it may help."""
-    doubts = list[str]()
+    doubts = []
     best = max((entry.ratio for entry in estimates), default=0.0)
     if subsequences_per_target <= FEW_SUBSEQUENCES or best < WORTHWHILE:
         saves = f"at best a factor of {best:.1f}" if best >= 1.05 else "nothing"

@@ -297,7 +297,7 @@ class EngineRunner:
         engine = self.decoder.engine(batch_size)
         engine.forget()  # each pass reads its sources
         meter = Metered(engine, clock, targets, self.decoder.checkpoint.eos)
-        ended = list[Finished]()
+        ended = []
         with watched(self.decoder.weights.encoder, clock) as encoder:
             for event in decode(meter, enumerate(sources), method, batch_size):
                 if isinstance(event, Finished):

@@ -289,7 +289,7 @@ def _one_pass(
     if batch_size > 1:
         order.sort(key=lambda number: -len(sources[number]))
         portions = [order]
-    parts = list[Pass]()
+    parts = []
     outputs = dict[int, Output]()
     for portion in portions:
         began = clock()
@@ -344,7 +344,7 @@ def watched(module: Any, clock: Clock = lambda: 0.0) -> Iterator[list[float]]:
     if module is None:
         yield seconds
         return
-    began = list[float]()
+    began = []
     before = module.register_forward_pre_hook(lambda *_: began.append(clock()))
     after = module.register_forward_hook(
         lambda *_: seconds.append(clock() - began.pop())

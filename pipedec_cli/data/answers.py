@@ -45,8 +45,7 @@ def load_predictions(
         return predictions if right is None else _joined(predictions, right), form
     if right is None:
         what = "holds answers only, nothing to score them against"
-        todo = "give the right ones with --gold FILE"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(what, where=path, todo="give the right ones with --gold FILE")
     if form == "answers":
         return _joined(_read_answers(path), right), form
     return _read_lines(path, right), form
@@ -67,9 +66,11 @@ def _read_lines(path: Path, right: Sequence[Record]) -> list[Generated]:
     """Predictions of which each is a line of phrases. The right answers are as many lines, in the same order."""
     lines = [split_phrases(line) for _, line in text_lines(path)]
     if len(lines) != len(right):
-        what = f"has {len(lines)} lines for {len(right)} right answers"
-        todo = "write one line a document, an empty one where nothing was predicted"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(
+            f"has {len(lines)} lines for {len(right)} right answers",
+            where=path,
+            todo="write one line a document, an empty one where nothing was predicted",
+        )
     return list(map(_bare, right, lines))
 
 
@@ -86,7 +87,7 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
         examples = multispanqa(str(path), None)
     elif sources is None:
         what = "holds targets only; which sources are they of?"
-        raise UserError(what, where=str(path), todo="name them with --sources FILE")
+        raise UserError(what, where=path, todo="name them with --sources FILE")
     else:
         examples = parallel(str(sources), None, targets=path)
     records = []
@@ -104,11 +105,13 @@ def _read_gold(path: Path, sources: Path | None) -> list[Record]:
 def format_of(path: Path) -> Format:
     """The format of a file, by its name or its content. Raises a UserError if there is no such file."""
     if not path.exists():
-        raise UserError("no such file", where=str(path), todo="check its name")
+        raise UserError("no such file", where=path, todo="check its name")
     if not path.is_file():
-        what = "a folder or a pipe, not a file"
-        todo = "name a file of predictions, or of right answers"
-        raise UserError(what, where=str(path), todo=todo)
+        raise UserError(
+            "a folder or a pipe, not a file",
+            where=path,
+            todo="name a file of predictions, or of right answers",
+        )
     if path.name.lower().removesuffix(".gz").endswith(_LINES):
         return "lines"
     return "records" if _one_object(path) is None else "answers"
@@ -159,9 +162,11 @@ def _require_predictions(
     predicted = {prediction.id for prediction in predictions}
     missing = [record for record in gold if record.id not in predicted]
     if missing:
-        what = f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all"
-        todo = "predict for all of them; an empty prediction counts as wrong, a missing one would not count"
-        raise UserError(what, where=missing[0].where, todo=todo)
+        raise UserError(
+            f"no prediction for id {missing[0].id!r}, and for {len(missing)} of {len(gold)} in all",
+            where=missing[0].where,
+            todo="predict for all of them; an empty prediction counts as wrong, a missing one would not count",
+        )
 
 
 def _require_order(

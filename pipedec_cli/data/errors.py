@@ -15,17 +15,17 @@ class UserError(Exception):
     """An error that the user can correct: bad input, a missing file, settings that do not fit together.
 
     The command line prints it as one line, without a traceback, and exits with code 2.
-    The message says where (``file:line`` if there is one), what is wrong, and what to
-    do about it.
+    The message says where (a file, or ``file:line``; None: nowhere in particular), what
+    is wrong, and what to do about it.
     """
 
     def __init__(
-        self, what: str, *, where: str | None = None, todo: str | None = None
+        self, what: str, *, where: str | Path | None = None, todo: str | None = None
     ) -> None:
-        self.where = where
+        self.where = None if where is None else str(where)
         self.what = what
         self.todo = todo
-        head = f"{where}: {what}" if where else what
+        head = f"{where}: {what}" if self.where else what
         super().__init__(f"{head}; {todo}" if todo else head)
 
 

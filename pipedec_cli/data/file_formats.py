@@ -105,8 +105,7 @@ def _parquet_rows(path: Path) -> Iterator[RawRow]:
             values = (value for batch in batches for value in batch.to_pylist())
             yield from rows_of(values, f"{path} row")
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        what = f"cannot be read: {first_line(error)}"
-        raise UserError(what, where=str(path)) from error
+        raise UserError(f"cannot be read: {first_line(error)}", where=path) from error
 
 
 def line_rows(stream: Iterable[bytes], name: str, plain: bool) -> Iterator[RawRow]:
@@ -160,7 +159,7 @@ def _opened(path: Path) -> Iterator[_Binary]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         what = f"cannot unzip: {error}"
-        raise UserError(what, where=str(path), todo="is it whole?") from None
+        raise UserError(what, where=path, todo="is it whole?") from None
     except (FileNotFoundError, PermissionError) as error:
         raise unreadable(path, error) from None
 
@@ -197,9 +196,11 @@ def _require_separator(file: _Binary, name: str, separator: str) -> None:
     require_text(beginning, name)
     header = beginning.partition(b"\n")[0]
     if separator == "," and b";" in header and b"," not in header:
-        what = "the header has ';' between its columns"
-        todo = "separate with commas, or use .tsv"
-        raise UserError(what, where=f"{name}:1", todo=todo)
+        raise UserError(
+            "the header has ';' between its columns",
+            where=f"{name}:1",
+            todo="separate with commas, or use .tsv",
+        )
 
 
 def _decoded(file: _Binary, name: str) -> Iterator[str]:
@@ -208,9 +209,8 @@ def _decoded(file: _Binary, name: str) -> Iterator[str]:
         yield from io.StringIO(as_text(line, f"{name}:{number}"), newline="")
 
 
-def _column_names(header: list[str], name: str) -> list[str]:
-    """The names of a table's columns; a UserError if a name is there twice."""
-    columns = list(header)
+def _column_names(columns: list[str], name: str) -> list[str]:
+    """The names of a table's columns, without empty ones behind the last; a UserError if a name is there twice."""
     # A spreadsheet leaves some empty ones behind the last one.
     while columns and not columns[-1].strip():
         del columns[-1]
@@ -225,9 +225,11 @@ def _named_cells(columns: list[str], cells: list[str], where: str) -> dict[str, 
     while len(cells) > len(columns) and not cells[-1].strip():
         del cells[-1]
     if len(cells) != len(columns):
-        what = f"{many(len(cells), 'cell')} under {len(columns)} columns"
-        todo = "put cells that hold the separator into quotation marks"
-        raise UserError(what, where=where, todo=todo)
+        raise UserError(
+            f"{many(len(cells), 'cell')} under {len(columns)} columns",
+            where=where,
+            todo="put cells that hold the separator into quotation marks",
+        )
     return dict(zip(columns, cells, strict=True))
 
 

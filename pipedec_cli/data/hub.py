@@ -48,7 +48,7 @@ def hub_data_set(location: str | Path) -> HubDataSet:
     match = hub_match(location)
     if match is None:
         todo = "give a file, a folder, `-` for standard input, or a hub data set `owner/name`"
-        raise UserError("no such file", where=str(location), todo=todo)
+        raise UserError("no such file", where=location, todo=todo)
     name = match["name"]
     config = match["config"]
     with _hub_errors(name, "no such file here either"):

@@ -234,11 +234,11 @@ def split_files(folder: Path, todo: str = _NAME_FILES) -> dict[SplitName, list[P
     weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
     if weights and (folder / "config.json").is_file():
         todo = "name it with --model, and give a file or a folder of records"
-        raise UserError("is a model, and no data", where=str(folder), todo=todo)
+        raise UserError("is a model, and no data", where=folder, todo=todo)
     by_split = files_by_split(folder)
     if not by_split:
         what = "a folder without a file for any split"
-        raise UserError(what, where=str(folder), todo=todo)
+        raise UserError(what, where=folder, todo=todo)
     return by_split
 
 
@@ -344,9 +344,11 @@ def _require_own_id(record: Record, first_places: FirstPlaces) -> None:
     """Raise a UserError if an earlier record has the same identifier, and note that this record has it."""
     before = first_places.before(record.id, record.where)
     if before is not None:
-        what = f"id {record.id!r} was already used at {before}"
-        todo = "give each record an id of its own"
-        raise UserError(what, where=record.where, todo=todo)
+        raise UserError(
+            f"id {record.id!r} was already used at {before}",
+            where=record.where,
+            todo="give each record an id of its own",
+        )
 
 
 def read_rows(

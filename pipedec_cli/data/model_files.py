@@ -22,7 +22,7 @@ def require_readable(folder: Path) -> None:
     if not os.access(folder, os.R_OK | os.X_OK):
         todo = "change its permission (`chmod u+rx`), or ask its owner"
         raise UserError(
-            "there is no permission to read this folder", where=str(folder), todo=todo
+            "there is no permission to read this folder", where=folder, todo=todo
         )
 
 
@@ -36,7 +36,7 @@ def require_whole(folder: Path) -> None:
     if any(folder.glob(ADAPTER_FILES)):
         what = f"holds an adapter{_base_of(folder)}, not a whole model"
         todo = "merge it with peft (`merge_and_unload`) and give the folder of the whole, or of the finished training"
-        raise UserError(what, where=str(folder), todo=todo)
+        raise UserError(what, where=folder, todo=todo)
     for file in _needed(folder):
         require_file(file)
 
@@ -49,11 +49,11 @@ def require_file(file: Path) -> None:
     except PermissionError:
         todo = "change its permission (`chmod u+r`), or ask its owner"
         raise UserError(
-            "there is no permission to read this file", where=str(file), todo=todo
+            "there is no permission to read this file", where=file, todo=todo
         ) from None
     if begin == _POINTER:
         what = "is a pointer of Git LFS, and not the file itself"
-        raise UserError(what, where=str(file), todo="run `git lfs pull` where it lies")
+        raise UserError(what, where=file, todo="run `git lfs pull` where it lies")
 
 
 def _needed(folder: Path) -> Iterator[Path]:

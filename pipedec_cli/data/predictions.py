@@ -166,7 +166,7 @@ def limit_options(limits: Iterable[str]) -> str:
 def read_predictions(path: Path) -> list[Generated]:
     """Read the predictions of a JSON-lines file of `generate` or of another system; see `generated_of`."""
     if not path.is_file():
-        raise UserError("no such file", where=str(path), todo="check its name")
+        raise UserError("no such file", where=path, todo="check its name")
     predictions = []
     places: dict[str, str] = {}  # where each id stands
     for number, where, value in _rows(path):
@@ -179,7 +179,7 @@ def read_predictions(path: Path) -> list[Generated]:
         predictions.append(prediction)
     if not predictions:
         todo = "it must hold at least one prediction"
-        raise UserError("is empty", where=str(path), todo=todo)
+        raise UserError("is empty", where=path, todo=todo)
     return predictions
 
 
@@ -193,9 +193,11 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         cut_line = PredictionsFile(path).count() + 1
         if path.suffix == ".gz" or error.where != f"{path}:{cut_line}":
             raise
-        what = "the last line is cut short, as a stopped run leaves it"
-        todo = "finish the run with `pipedec generate --resume`"
-        raise UserError(what, where=error.where, todo=todo) from None
+        raise UserError(
+            "the last line is cut short, as a stopped run leaves it",
+            where=error.where,
+            todo="finish the run with `pipedec generate --resume`",
+        ) from None
 
 
 class PredictionsFile(Artifact):
@@ -261,9 +263,8 @@ class PredictionsFile(Artifact):
         for count, written in enumerate(self.lines(), start=1):
             record = next(following, None)
             if record is None:
-                most = count - 1
                 raise self._other_run(
-                    f"it has more than the {most:,} lines that there are to be"
+                    f"it has more than the {count - 1:,} lines that there are to be"
                 )
             identifier = written.get("id")
             if str(identifier) != record.id:
@@ -317,7 +318,7 @@ class PredictionsFile(Artifact):
 
     def _other_run(self, what: str) -> UserError:
         what = f"cannot go on: {what}"
-        return UserError(what, where=str(self.path), todo=self._start_anew)
+        return UserError(what, where=self.path, todo=self._start_anew)
 
 
 def begin_job(folder: Path, manifest: Mapping[str, Any], shards: int) -> None:
@@ -353,18 +354,22 @@ def whole_parts(folder: Path) -> list[PredictionsFile]:
 def _job_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the job in a folder. It has the number of shards and that of examples."""
     if not folder.is_dir():
-        raise UserError("no such folder", where=str(folder))
+        raise UserError("no such folder", where=folder)
     job = Artifact.job(folder)
     if not job.begun:
-        what = f"holds no {job.manifest_path.name} of a job"
-        todo = "give the --out of `pipedec generate --part`"
-        raise UserError(what, where=str(folder), todo=todo)
+        raise UserError(
+            f"holds no {job.manifest_path.name} of a job",
+            where=folder,
+            todo="give the --out of `pipedec generate --part`",
+        )
     manifest = job.manifest
     for field in ("shards", "examples"):
         if manifest.get(field) is None:
-            what = f"field {field!r} is missing"
-            todo = "take it away and run a part again"
-            raise UserError(what, where=str(job.manifest_path), todo=todo)
+            raise UserError(
+                f"field {field!r} is missing",
+                where=job.manifest_path,
+                todo="take it away and run a part again",
+            )
     return manifest
 
 
@@ -380,7 +385,7 @@ def _require_all(parts: Sequence[PredictionsFile], folder: Path) -> None:
     if len(missing) == 1:
         what = f"shard {some} is missing"
     todo = f"run the job's command with --part {missing[0]}"
-    raise UserError(what, where=str(folder), todo=todo)
+    raise UserError(what, where=folder, todo=todo)
 
 
 def _check_whole(part: PredictionsFile, manifest: Mapping[str, Any]) -> None:

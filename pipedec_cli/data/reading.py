@@ -255,8 +255,7 @@ def read_json(path: Path, shape: type[Struct], made_by: str) -> dict[str, Any]:
         checked(value, shape, where)
     except UserError as error:
         what = f"not what `{made_by}` writes: {error.what}"
-        todo = f"run `{made_by}` again"
-        raise UserError(what, where=where, todo=todo) from None
+        raise UserError(what, where=where, todo=f"run `{made_by}` again") from None
     return dict(value)
 
 
@@ -266,13 +265,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(as_text(contents(path), str(path)))
     except RecursionError:
         raise UserError(
-            "not a TOML file that can be read: nested too deep", where=str(path)
+            "not a TOML file that can be read: nested too deep", where=path
         ) from None
     except ValueError as error:
         todo = "write lines KEY = VALUE, each key once, with quotes around text"
-        raise UserError(
-            f"not a TOML file: {error}", where=str(path), todo=todo
-        ) from None
+        raise UserError(f"not a TOML file: {error}", where=path, todo=todo) from None
 
 
 def contents(path: Path) -> bytes:
@@ -290,7 +287,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
     what = f"cannot read: {error.strerror}"
     if isinstance(error, FileNotFoundError):
         what = "no such file"
-    return UserError(what, where=str(path), todo="name a file that can be read")
+    return UserError(what, where=path, todo="name a file that can be read")
 
 
 def real(path: Path | str) -> Path:
@@ -307,7 +304,7 @@ def keep_apart(
     paths = [real(path) for path in written]
     for given in read:
         if str(given) != "-" and real(given) in paths:
-            raise UserError("would be written over", where=str(given), todo=todo)
+            raise UserError("would be written over", where=given, todo=todo)
 
 
 #: Endings of files that hold something else than the JSON that we write.
@@ -327,15 +324,14 @@ def require_place(path: Path | None, *, folder: bool = False) -> None:
     is_folder = there.is_dir()
     if there != path:
         if not is_folder:
-            what = f"{there} is a file"
-            raise UserError(what, where=str(path), todo="name another place")
+            raise UserError(f"{there} is a file", where=path, todo="name another place")
     elif folder and not is_folder:
-        raise UserError("is a file", where=str(path), todo="name a folder")
+        raise UserError("is a file", where=path, todo="name a folder")
     elif is_folder and not folder:
-        raise UserError("is a folder", where=str(path), todo="name a file in it")
+        raise UserError("is a folder", where=path, todo="name a file in it")
     if not folder and path.suffix.lower() in _NO_JSON:
         what = f"JSON is written, and {path.suffix} is no name for it"
-        raise UserError(what, where=str(path), todo="end the name in .jsonl or .json")
+        raise UserError(what, where=path, todo="end the name in .jsonl or .json")
 
 
 def require_writable(path: Path) -> None:
@@ -348,6 +344,8 @@ def require_writable(path: Path) -> None:
     above = next(place for place in (real(path), *real(path).parents) if place.is_dir())
     if os.access(above, os.W_OK | os.X_OK):
         return
-    what = f"there is no permission to write in {above}"
-    todo = "give another --out, or change it (`chmod u+w`)"
-    raise UserError(what, where=str(path), todo=todo)
+    raise UserError(
+        f"there is no permission to write in {above}",
+        where=path,
+        todo="give another --out, or change it (`chmod u+w`)",
+    )

@@ -102,7 +102,7 @@ class Artifact:
             settings_diff(self.manifest, manifest, may_differ, self.spell)
         )
         if changed:
-            raise UserError(f"cannot go on: {changed}", where=str(self.path), todo=todo)
+            raise UserError(f"cannot go on: {changed}", where=self.path, todo=todo)
 
     def version_changes(self, manifest: Mapping[str, Any]) -> list[str]:
         """Packages that had another version when this was begun; results may differ a little."""

@@ -81,7 +81,7 @@ def gather_splits(
         origins[name] = f"given in {place}"
     if not splits.get("train"):
         todo = f"its splits are {', '.join(splits)}"
-        raise UserError("has no records to train on", where=str(data), todo=todo)
+        raise UserError("has no records to train on", where=data, todo=todo)
     lacking = {name: share for name, share in fractions.items() if name not in splits}
     if lacking:
         parts = split_by_source(splits["train"], lacking, seed)
@@ -131,7 +131,7 @@ def _split_of_file(place: str | Path, name: SplitName) -> SplitName | None:
     if name in there:
         return name
     todo = f"name the file with --{name}"
-    raise UserError(f"has no file for {name}", where=str(place), todo=todo)
+    raise UserError(f"has no file for {name}", where=place, todo=todo)
 
 
 def split_by_source(

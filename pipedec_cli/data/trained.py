@@ -111,7 +111,7 @@ def require_ended(folder: Path) -> None:
         return
     if writer := writer_of(folder):
         todo = "wait for its end, or give another model"
-        raise UserError(f"is being written by {writer}", where=str(folder), todo=todo)
+        raise UserError(f"is being written by {writer}", where=folder, todo=todo)
 
 
 def require_model(name: str) -> bool:

@@ -83,9 +83,11 @@ def read_split(path: Path, need_target: bool = True) -> Iterator[Record]:
             todo = "give --teacher, a model that writes the targets"
             raise UserError("the record has no target", where=record.where, todo=todo)
         if record.target is not None and record.target_segments is None:
-            what = "the target is not segmented"
-            todo = "run `pipedec segment` on this file"
-            raise UserError(what, where=record.where, todo=todo)
+            raise UserError(
+                "the target is not segmented",
+                where=record.where,
+                todo="run `pipedec segment` on this file",
+            )
         yield record
 
 
@@ -182,5 +184,5 @@ def segmented_with(path: Path, setting: str) -> str | None:
 def _there(path: Path) -> Path:
     if not path.exists():
         todo = "run `pipedec segment DATA` first, or give a path"
-        raise UserError("no such file", where=str(path), todo=todo)
+        raise UserError("no such file", where=path, todo=todo)
     return path

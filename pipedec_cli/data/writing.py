@@ -57,7 +57,7 @@ def only_writer(path: Path, *, todo: str, folder: bool = False) -> Iterator[None
                 )
             if holder == "another":
                 what = f"is being written by {_told(file)}"
-                raise UserError(what, where=str(path), todo=f"wait for it, or {todo}")
+                raise UserError(what, where=path, todo=f"wait for it, or {todo}")
             # Removed before it is released: then it may be another's.
             held.callback(_remove, lock, folder=is_new)
             command = shlex.join(["pipedec", *sys.argv[1:]])[:100]
@@ -385,7 +385,7 @@ def _is_filled(path: Path) -> bool:
 def _foreign(path: Path, made_by: str) -> UserError:
     """The error of a file that would be lost."""
     what = f"was not written by `{made_by}`"
-    return UserError(what, where=str(path), todo="give another --out, or move it away")
+    return UserError(what, where=path, todo="give another --out, or move it away")
 
 
 def manifest(

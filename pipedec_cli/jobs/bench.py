@@ -42,9 +42,10 @@ def bench(
     """
     peers, drafts = parse_compared(settings, refused=EXACT)
     if drafts:
-        what = "--compare: the speed of exact mode depends on the text, and here texts mean nothing"
-        todo = "run `pipedec report --compare exact` on a trained model"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            "--compare: the speed of exact mode depends on the text, and here texts mean nothing",
+            todo="run `pipedec report --compare exact` on a trained model",
+        )
     require_gguf(peers, settings.model, "--model", settings.peer_gguf)
     lengths = _chosen_lengths(settings)
     log.info(f"loading {settings.model} …")
@@ -165,9 +166,10 @@ def _chosen_lengths(settings: BenchSettings) -> Lengths:
     is_fields = settings.shape == "fields"
     is_named = bool(settings.shape) and not is_fields
     if len(both) == 1 or (both and is_named):
-        what = "lengths are given either as --shape, or as --subsequences and --tokens"
-        todo = "for example `--shape pubmed`, or `--subsequences 8 --tokens 12`"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            "lengths are given either as --shape, or as --subsequences and --tokens",
+            todo="for example `--shape pubmed`, or `--subsequences 8 --tokens 12`",
+        )
     if is_fields:
         if settings.asked("delays"):
             what = "fields start all at once: --delays does not apply"

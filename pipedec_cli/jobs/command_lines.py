@@ -34,8 +34,8 @@ def command_line(command: str, settings: Settings) -> str:
     They are arguments, options, and ``--set`` for keys. The command line reads the same
     settings from it.
     """
-    arguments: list[str] = []
-    options: list[str] = []
+    arguments = []
+    options = []
     for setting in settings_of(type(settings)):
         value = getattr(settings, setting.name)
         if value in (None, setting.default):

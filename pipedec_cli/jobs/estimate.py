@@ -46,16 +46,15 @@ def estimate(training: Prepared, listen: Listen) -> None:
     from pipedec_cli.training.cost import require_memory, training_disk
 
     checkpoint = training.checkpoint
-    data = training.data
     hyper = training.hyper
     settings = training.settings
     count = len(training.examples)
 
     def name(number: int) -> str:
-        return f"record {data.train[number].id!r}"
+        return f"record {training.data.train[number].id!r}"
 
     def name_of_dev(number: int) -> str:
-        return f"record {data.dev[number].id!r} of dev"
+        return f"record {training.data.dev[number].id!r} of dev"
 
     if training.dev:
         single = replace(hyper, batch_size=1)  # dev examples are evaluated one by one
@@ -187,4 +186,4 @@ def _say_disk(disk: Disk, examples: int, hyper: Hyperparameters, target: Path) -
     if free < disk.total:
         what = f"training needs {needed}, {free / 1e6:,.0f} MB are free"
         todo = "free some, or give --out on another disk"
-        raise UserError(what, where=str(target), todo=todo)
+        raise UserError(what, where=target, todo=todo)

@@ -175,21 +175,18 @@ def _named(
     folder = settings.out or Path(settings.name)
     if folder.is_file():
         what = "is a file, and there are several splits to write"
-        raise UserError(what, where=str(folder), todo="give a folder, or --split")
+        raise UserError(what, where=folder, todo="give a folder, or --split")
     return {split: folder / f"{split}.jsonl" for split in splits}
 
 
 def _keep_inputs(settings: ImportSettings, path: Path) -> None:
     """A `UserError` if a file would be written over an input, or into its folder."""
-    todo = "give another place as --out"
     for given in filter(None, (Path(settings.location), settings.targets)):
-        if given.is_dir():
-            if real(path.parent) == real(given):
-                what = "would be written into the folder that is read"
-                raise UserError(what, where=str(path), todo=todo)
-        elif given.exists() and real(path) == real(given):
-            what = "would be written over the file that is read"
-            raise UserError(what, where=str(path), todo=todo)
+        written = path.parent if given.is_dir() else path
+        if given.exists() and real(written) == real(given):
+            over = "into the folder" if given.is_dir() else "over the file"
+            what = f"would be written {over} that is read"
+            raise UserError(what, where=path, todo="give another place as --out")
 
 
 def _import(
@@ -222,7 +219,7 @@ def _write_all(
     """Write the files of all splits, or none of them. Returns what was counted in each."""
     folder = next(iter(paths.values())).parent
     is_new = not folder.exists()
-    tallies: dict[SplitName | None, CleaningCounts] = {}
+    tallies = {}
     try:
         with ExitStack() as written:  # all files get their names at its end
             for split, path in paths.items():
@@ -275,7 +272,7 @@ def _segmenting(settings: ImportSettings, path: Path) -> Callable[[Record], Reco
 def _first_targets(path: Path) -> list[str]:
     """The first targets of a file that are texts, as many as sentences are learnt from."""
     characters = 0
-    targets: list[str] = []
+    targets = []
     for record in read_records(path):
         if characters > TRAINING_CHARACTERS:
             break

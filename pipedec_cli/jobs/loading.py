@@ -87,9 +87,11 @@ def blind_rows(settings: GenerateSettings) -> Rows:
         tree = tree_of(learn_schema(records)[0] if records else ())
     fields = [*tree.values()]
     if count > len(records):
-        what = f"has {len(records):,} records with an object as target"
-        todo = f"give at least {count}, or fewer --shots"
-        raise UserError(what, where=location, todo=todo)
+        raise UserError(
+            f"has {len(records):,} records with an object as target",
+            where=location,
+            todo=f"give at least {count}, or fewer --shots",
+        )
     if records:
         _warn_of_unfilled(records, fields, location)
     records = [with_values(record, fields) for record in records]
@@ -246,7 +248,7 @@ def read_inputs(settings: GenerateSettings, *, keep: Path | None = None) -> Inpu
 
 def _scan_texts(settings: GenerateSettings) -> Inputs:
     """The texts of the command line as records."""
-    texts: list[Record] = []
+    texts = []
     for number, text in enumerate(settings.text, start=1):
         where = f"--text {number}"
         # Bytes that are no UTF-8 come as halves of surrogate pairs.
@@ -272,7 +274,7 @@ def _require_split(place: Workspace, path: Path) -> None:
     place.require(path, "pipedec segment DATA")
     if path.stat().st_size == 0:
         todo = "give --split dev, or data of your own to generate from"
-        raise UserError("is empty", where=str(path), todo=todo)
+        raise UserError("is empty", where=path, todo=todo)
 
 
 def _check_split(
@@ -313,7 +315,7 @@ def find_model(name: str | None, place: Workspace) -> str:
         if not is_model(folder):
             todo = f"finish it with `{maker} --resume` and its settings, or start over with --overwrite"
             what = "its training has not come to its end"
-            raise UserError(what, where=str(folder), todo=todo)
+            raise UserError(what, where=folder, todo=todo)
         name = str(folder)
     require_model(name)
     return name
@@ -380,7 +382,7 @@ def _refuse_of_pipelined(settings: GenerateSettings) -> None:
 
 def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
     """Refuse the settings of models that write objects, if this one writes none."""
-    unused: list[str] = []
+    unused = []
     if not (decoder.checkpoint.together or decoder.blind):
         unused += ["chunk", "confidence", "grounded"]
     if decoder.fields is None:
@@ -396,7 +398,7 @@ def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:
     from pipedec_cli.decoding.calibration import calibrate
 
     rows = blind_rows(settings)  # faults in files come before the weights
-    records: list[Record] = []
+    records = []
     if settings.calibrate:
         records = _fitted_records(settings.calibrate, settings, [*rows.tree.values()])
     decoder = blind_decoder(
@@ -546,14 +548,13 @@ def check_out(settings: GenerateSettings, path: Path) -> None:
         return
     file = PredictionsFile(path)
     place = settings.place
-    read: list[str] = []
+    read = []
     if not settings.text:
         read = [settings.data or str(place.split(settings.split or "test"))]
     keep_apart(read, [path, file.manifest_path, file.invalid_path])
     folders = [real(place.data), *map(real, read)]
     if real(path.parent) in folders:  # a folder of data is read more than once
-        what = "is in a folder of data"
-        raise UserError(what, where=str(path), todo="give another --out")
+        raise UserError("is in a folder of data", where=path, todo="give another --out")
     if not settings.resume:
         require_writable(path)
     file.require_own()

@@ -198,9 +198,7 @@ def run_on_ray(
     if left:
         why = errors.get(str(left[0]), "Ray lost it")
         what = f"{len(left):,} of {many(count, 'shard')} could not be made; the first, {left[0]}: {why}"
-        raise UserError(
-            what, where=str(folder), todo="the same command goes on with them"
-        )
+        raise UserError(what, where=folder, todo="the same command goes on with them")
     return _end(folder, tally)
 
 
@@ -236,7 +234,7 @@ def _gather(
     `outcomes` come as shards end, an `Outcome` each as JSON, `total` of them.
     """
     tally = Tally()
-    errors: dict[str, str] = {}
+    errors = {}
     began = perf_counter()
     try:
         with stage(listen, "shards", total) as advance:
@@ -312,8 +310,9 @@ def _ray() -> Iterator[Any]:
         try:
             host = re.fullmatch(r"([^/:]+):(\d+)", address or "")
             if host:
-                place = (host[1], int(host[2]))
-                socket.create_connection(place, timeout=CONNECTING).close()
+                socket.create_connection(
+                    (host[1], int(host[2])), timeout=CONNECTING
+                ).close()
             # What Ray's C++ libraries write to stderr while they are loaded is
             # discarded.
             sys.stderr.flush()

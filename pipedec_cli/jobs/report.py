@@ -257,9 +257,10 @@ def check_comparable(settings: ReportSettings, others: Sequence[str]) -> None:
         find_model(settings.baseline, settings.place)  # it refuses what is not there
     trained = _trained_as(name)
     if trained.get("decoder") == "sequential":
-        what = f"{name} is a sequential model, not a pipelined decoder"
-        todo = "give it as --baseline, and as --model a checkpoint that `pipedec train` made"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            f"{name} is a sequential model, not a pipelined decoder",
+            todo="give it as --baseline, and as --model a checkpoint that `pipedec train` made",
+        )
     teacher = taught_by(name)
     own = settings.place.model("sequential")
     if settings.baseline or teacher or is_model(own):
@@ -387,9 +388,10 @@ def _load_sequential(
     settings = replace(usual, model=given or str(folder))
     sequential = load_decoder(settings, consume=consume)
     if sequential.settings.decoder != "sequential":
-        what = f"{sequential.checkpoint.name} is a pipelined decoder"
-        todo = "--baseline takes a sequential model; `pipedec train --decoder sequential` makes one"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            f"{sequential.checkpoint.name} is a pipelined decoder",
+            todo="--baseline takes a sequential model; `pipedec train --decoder sequential` makes one",
+        )
     return sequential
 
 
@@ -502,8 +504,8 @@ def _write_and_score(
 
     by = ScoreSettings(workspace=settings.workspace)
     splits: Sequence[SplitName] = settings.split or ("test",)
-    files = list[Path]()
-    scored = dict[SplitName, list[Scored]]()
+    files = []
+    scored = {}
     measure = None
     _keep_sources(entries, KEPT_BYTES)
     for number, split in enumerate(splits):

@@ -159,16 +159,16 @@ class Run:
     def description(self) -> str:
         """The method in words, such as ``Δt = 2, empty rows retry``."""
         drafter = self.decoder.drafter
+        method = self.method
         if drafter and drafter.decoder is None:
             return f"exact, drafted by {drafter.kind}"
-        method = self.method
         if isinstance(method.schedule, Whole):
             return "sequential decoder"
         if isinstance(method.schedule, Together):
-            words = f"{many(len(method.openings), 'field')} at a time"
+            row = "key" if method.blind else "field"
+            words = f"{many(len(method.openings), row)} at a time"
             if method.blind:
-                keys = many(len(method.openings), "key")
-                words = f"{keys} at a time, each answered by itself"
+                words += ", each answered by itself"
             if isinstance(method.schedule, Listed):
                 words += f", items: {_start(method.schedule.between)}"
         else:

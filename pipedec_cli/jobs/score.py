@@ -137,9 +137,11 @@ def _check_sources(settings: ScoreSettings) -> None:
     if settings.sources is None:
         return
     if settings.gold is None or format_of(settings.gold) != "lines":
-        what = "sources go with right answers in lines, and there are none"
-        todo = "leave sources out, or give such lines with --gold"
-        raise UserError(what, where=str(settings.sources), todo=todo)
+        raise UserError(
+            "sources go with right answers in lines, and there are none",
+            where=settings.sources,
+            todo="leave sources out, or give such lines with --gold",
+        )
 
 
 def _comparison(
@@ -202,7 +204,7 @@ def _of_protocol(settings: ScoreSettings) -> dict[str, Any]:
 
 def _metrics(run: Predictions, asked: Metrics) -> Metrics:
     """The metrics of keys: those of the schema with which a run was made, and in their place those of the user."""
-    metrics = dict[str, Any]()
+    metrics = {}
     for field in _fields(run):
         for word, value in field.get("keywords", ()):
             if word == METRIC:
@@ -211,7 +213,7 @@ def _metrics(run: Predictions, asked: Metrics) -> Metrics:
         return parse_metrics(tuple({**metrics, **dict(asked)}.items()))
     except ValueError as error:
         what = f"the schema has an x-metric that is none: {error}"
-        raise UserError(what, where=str(run.path)) from None
+        raise UserError(what, where=run.path) from None
 
 
 def _fields(run: Predictions) -> Sequence[Mapping[str, Any]]:

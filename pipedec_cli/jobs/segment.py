@@ -172,10 +172,10 @@ def segment(settings: SegmentSettings, listen: Listen = silent) -> Segmented:
     segmentation = _segmentation_of(settings, splits["train"], segmenter, fields)
     prepare = Preparer(segmenter, segmentation, count_tokens, _TIME_MAX)
     segmented = _segment_all(splits, prepare, folder, listen)
-    statistics: dict[SplitName, TargetStatistics] = {}
+    statistics = {}
     if not settings.sources_only:
         statistics = {name: describe_targets(rows) for name, rows in segmented.items()}
-    estimates: list[Estimate] = []
+    estimates = []
     with stage(listen, "counting steps"):
         if statistics:
             estimates = _promise(segmented["train"], fields, count_tokens)

@@ -89,7 +89,7 @@ def merge(
     if real(merged.path) in (real(part.path) for part in parts):
         raise UserError(
             "is a part that is to be merged",
-            where=str(merged.path),
+            where=merged.path,
             todo="choose another --out",
         )
     merged.require_own()

@@ -225,17 +225,16 @@ def _require_segmented(data: Path) -> None:
     """A `UserError` if the data are no folder."""
     if not data.exists():
         todo = "give the folder that `pipedec segment` wrote"
-        raise UserError("no such folder", where=str(data), todo=todo)
+        raise UserError("no such folder", where=data, todo=todo)
     if data.is_file():
         todo = "run `pipedec segment` on it, and give the folder that it writes"
-        raise UserError("is a file", where=str(data), todo=todo)
+        raise UserError("is a file", where=data, todo=todo)
 
 
 def _check_start(name: str, target: Path) -> None:
     """A `UserError` if a training that writes to the target cannot start from the model of this name."""
     if real(name) == real(target):
-        todo = "give another --out"
-        raise UserError("would be written over", where=name, todo=todo)
+        raise UserError("would be written over", where=name, todo="give another --out")
     trained.require_start(name)
 
 

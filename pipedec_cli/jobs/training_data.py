@@ -104,7 +104,7 @@ def _taught_data(
         # It was not trained here, and has no segmenter of its own.
         teacher.checkpoint.segmenter = segmenter
     files = []
-    texts = dict[SplitName, list[Generated]]()
+    texts = {}
     for split, limit in _splits(settings, folder).items():
         of_split = replace(generate, split=split, limit=limit)
         file = _write_texts(of_split, teacher, listen)
@@ -122,9 +122,11 @@ def _taught_data(
     train = _segment(texts["train"], "train", preparer)
     dev = _segment(texts["dev"], "dev", preparer) if "dev" in texts else []
     if not train:
-        what = "none of the teacher's texts can be learnt from"
-        todo = "train the teacher until it ends its texts, or take another"
-        raise UserError(what, where=str(files[0]), todo=todo)
+        raise UserError(
+            "none of the teacher's texts can be learnt from",
+            where=str(files[0]),
+            todo="train the teacher until it ends its texts, or take another",
+        )
     repeated = preparer.counts.repeated
     if repeated:
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"

@@ -55,7 +55,7 @@ def examples(report: Report) -> Section | None:
     if not runs:
         return None
     scored = report.first.quality.scored
-    metrics: dict[str, str] = {}
+    metrics = {}
     if scored and not scored.is_unscored:
         metrics = dict(scored.scores.measure.headline)
     names = list(runs)
@@ -170,7 +170,7 @@ def _missing(prediction: Generated) -> str:
 
 def _parts(texts: Sequence[str]) -> list[str]:
     """The first texts, as far as there is room for them."""
-    parts: list[str] = []
+    parts = []
     room = 2 * LENGTH
     for text in texts[:MOST_PARTS]:
         if room <= 0:

@@ -377,7 +377,7 @@ def _times(report: Report, size: int) -> Plot:
         for entry in report.entries
         if size in entry.timings
     }
-    parts: dict[str, list[float]] = {}
+    parts = {}
     for name, attribute in time_parts(report).items():
         parts[name] = [
             t.seconds_per_example(attribute) or 0.0 for t in timings.values()
@@ -403,8 +403,8 @@ def _times(report: Report, size: int) -> Plot:
 
 def _by_subsequences(report: Report) -> Iterator[Plot]:
     """The paper's Figures 4 and 5: steps, speedup and quality by the number of subsequences in the target."""
-    steps: list[Series] = []
-    speedups: list[Series] = []
+    steps = []
+    speedups = []
     qualities: list[Series] = []
     for number, entry in enumerate(report.entries):
         rows = report.by_subsequences.get(entry.name, ())
@@ -498,9 +498,9 @@ def _confidence(report: Report) -> Iterator[Plot]:
 
 def training_plots(curves: Curves) -> Iterator[Plot]:
     """Losses and dev scores of each model by its updates. The losses on train and on dev have a colour each."""
-    trains: list[Series] = []
-    devs: list[Series] = []
-    scores: list[Series] = []
+    trains = []
+    devs = []
+    scores = []
     first = 1 if len(curves) == 1 else 0  # 0 is grey
     for number, (model, curve) in enumerate(curves.items(), start=first):
         later = number + len(curves)

@@ -464,7 +464,7 @@ class _Frame:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Rising numbers in words, neighbours together: ``1–3, 5``."""
-    ends: dict[int, int] = {}
+    ends = {}
     first = None
     for number in numbers:
         if first is None or number != ends[first] + 1:

@@ -551,7 +551,7 @@ def _by_delay(report: Report) -> Sheet:
     size = report.batch_sizes[0]
     entries = report.pipelined
     metrics = [] if report.split in report.unscored_splits else report.metrics
-    columns: dict[str, list[str]] = {}
+    columns = {}
     for metric in metrics:
         scores = [_score_of(entry, metric) for entry in entries]
         columns[LABELS[metric]] = list(map(points, scores))

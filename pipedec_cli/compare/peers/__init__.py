@@ -75,9 +75,10 @@ def require_gguf(
     if "llama.cpp" not in peers:
         return
     if file is None and not is_gguf(model):
-        what = f"--compare: llama.cpp runs a GGUF file, and {model} is none"
-        todo = f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf"
-        raise UserError(what, todo=todo)
+        raise UserError(
+            f"--compare: llama.cpp runs a GGUF file, and {model} is none",
+            todo=f"give {option} FILE.gguf, or the same model in such a file: --set peer_gguf=FILE.gguf",
+        )
     if file is not None and not file.is_file():
         raise UserError(f"peer_gguf: no such file: {file}", todo="name a GGUF file")
 

@@ -66,7 +66,7 @@ class Transformers:
         # With an encoder the decoder's calls are only counted; without one, the first
         # call of each batch is timed.
         decoder_clock = _no_clock if find_encoder else clock
-        outputs = list[Output]()
+        outputs = []
         reading = 0.0  # seconds to read the prompts
         with (
             watched(encoder, clock) as encoding,

@@ -65,7 +65,7 @@ def files_of(
     if there is no such split, or several for None.
     """
     if not place.exists():
-        raise UserError("no such file or folder", where=str(place))
+        raise UserError("no such file or folder", where=place)
     if not place.is_dir():
         return [place]
     by_split = split_files(place, accepts)
@@ -73,7 +73,7 @@ def files_of(
         split = next(iter(by_split))
     if split not in by_split:
         what = f"has no split {split}" if split else "has several splits"
-        raise UserError(what, where=str(place), todo=f"it has {', '.join(by_split)}")
+        raise UserError(what, where=place, todo=f"it has {', '.join(by_split)}")
     return by_split[split]
 
 
@@ -94,7 +94,7 @@ def split_files(
     what = "a folder without a file for any split (train…, valid…, test…)"
     inside = some_names(sorted(file.name for file in folder.iterdir()))
     todo = f"give a file or another folder; it holds {inside}"
-    raise UserError(what, where=str(folder), todo=todo)
+    raise UserError(what, where=folder, todo=todo)
 
 
 class Fields:

@@ -94,8 +94,13 @@ def multispanqa(location: str, split: SplitName | None) -> Iterator[Example]:
                 raise UserError(f"field 'label': {what}", where=fields.where)
             answers = spans(labels, context)
         source = qa_source(" ".join(question), " ".join(context)) if context else ""
+        extra = {}
+        if answers is not None:
+            extra["answers"] = list(answers)
         yield fields.example(
-            source, answers, extra={} if answers is None else {"answers": list(answers)}
+            source,
+            answers,
+            extra=extra,
         )
 
 
@@ -178,7 +183,7 @@ def _target_file(source: Path) -> Path:
     if tried:
         names = ", ".join(file.name for file in tried)
         what = f"expected one of {names} beside it, found none"
-    raise UserError(what, where=str(source), todo="name it with --targets FILE")
+    raise UserError(what, where=source, todo="name it with --targets FILE")
 
 
 def _no_partner(longer: Path, shorter: Path, number: int) -> UserError:

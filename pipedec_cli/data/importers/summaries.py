@@ -92,8 +92,7 @@ def cnn_dailymail(location: str, split: SplitName | None) -> Iterator[Example]:
     for path in stories:
         lines = [line.strip() for _, line in text_lines(path)]
         if _HIGHLIGHT not in lines:
-            what = f"expected a line {_HIGHLIGHT!r}, found none"
-            raise UserError(what, where=str(path))
+            raise UserError(f"expected a line {_HIGHLIGHT!r}, found none", where=path)
         end = lines.index(_HIGHLIGHT)
         highlights = parts(line for line in lines[end:] if line != _HIGHLIGHT)
         yield Example(str(path), path.stem, " ".join(parts(lines[:end])), highlights)
@@ -149,7 +148,7 @@ def _released_articles(folder: Path) -> Iterator[Example]:
         summary = folder / _SHORT_SUMMARY / f"abst_{number}.txt"
         if not summary.is_file():
             what = f"expected its summary {summary}, found no such file"
-            raise UserError(what, where=str(article))
+            raise UserError(what, where=article)
         source = " ".join(_lines(article))
         yield Example(str(article), number, source, _lines(summary))
 
