@@ -108,6 +108,7 @@ class _Steps:
 
 
 def _demo(settings: DemoSettings) -> None:
+    """Run the steps of the demo, one after the other, in its folder, and say what is there and what may come next."""
     _make_folder(settings.out)
     steps = _Steps(settings.quiet, monotonic())
     _watch(settings, steps)

@@ -124,6 +124,7 @@ class _Question:
         scored = [split for split, quality in others if metric in quality.differences]
         instead = bool(scored) and not last_is_scored
         splits = scored
+        # Without any scores, the agreement with the baseline's texts decides.
         if not scored and not last_is_scored:
             splits = list(first.other_splits)
         choice = None
@@ -151,7 +152,7 @@ class _Question:
         return same.rouge_l - SAME_TEXT
 
     def margin_of_choice(self, entry: Entry) -> float:
-        """The same on the split that decides."""
+        """The same margin of an entry's quality on the split on which one of several is chosen."""
         if self.choice is None:
             return self.margin(entry.quality)
         return self.margin(entry.other_splits[self.choice])
@@ -248,8 +249,8 @@ def _of_useful(useful: Sequence[Entry], question: _Question) -> Advice:
     sound = [entry for entry in useful if question.margin_of_choice(entry) >= 0]
     fast = list(filter(_is_fast, useful))
     good = list(filter(_is_fast, sound))
-    # An entry whose times scatter stands in the way while it would be chosen if its
-    # median were sure.
+    # An entry whose times scatter, so that it gains nothing in some repeat, stands in the
+    # way while it would be chosen if its median were sure.
     fastest = max(map(_speedup, good), default=0.0)
     least = max(WORTHWHILE, fastest * AS_FAST)
     scattered = [entry for entry in sound if entry.gain.low <= 1]

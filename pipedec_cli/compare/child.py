@@ -250,6 +250,7 @@ def measure_here(work: Callable[[], object], device: str = "cpu") -> Memory:
 
 
 def _measure_gpu(work: Callable[[], object], device: str) -> Memory:
+    """Do a piece of work, and return the memory of a GPU that torch has allocated for it."""
     import torch
 
     torch.cuda.synchronize(device)
@@ -292,9 +293,9 @@ class PeerProcess(Child):
         super().__init__(worker, options)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for another child process; a ChildError on a GPU.
+        """What makes the same peer in another child process: ``module:class``, and its arguments.
 
-        Nothing counts its memory there.
+        A ChildError on a GPU, where nothing counts its memory.
         """
         if self.device != "cpu":
             raise ChildError("it has no counter of the GPU's memory")
@@ -348,7 +349,7 @@ class Worker:
         raise NotImplementedError
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Generate; see `Runner.run`.
+        """Generate from the sources, `batch_size` at a time, and time the reading of the prompts by the clock.
 
         The first call of a batch reads the prompt and gives the first tokens as well.
         """

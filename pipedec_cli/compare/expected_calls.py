@@ -91,8 +91,9 @@ def estimate(
 def _replay_text(
     lengths: Sequence[int], schedule: Schedule, limits: Limits
 ) -> tuple[int, bool]:
-    """The decoder calls of a text, and whether it would be cut."""
-    # A text that is cut has fewer steps, which is no gain.
+    """The decoder calls of a text with subsequences of these lengths, and whether the limits would cut it."""
+    # They are counted without a last time-step: a text that is cut has fewer, which is
+    # no gain.
     endless = replace(limits, time_max=10**9)
     cut = replay(lengths, schedule, limits).truncated is not None
     return replay(lengths, schedule, endless).steps, cut
@@ -101,7 +102,10 @@ def _replay_text(
 def _replay_object(
     lengths: Sequence[int], schedule: Schedule, limits: Limits, fields: Sequence[Field]
 ) -> tuple[int, bool]:
-    """The decoder calls of an object, and whether it would be cut."""
+    """The decoder calls of an object with rows of these lengths, and whether the limits would cut it.
+
+    A call is needed for each time-step at which any row has a token or its end.
+    """
     times = set[int]()
     for start, _, _, text in place_rows(schedule, lengths, fields):
         tokens = 0 if text is None else lengths[text]

@@ -117,6 +117,7 @@ class Lengths:
             limits = Limits(None, None, self.tokens + 1)
             return Method(Whole(), bos, eos, limits, empty_rows)
         if not isinstance(delay, int):
+            # Each row begins with the tokens of a key; here these are any tokens.
             is_blind = delay == "blind"
             return Method(
                 Together(),
@@ -192,7 +193,7 @@ class Metered:
     def step_with_odds(
         self, rows: Sequence[Row], top: int = 0
     ) -> tuple[Sequence[int], Sequence[Odds]]:
-        """The same; the odds are the model's."""
+        """Compute, and return the answers as well as the model's odds: how probable answers were, the `top` most probable ones with them."""
         tokens, odds = self.model.step_with_odds(rows, top)
         return self._counted(rows, tokens), odds
 
@@ -284,7 +285,7 @@ class EngineRunner:
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Decode; see `Runner.run`."""
+        """Decode the sources, `batch_size` at a time, and time the parts of it by the clock."""
         return self.decode(sources, self.method, batch_size, clock)[0]
 
     def decode(
@@ -319,7 +320,7 @@ class EngineRunner:
         return measured, ended
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process."""
+        """What makes the same runner in a child process: ``module:function``, and its arguments as JSON has them."""
         payload = spec_of(self.decoder.checkpoint, self.settings["dtype"])
         payload["choice"] = self.choice
         payload["lengths"] = None if self.lengths is None else asdict(self.lengths)
@@ -339,7 +340,7 @@ class ExactRunner(EngineRunner):
     """
 
     def __init__(self, exact: Decoder, choice: Mapping[str, Any]) -> None:
-        """Take a decoder of exact mode. `choice` is how its drafter decodes, see `EngineRunner`."""
+        """Take a decoder of exact mode. `choice` is how its drafter decodes: the arguments of its `Decoder.method`."""
         assert exact.drafter is not None
         super().__init__(exact.drafter.plain, {})
         self.draft = exact.drafter
@@ -358,7 +359,10 @@ class ExactRunner(EngineRunner):
         return settings
 
     def run(self, sources: Sequence[Source], batch_size: int, clock: Clock) -> Pass:
-        """Draft all, then check; see `Runner.run`."""
+        """Draft the texts of all sources, then let the sequential model check them, `batch_size` at a time.
+
+        The parts are timed by the clock.
+        """
         from pipedec_cli.decoding.exact import measured
 
         if batch_size not in self._costs:
@@ -382,7 +386,7 @@ class ExactRunner(EngineRunner):
         return _both(checking, drafting)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process, which holds both models."""
+        """What makes the same runner in a child process, which holds both models: ``module:function``, and its arguments."""
         factory, payload = super().spec()
         payload["draft"] = self.draft.kind
         if self.drafter is not None:

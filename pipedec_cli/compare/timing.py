@@ -272,10 +272,9 @@ def time_together(
             raise
         on_interrupt(interrupt)
     timings = {}
-    for name, made_by_it in passes.items():
-        timings[name] = Timing.of(
-            batch_size, made_by_it[1:whole]
-        )  # without the warm-up
+    for name, its_passes in passes.items():
+        warmed_up = its_passes[1:whole]
+        timings[name] = Timing.of(batch_size, warmed_up)
     return timings
 
 

@@ -200,9 +200,10 @@ def month_names() -> dict[str, list[int]]:
 
 
 def _names(language: str) -> Iterator[tuple[str, int]]:
-    """The names of months in a language, and their numbers."""
+    """The names of months in a language, with and without accents, and their numbers."""
     from babel import Locale
 
+    # CLDR has them as they stand alone, and as they stand in a date.
     for widths in Locale(language).months.values():
         for width in ("wide", "abbreviated"):
             for month, name in widths[width].items():

@@ -417,7 +417,7 @@ def value_texts(target: Object, fields: Sequence[Field], where: str) -> tuple[st
 
 
 def texts_of(target: Object, fields: Sequence[Field]) -> tuple[str, ...]:
-    """The same for an object that is known to fit its fields."""
+    """The text of each row's value, "" without one, in the order of `rows_of`, of an object that is known to fit."""
     values = _filled(target)
     texts = []
     for field, item in _rows_in(values, fields):

@@ -51,9 +51,8 @@ class RawRow:
 
     number: int  # of the line; in a format without lines, the position from 1
     where: str  # file:line or "file row N", for messages
-    decode: Callable[
-        [], Any
-    ]  # the row, whose fields are not checked; a UserError if it cannot be decoded
+    #: Gives the row, whose fields are not checked; a UserError if it cannot be decoded.
+    decode: Callable[[], Any]
 
     @property
     def value(self) -> Any:

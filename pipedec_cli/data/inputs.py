@@ -209,17 +209,17 @@ def _has_known_format(file: Path) -> bool:
 
 def files_by_split(
     folder: Path,
-    name: re.Pattern[str] = _SPLIT_FILE,
+    pattern: re.Pattern[str] = _SPLIT_FILE,
     accepts: Callable[[Path], bool] = _has_known_format,
 ) -> dict[SplitName, list[Path]]:
-    """The files of each split that a folder has, by name.
+    """The files of each split that a folder has, by the files' names.
 
-    Files are taken in whose name the pattern `name` is found, its first group being a
-    name of a split, and that `accepts` takes.
+    Files are taken in whose name the pattern is found, its first group being a name of
+    a split, and that `accepts` takes.
     """
     by_split: dict[SplitName, list[Path]] = {name: [] for name in SPLIT_NAMES.values()}
     for file in sorted(folder.iterdir()):
-        match = name.search(file.name)
+        match = pattern.search(file.name)
         if match and file.is_file() and accepts(file):
             by_split[SPLIT_NAMES[match[1].lower()]].append(file)
     return {split: files for split, files in by_split.items() if files}

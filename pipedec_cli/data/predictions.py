@@ -189,7 +189,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
         for row in read_rows(path):
             yield row.number, row.where, row.value
     except UserError as error:
-        # The last line, if no line feed ends it.
+        # The number of the last line, if no line feed ends it.
         cut_line = PredictionsFile(path).count() + 1
         if path.suffix == ".gz" or error.where != f"{path}:{cut_line}":
             raise

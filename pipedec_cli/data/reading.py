@@ -148,7 +148,7 @@ def mended_text(text: str) -> str:
 
 
 def mended(value: object) -> Any:
-    """A decoded JSON value with all its texts mended, see `mended_text`."""
+    """A decoded JSON value with U+FFFD for each half of a surrogate pair in its texts."""
     return json.loads(mended_text(json.dumps(value, ensure_ascii=False, default=str)))
 
 
@@ -202,6 +202,7 @@ def as_json(content: bytes, file: str, line: int | None = None) -> Any:
     text = as_text(content.rstrip(b"\r\n") if line else content, where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """The object of these names and values; json calls this for each object, the inner ones first."""
         values = dict(pairs)
         if len(values) < len(pairs):
             times = Counter(name for name, _ in pairs)

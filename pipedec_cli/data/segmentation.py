@@ -188,7 +188,7 @@ def check_growth(name: str, *, local: bool) -> None:
 
 
 def check_content(tokenizer: bytes) -> None:
-    """The same of the content of a tokenizer.json."""
+    """Refuse, with a ValueError, the content of a tokenizer.json by which a short text fills the memory."""
     content = json.loads(tokenizer)
     # Else the tokenizer has other files, or cannot be loaded.
     if not isinstance(content, dict):
@@ -345,7 +345,7 @@ class Preparer:
             for keys, value in leaves(target):
                 if any_item(keys) not in in_schema and kind_of(value) is not None:
                     self.counts.unlisted += 1
-        self._count(tuple(filter(None, texts)), delay=0)
+        self._count(tuple(filter(None, texts)), delay=0)  # all start together
         return replace(record, target_segments=texts)
 
     def _count(self, segments: Sequence[str], delay: int) -> None:
@@ -373,6 +373,7 @@ def group_adjacent(lengths: Sequence[int], most: int) -> list[int]:
     if len(lengths) <= most:
         return [1] * len(lengths)
     limits = range(max(lengths), sum(lengths))
+    # The smallest length of a group with which there are few enough groups.
     shortest = bisect_left(
         limits, True, key=lambda limit: len(_filled(lengths, limit)) <= most
     )
@@ -408,9 +409,7 @@ class TargetStatistics(Struct, frozen=True):
     words_per_target: float
     subsequences_per_target: float
     words_per_subsequence: float  # over the whole set
-    histogram: Mapping[
-        int, int
-    ]  # the number of targets with n subsequences, by n, ascending
+    histogram: Mapping[int, int]  # how many targets have n subsequences, by n
 
 
 def describe_targets(records: Iterable[Record]) -> TargetStatistics:

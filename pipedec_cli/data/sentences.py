@@ -147,9 +147,8 @@ def count_words(text: str) -> int:
     """The number of words, cut at white space; in scripts without spaces, of characters."""
     if text.isascii() and len(text) <= _WINDOW:
         return len(text.split())
-    return _occurrences(
-        _WORD, text
-    )  # a list of all words takes many times the text's memory
+    # A list of all words would take many times the text's memory.
+    return _occurrences(_WORD, text)
 
 
 def mostly_spaceless(texts: Iterable[str]) -> bool:
@@ -400,7 +399,10 @@ def _behind_signs(text: str, end: int) -> int:
 
 
 def _ends_of_words(text: str, ends: Iterable[int]) -> list[int]:
-    """The ends, ascending, without those that leave punctuation, or the number of a list, alone."""
+    """The ends of pieces of a text, ascending, without those that leave punctuation, or the number of a list, alone.
+
+    Marks that open what follows belong to the piece behind an end.
+    """
     kept: list[int] = []
     for end in sorted(ends):
         start = kept[-1] if kept else 0

@@ -160,17 +160,17 @@ def split_by_source(
     sizes = np.diff(np.searchsorted(order / 2.0**64, bounds)).tolist()
     if len(order) <= len(wanted):  # too few to hold any out
         sizes = [0] * len(wanted)
-    elif not all((*sizes, len(order) - sum(sizes))):
+    elif not all((*sizes, len(order) - sum(sizes))):  # a split, or train, lacks any
         sizes = [max(1, size) for size in sizes]
         while sum(sizes) >= len(order):
             sizes[sizes.index(max(sizes))] -= 1
-    # The place of each record's split in (*wanted, "train"): the number of splits that
-    # end before its source.
-    places = np.searchsorted(
+    # The number of each record's split in (*wanted, "train"): so many splits end before
+    # its source.
+    numbers = np.searchsorted(
         np.cumsum(sizes), np.searchsorted(order, hashes), side="right"
     )
     parts = {
-        name: records.only(places == number)
+        name: records.only(numbers == number)
         for number, name in enumerate([*wanted, "train"])
     }
     return {name: parts.get(name, records[:0]) for name in SPLITS}

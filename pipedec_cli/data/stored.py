@@ -57,9 +57,8 @@ class Stored(Sequence[Item]):
         """Store one more item. Raises an OSError that names the folder if the disk is full."""
         try:
             line = msgspec.json.encode(item)
-        except (
-            UnicodeEncodeError
-        ):  # a half of a surrogate pair, which a user's fields may hold
+        except UnicodeEncodeError:
+            # A half of a surrogate pair, which a user's fields may hold.
             line = json.dumps(msgspec.to_builtins(item)).encode()
         with naming(self._folder, instead=True):
             self._starts.append(self._file.seek(0, os.SEEK_END))
@@ -90,6 +89,7 @@ class Stored(Sequence[Item]):
         return self._read(self._starts[index])
 
     def _read(self, start: int) -> Item:
+        """The item whose line begins at this byte of the file."""
         self._file.seek(start)
         line = self._file.readline()
         try:

@@ -363,10 +363,10 @@ def require_own(path: Path, keys: Set[str], made_by: str) -> None:
 def require_own_together(
     paths: Iterable[Path], last: Path, keys: Set[str], made_by: str
 ) -> None:
-    """The same for the files at `paths` and `last`, which `write_together` writes.
+    """Raise a UserError if files stand there that the command `made_by` did not write together.
 
-    The file `last` tells whose the others are: it has these keys, or a kill has left it
-    unfinished.
+    The file `last` tells whose those at `paths` are: it has these keys, or a kill has
+    left it unfinished.
     """
     require_own(last, keys, made_by)
     place = real(last)

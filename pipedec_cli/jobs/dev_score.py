@@ -58,7 +58,7 @@ class DevScorer:
         return score
 
     def _generate(self) -> list[Generated]:
-        """The texts that the present weights write for the records, which they get beside them."""
+        """The texts that the present weights write for the records, each with its record."""
         from pipedec_cli.decoding.batch_size import choose_batch_size
         from pipedec_cli.decoding.decoder import Decoder
         from pipedec_cli.model.lora import merged

@@ -148,6 +148,7 @@ def _warn_of_long(checkpoint: Checkpoint, examples: Sequence[Encoded]) -> None:
 
 
 def _warn_of_bfloat16(hyper: Hyperparameters, settings: TrainSettings) -> None:
+    """Warn of bfloat16 on a CPU that has no instructions for it."""
     from pipedec_cli.model.arguments import choose_device, computes_bfloat16
 
     on_cpu = choose_device(settings.device).type == "cpu"
@@ -161,6 +162,7 @@ def _say_size(
     hyper: Hyperparameters,
     settings: TrainSettings,
 ) -> None:
+    """Say how large the model is, and with which schedule, optimizer and rate it is trained."""
     method = checkpoint.settings
     assert method is not None, "it has them before it is trained"
     size = checkpoint.model.num_parameters() / 1e6

@@ -380,8 +380,8 @@ class _Results:
         self.done = done  # records whose lines are there already
         self.total = run.inputs.count - done
         self.tally = Tally()
-        self.asked = _read_fields(run)
-        #: Values by whether they were read off the source.
+        self.asked = _read_fields(run)  # the keys whose values are looked up there
+        #: How many of these values stand in the source, and how many do not.
         self.read_off = Counter[bool]()
         #: The record of each text, its part of the source, and whether that is the
         #: last part.
@@ -424,6 +424,7 @@ class _Results:
         self._count(generated, record)
 
     def _line(self, generated: Generated) -> dict[str, Any]:
+        """The line of a result, with what the run's settings ask for."""
         used = self.run.used
         return line(
             generated,
@@ -435,6 +436,7 @@ class _Results:
         )
 
     def _count(self, generated: Generated, record: Record) -> None:
+        """Count a result, and warn early if the model does not end its texts."""
         checkpoint = self.run.decoder.checkpoint
         self.tally.add(
             generated, checkpoint.tokenizer.unk_token_id, checkpoint.positions

@@ -132,6 +132,7 @@ def _newest(workspace: Workspace) -> Path:
 
 
 def _check_sources(settings: ScoreSettings) -> None:
+    """Refuse --sources without right answers that are lines of text: others hold their sources."""
     from pipedec_cli.data.answers import format_of
 
     if settings.sources is None:

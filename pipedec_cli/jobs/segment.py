@@ -143,9 +143,7 @@ class Segmented:
 
     out: Path
     segmentation: Segmentation
-    statistics: Mapping[
-        SplitName, TargetStatistics
-    ]  # empty if the data have no targets
+    statistics: Mapping[SplitName, TargetStatistics]  # {} if there are no targets
     estimates: Sequence[Estimate]
     unit: str  # what lengths are counted in: words or tokens
     details: Mapping[str, Any]
@@ -385,7 +383,7 @@ def _promise(
     train: StoredRecords, fields: tuple[Field, ...], count_tokens: TokenCounter
 ) -> list[Estimate]:
     """The decoder steps that a thousand of the training targets would take; more would change no digit that is shown."""
-    every = -(-len(train) // 1000)
+    every = -(-len(train) // 1000)  # rounded up
     sample = train[::every]
     texts = [record.target_segments or () for record in sample]
     lengths = [count_tokens([*filter(None, segments)]) for segments in texts]

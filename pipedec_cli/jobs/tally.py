@@ -85,6 +85,8 @@ class Tally:
         if unknown_id in generated.source_ids:
             self.sources_with_unknown.add(generated.id)
         if positions is not None:
+            # Behind the prompt, the position of a token is its time-step and, for each
+            # row above its own, one more.
             rows = enumerate(generated.grid)
             farthest = max(
                 (start + len(tokens) + number for number, (start, tokens) in rows),

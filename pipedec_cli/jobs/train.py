@@ -252,7 +252,7 @@ def _train(
         if artifact.whole:
             log.info(f"{artifact.path} has been trained to the end already")
             return Trained(artifact.path, artifact.manifest["result"])
-    # And torch, which takes seconds; what can be refused is by now.
+    # Torch is imported as well, which takes seconds: what can be refused was, by now.
     log.info(f"loading {settings.model} …")
     from pipedec_cli.model.arguments import choose_device
     from pipedec_cli.training.collate import check_ids

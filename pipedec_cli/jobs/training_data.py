@@ -122,11 +122,9 @@ def _taught_data(
     train = _segment(texts["train"], "train", preparer)
     dev = _segment(texts["dev"], "dev", preparer) if "dev" in texts else []
     if not train:
-        raise UserError(
-            "none of the teacher's texts can be learnt from",
-            where=str(files[0]),
-            todo="train the teacher until it ends its texts, or take another",
-        )
+        what = "none of the teacher's texts can be learnt from"
+        todo = "train the teacher until it ends its texts, or take another"
+        raise UserError(what, where=files[0], todo=todo)
     repeated = preparer.counts.repeated
     if repeated:
         what = f"{many(repeated, 'subsequence')} that the teacher had said before in the same text"

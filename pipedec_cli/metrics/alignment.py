@@ -100,7 +100,7 @@ def aligned_by_key(
 
 
 class _Seats:
-    """The rows that the pairs of an object have."""
+    """Which row each pair of an object has, by the pair's number; each row has at most one pair."""
 
     def __init__(self, rows: list[str]) -> None:
         """New rows are added to the `rows`."""
@@ -120,6 +120,7 @@ class _Seats:
         wanted: object,
         by: Callable[[str], object],
     ) -> None:
+        """Give the pair of this number the first free row for which `by` gives what is wanted, if there is one."""
         for row, other in self._free.items():
             if by(other) == wanted:
                 self._taken[number] = row
@@ -127,14 +128,14 @@ class _Seats:
                 return
 
     def of_all(self, pairs: Sequence[str]) -> list[int]:
-        """The row of each pair; those without one get a new one."""
-        places = []
+        """The number of each pair's row; pairs without a row get a new one."""
+        rows = []
         for number, pair in enumerate(pairs):
             if number not in self._taken:
                 self._taken[number] = len(self._rows)
                 self._rows.append(pair)
-            places.append(self._taken[number])
-        return places
+            rows.append(self._taken[number])
+        return rows
 
 
 def _key_and_value(pair: str) -> tuple[str, str]:

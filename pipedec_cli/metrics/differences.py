@@ -71,7 +71,7 @@ def score_differences(
         )
 
     def of_draws(draws: NDArray[np.intp], axis: int = -1) -> Floats:  # noqa: ARG001  # scipy passes it
-        """The differences [metrics, …] of draws [..., examples].
+        """The differences [metrics, …] on draws [..., examples], each of which takes some examples several times.
 
         scipy joins batches along the last axis.
         """

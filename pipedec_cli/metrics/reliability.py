@@ -85,7 +85,7 @@ def _per_cent(shares: Sequence[float]) -> float:
 
 
 def _area(judged: Sequence[Judged]) -> float | None:
-    """The area under the ROC curve; see `Reliability`."""
+    """The share of pairs of a right and a wrong value in which the right one is surer, ties half; None without such pairs."""
     right = [sure for sure, is_right in judged if is_right]
     wrong = [sure for sure, is_right in judged if not is_right]
     if not right or not wrong:

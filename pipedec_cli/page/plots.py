@@ -134,12 +134,13 @@ def lines(
             if each.style == ":":
                 axes.axhline(ys[0], **each.look | {"marker": ""}, linestyle=":")
             else:
-                sparse = max(1, len(xs) // 10)
+                sparse = max(1, len(xs) // 10)  # about ten markers
                 axes.plot(
                     xs, ys, **each.look, ls=each.style, markevery=sparse, clip_on=False
                 )
         axes.locator_params(axis="x", integer=True, min_n_ticks=1)
         bottom, top = axes.get_ylim()
+        # What the axis lacks of its least span, half of it at either end.
         more = max(0.0, _LEAST_SPAN - (top - bottom)) / 2
         if scores:
             axes.set_ylim(max(0.0, bottom - more), top + more)

@@ -219,7 +219,7 @@ class _Frame:
             self.taken_back[slot.subsequence, slot.time] = slot.token
 
     def running(self) -> list[Text]:
-        """The newest part of the grid. It is never higher than a console that has room for one row."""
+        """The lines of the newest part of a grid that is being decoded; no more than fit the console, if it has room for one row."""
         if not self.rows:
             return [self.title, Text("encoding the source", "dim")]
         columns = self._newest_columns()
@@ -274,7 +274,11 @@ class _Frame:
         return lines
 
     def finished(self) -> list[Text]:
-        """Every time-step, and every row that has a token there."""
+        """The lines of the whole grid of an example that has ended.
+
+        Its time-steps are in blocks as wide as the console, each with the rows that have
+        a token there; the text and the figures follow.
+        """
         lines = [self.title]
         for columns in self._blocks(range(self.first, self.time + 1)):
             rows = []

@@ -54,7 +54,7 @@ class CTranslate2(Worker):
     def generate(
         self, batch: Sequence[Source], clock: Clock
     ) -> tuple[list[list[int]], None]:
-        """See `Worker.generate`; the time to read the source is not known."""
+        """The ids of a text for each source of a batch; None: the seconds to read the sources are not known."""
         words = list(map(self._in_words, batch))
         # Its default forbids an empty text.
         least = self.max_tokens if self.exactly else 0

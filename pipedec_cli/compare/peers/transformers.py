@@ -89,7 +89,7 @@ class Transformers:
         return Output(tokens, calls)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The same for a child process."""
+        """What makes the same peer in a child process: ``module:function``, and its arguments."""
         loaded = spec_of(self.checkpoint, self.settings["dtype"])
         return f"{__name__}:from_spec", loaded | self.options
 
@@ -132,7 +132,7 @@ def load_again(name: str, eos: int, dtype: str, device: str) -> Checkpoint:
 def from_spec(
     *, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any
 ) -> Transformers:
-    """Load a checkpoint anew; see `Transformers.spec`."""
+    """The peer that `Transformers.spec` describes, made in a child process: its checkpoint is loaded anew."""
     import torch
 
     torch.set_num_threads(threads)
