@@ -166,7 +166,7 @@ def _bench(settings: BenchSettings, asked: Invocation) -> None:
     else:
         for sheet in bench_sheets(measured):
             show_sheet(make_console(stderr=False), sheet)
-    if measured.conditions.stopped:
+    if measured.conditions.stopped:  # by Ctrl-C: what was measured by then is shown
         raise KeyboardInterrupt
 
 

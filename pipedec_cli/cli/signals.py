@@ -98,9 +98,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _send_later(number: int, seconds: float) -> None:
-    """Send a signal to this process again, unless it has ended its work by then.
+    """Send a signal to this process again, in so many seconds, unless its command has ended by then.
 
-    A server has handlers of its own by then, to which a signal goes that was put off.
+    The handlers are then those of before again. A server has handlers of its own by
+    then, to which only a signal goes that was put off.
     """
 
     def send() -> None:

@@ -426,7 +426,7 @@ def _failures(entry: Entry) -> Failures:
 
 
 def _goes_wrong(entry: Entry, baseline: Entry) -> Iterator[str]:
-    """What goes wrong more often than in the baseline; the table has the rates."""
+    """Cautions on what goes wrong in an entry's texts more often than in the baseline's; the table has the rates."""
     mine = _failures(entry)
     usual = _failures(baseline)
     more = []

@@ -59,7 +59,8 @@ class Lengths:
     def of_dataset(cls, name: str, source: int) -> Self:
         """The mean lengths of one of the paper's data sets, its words as tokens."""
         row = TARGET_LENGTHS[name]
-        words, subsequences = row.words_per_target, row.subsequences_per_target
+        words = row.words_per_target
+        subsequences = row.subsequences_per_target
         counts = f"{words} words in {subsequences} subsequences"
         origin = f"{name}: the paper's {row.table}, {counts}, 4 tokens for 3 words"
         tokens = round(words * TOKENS_A_WORD)

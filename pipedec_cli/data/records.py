@@ -325,15 +325,19 @@ def generated_of(value: Any, where: str, number: int) -> Generated:
             value, "prediction", where, "`pipedec generate` writes such lines"
         )
     if isinstance(text, dict):
-        values |= {"fields": text, "text": json.dumps(text, ensure_ascii=False)}
+        values["fields"] = text
+        values["text"] = json.dumps(text, ensure_ascii=False)
     elif isinstance(text, tuple):
-        values |= {"segments": text, "text": " ".join(text)}
+        values["segments"] = text
+        values["text"] = " ".join(text)
     if values["segments"] is None:
         values["segments"] = tuple(
             line for line in values["text"].split("\n") if line.strip()
         )
     for name in ("steps", "draft_steps", "tokens"):
-        values[name] = values[name] if values[name] is None else int(values[name])
+        if values[name] is not None:
+            values[name] = int(values[name])
     values["grid"] = tuple((row.start, row.tokens) for row in given.grid)
-    del values["spans"], values["batch_size"]
+    del values["spans"]
+    del values["batch_size"]
     return Generated(**values, index=number - 1, record=record_of(value, where, number))

@@ -313,9 +313,9 @@ def _score_files(
 
 
 def _make_way(path: Path, protocol: str) -> None:
-    """Keep scores by another protocol that stand where scores are to be written.
+    """Give scores by another protocol that stand where scores are to be written the name of a backup.
 
-    A `UserError` if it is another file.
+    A `UserError` if what stands there are no scores.
     """
     from pipedec_cli.data.writing import backups, first_object, require_own
 

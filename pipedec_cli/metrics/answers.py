@@ -69,7 +69,7 @@ def _nothing(record: Record, lacking: str) -> UserError:
 
 
 def _with_pairs(prediction: Generated, record: Record) -> Generated:
-    """The prediction as ``path: value`` pairs beside those of the target."""
+    """The prediction of an object as ``path: value`` pairs, beside those of the target; a UserError if that is no object."""
     if record.target_fields is None:
         raise _nothing(record, "no `target` that is an object")
     record = replace(record, target_segments=pairs_of(record.target_fields))

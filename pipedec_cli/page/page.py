@@ -44,7 +44,10 @@ class Section:
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The whole page, with a table of contents if there are several sections."""
+    """The whole page as HTML, with a table of contents if there are several sections.
+
+    Its policy, which browsers heed, allows the sections' scripts and nothing else.
+    """
     from markupsafe import Markup
 
     names = dict.fromkeys(section.script for section in sections if section.script)

@@ -171,7 +171,7 @@ class _Frame:
         self._widths: dict[int, int] = {}
 
     def _labels(self, count: int) -> list[str]:
-        """The keys of the rows, as far as they have any, or their numbers."""
+        """What so many rows (`count`) are called: by the keys with which they begin, or by their numbers."""
         labels = self.work.labels
         openings = [opening.label for opening in self.grid.openings]
         if labels and any(openings):
