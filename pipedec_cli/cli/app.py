@@ -82,7 +82,8 @@ def _without_option(error: Any) -> str | None:
     """
     if not hasattr(error, "possibilities") or not error.ctx:
         return None
-    option, command = error.option_name, error.ctx.command
+    option = error.option_name
+    command = error.ctx.command
     told = f"No such option: {option}"
     if isinstance(command, TyperGroup):
         return f"{told}. The options of a command stand behind it"

@@ -144,8 +144,8 @@ class Child:
     def _end_in_words(self) -> str:
         """How the process ended, with the last line that it wrote."""
         code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else str(code)
-        said = f"its process ended with {how}"
+        ending = signal.Signals(-code).name if code < 0 else str(code)
+        said = f"its process ended with {ending}"
         self._errors.seek(0)
         written = self._errors.read().decode(errors="replace").split("\n")
         lines = [line.strip() for line in written if line.strip()]

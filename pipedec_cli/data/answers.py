@@ -79,7 +79,7 @@ def _bare(record: Record, segments: Sequence[str]) -> Generated:
 
 
 def _read_gold(path: Path, sources: Path | None) -> list[Record]:
-    """The records of a file of right answers."""
+    """The records of a file of right answers in any of the formats; `sources` is the file of their sources, if they are lines."""
     form = format_of(path)
     if form == "records":
         return [record_of(row.value, row.where, row.number) for row in read_rows(path)]

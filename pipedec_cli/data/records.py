@@ -249,9 +249,10 @@ class FieldNames(Struct, frozen=True):
 
     def check(self, record: Record) -> None:
         """Refuse a record with a field that a later command would overwrite."""
-        for name in filter(record.fields.__contains__, OUTPUT_FIELDS):
-            what = f"field {name!r} is one that `pipedec generate` writes"
-            raise UserError(what, where=record.where, todo="rename it")
+        for name in OUTPUT_FIELDS:
+            if name in record.fields:
+                what = f"field {name!r} is one that `pipedec generate` writes"
+                raise UserError(what, where=record.where, todo="rename it")
         for ours, theirs in self.renamed.items():
             if {ours, theirs} <= record.fields.keys():
                 what = f"field {ours!r} would be written over with {theirs!r}"

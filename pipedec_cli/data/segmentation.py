@@ -212,7 +212,8 @@ def _growth(step: Any) -> int:
     if not isinstance(step, dict):
         return 1
     longest = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
-    if charsmap := step.get("precompiled_charsmap"):
+    charsmap = step.get("precompiled_charsmap")
+    if charsmap:
         table = base64.b64decode(charsmap)
         texts = table[4 + int.from_bytes(table[:4], "little") :]
         longest = max(map(len, texts.split(b"\0")))

@@ -109,7 +109,8 @@ def require_ended(folder: Path) -> None:
     """A `UserError` if a folder holds no model yet, and a process writes one into it now."""
     if is_model(folder):
         return
-    if writer := writer_of(folder):
+    writer = writer_of(folder)
+    if writer:
         todo = "wait for its end, or give another model"
         raise UserError(f"is being written by {writer}", where=folder, todo=todo)
 

@@ -97,9 +97,8 @@ def check_settings(settings: GenerateSettings) -> None:
         of_data = ["plain", "source_field", "target_field"]
         if settings.text:
             of_data += ["skip_invalid", "split"]
-        for name in settings.asked(*of_data):
-            what = f"{name} says what DATA is, and there is none"
-            raise UserError(what, todo="give a file, or -")
+        what = "says what DATA is, and there is none"
+        settings.refuse(*of_data, what=what, todo="give a file, or -")
 
 
 def _check_blind(settings: GenerateSettings) -> None:
@@ -112,9 +111,8 @@ def _check_blind(settings: GenerateSettings) -> None:
         todo = "leave --chat or --shots out"
         raise UserError("examples do not go into a chat", todo=todo)
     if not settings.is_blind:
-        for name in settings.asked("calibrate", "show_prompt"):
-            what = f"{name} is for --schema, --fields, --shots and --ask"
-            raise UserError(what, todo="leave it out")
+        what = "is for --schema, --fields, --shots and --ask"
+        settings.refuse("calibrate", "show_prompt", what=what)
 
 
 def next_commands(settings: GenerateSettings, out: Path) -> str:

@@ -375,9 +375,8 @@ def _refuse_of_pipelined(settings: GenerateSettings) -> None:
     if settings.exact:
         unused += ["model", "sub_max", "time_max"]
         todo = "leave it out, or give --draft pipelined"
-    for name in settings.asked(*unused):
-        what = f"{name} is for a pipelined decoder, and there is none"
-        raise UserError(what, todo=todo)
+    what = "is for a pipelined decoder, and there is none"
+    settings.refuse(*unused, what=what, todo=todo)
 
 
 def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
@@ -387,9 +386,8 @@ def _refuse_of_objects(settings: GenerateSettings, decoder: Decoder) -> None:
         unused += ["chunk", "confidence", "grounded"]
     if decoder.fields is None:
         unused.append("spans")
-    for name in settings.asked(*unused):
-        what = f"{name} is for a model that writes objects, a row for each value"
-        raise UserError(what, todo="leave it out")
+    what = "is for a model that writes objects, a row for each value"
+    settings.refuse(*unused, what=what)
 
 
 def _blind_decoder(settings: GenerateSettings, listen: Listen) -> Decoder:

@@ -29,6 +29,7 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
+from pipedec_cli.data.errors import UserError
 from pipedec_cli.data.records import MOST
 from pipedec_cli.data.workspace import Workspace
 from pipedec_cli.model.text import check_template
@@ -277,6 +278,12 @@ class Settings:
             if name in declared
             and getattr(self, name) not in (declared[name].default, None)
         ]
+
+    def refuse(self, *names: str, what: str, todo: str = "leave it out") -> None:
+        """A `UserError` if one of these settings differs from its default: it says `what`, behind its name, and what `todo`."""
+        typed = self.asked(*names)
+        if typed:
+            raise UserError(f"{typed[0]} {what}", todo=todo)
 
     @property
     def recorded(self) -> dict[str, Any]:

@@ -31,10 +31,8 @@ class MergeResult(Struct, frozen=True):
 
 def run(settings: GenerateSettings, listen: Listen) -> GenerateResult:
     """Generate one part of a job, or all parts with Ray, into the folder of the job."""
-    for name in settings.asked("text", "show_prompt", "live", "resume"):
-        raise UserError(
-            f"{name} is for a run that is not in parts", todo="leave it out"
-        )
+    whole_run = ("text", "show_prompt", "live", "resume")
+    settings.refuse(*whole_run, what="is for a run that is not in parts")
     if settings.out in (None, "-"):
         raise UserError(
             "each part is a file in a folder", todo="name the folder with --out"

@@ -149,8 +149,7 @@ def run(settings: TrainSettings, listen: Listen = silent) -> Trained:
         if not settings.overwrite:
             _require_free(artifact, is_resumed=settings.resume)
         with only_gpu(settings.device) as device:
-            asked = replace(settings, device=device)
-            training = _train(artifact, data, asked, listen)
+            training = _train(artifact, data, replace(settings, device=device), listen)
         if is_main():
             written = trained.checkpoints(artifact.path)
             trained.forget(written[:-KEPT_CHECKPOINTS])
@@ -447,7 +446,7 @@ def _record(
     hyper: Hyperparameters,
 ) -> dict[str, Any]:
     """The content of training.json as a training begins; one that goes on must have the same settings."""
-    asked = {
+    given = {
         "model": settings.model,
         "decoder": settings.decoder,
         "time_max": settings.time_max,
@@ -458,10 +457,10 @@ def _record(
     }
     if process_count() > 1:
         # With more processes other examples come together.
-        asked["processes"] = process_count()
+        given["processes"] = process_count()
     if data.teacher:
-        asked["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}
-    kept = {name: value for name, value in asked.items() if value is not None}
+        given["teacher"] = {"name": settings.teacher, "sha256": data.teacher.sha256}
+    kept = {name: value for name, value in given.items() if value is not None}
     kept |= data.sources
     kept["training"] = asdict(hyper)
     from_scratch = trained.start_of(settings.model or "") != "published"

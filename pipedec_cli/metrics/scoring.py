@@ -319,8 +319,8 @@ def compare_runs(first: Scored, second: Scored) -> dict[str, Difference]:
         if right.pop(item.id) != right_answers(item):
             what = f"id {item.id!r} has other right answers in {others} than in {mine}"
             raise _unpaired(what)
-    for left in right:
-        raise _unpaired(f"id {left!r} of {others} is not in {mine}")
+    if right:  # what is left
+        raise _unpaired(f"id {next(iter(right))!r} of {others} is not in {mine}")
     return score_differences(first.scores, second.scores)
 
 

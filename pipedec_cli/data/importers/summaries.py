@@ -67,9 +67,10 @@ def _answered(pairs: Path, summaries: Path) -> Iterator[Example]:
         for question, _ in questions.pop(identifier, ()):
             source = qa_source(question, answer) if answer else ""
             yield Example(where, identifier, source, summary)
-    for identifier, without_answer in questions.items():
+    if questions:  # which have no answer
+        identifier, ((_, where), *_) = next(iter(questions.items()))
         what = f"answer id {identifier!r} is not in {summaries.name}"
-        raise UserError(what, where=without_answer[0][1])
+        raise UserError(what, where=where)
 
 
 def _rows(path: Path, *names: str) -> Iterator[tuple[str, str, str, str]]:
