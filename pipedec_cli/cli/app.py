@@ -80,6 +80,7 @@ def _without_option(error: Any) -> str | None:
 
     None as well if it is not known what to do instead.
     """
+    # Typer's error for such an option is known by this attribute alone.
     if not hasattr(error, "possibilities") or not error.ctx:
         return None
     option = error.option_name

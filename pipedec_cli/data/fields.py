@@ -581,6 +581,7 @@ def _written_values(
         value = None if is_cut else written
         for name, item in _names_of(key):
             field = names.get(alike(name))
+            # Keys of lists have the number of an item, and others have none.
             if field and field.listed == bool(item):
                 values.setdefault((field, item), value)
     return values

@@ -274,7 +274,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file of text."""
+    """The bytes of a file; a UserError if it cannot be read, or begins like one that holds no text."""
     try:
         content = path.read_bytes()
     except OSError as error:

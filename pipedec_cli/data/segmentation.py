@@ -214,6 +214,8 @@ def _growth(step: Any) -> int:
     longest = max(len(str(step.get(name, ""))) for name in ("content", "prepend"))
     charsmap = step.get("precompiled_charsmap")
     if charsmap:
+        # The size of a tree in four bytes, the tree, and the texts that it leads to,
+        # each with a zero byte at its end.
         table = base64.b64decode(charsmap)
         texts = table[4 + int.from_bytes(table[:4], "little") :]
         longest = max(map(len, texts.split(b"\0")))

@@ -169,7 +169,7 @@ def _missing(prediction: Generated) -> str:
 
 
 def _parts(texts: Sequence[str]) -> list[str]:
-    """The first texts, as far as there is room for them."""
+    """The first texts, each shortened, as far as a page has room for the parts of an example."""
     parts = []
     room = 2 * LENGTH
     for text in texts[:MOST_PARTS]:

@@ -132,7 +132,10 @@ def load_again(name: str, eos: int, dtype: str, device: str) -> Checkpoint:
 def from_spec(
     *, name: str, eos: int, dtype: str, device: str, threads: int, **more: Any
 ) -> Transformers:
-    """The peer that `Transformers.spec` describes, made in a child process: its checkpoint is loaded anew."""
+    """The peer that `Transformers.spec` describes, made in a child process: its checkpoint is loaded anew.
+
+    Texts end with the id `eos`; `more` are the arguments of `Transformers`.
+    """
     import torch
 
     torch.set_num_threads(threads)
